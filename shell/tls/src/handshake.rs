@@ -10,10 +10,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ProducesTickets, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData};
 use rustls::{ServerConfig, version};
+use seal::{ContentType, Form};
 
 use crate::TlsError;
 use crate::kernel::Kernels;
-use crate::session::Session;
+use crate::session::{FATAL, Session};
 use crate::tickets::Tickets;
 
 /// Bytes that a client may send until its handshake is over: a hello with a post-quantum share and
@@ -118,7 +119,7 @@ impl Acceptor {
         drop(shown);
         let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
         let (incoming, early, kernels) = (Vec::new(), Vec::new(), self.kernels);
-        Ok(Handshake { connection, incoming, early, received: 0, kernels })
+        Ok(Handshake { connection, incoming, early, received: 0, answered: false, kernels })
     }
 }
 
@@ -186,6 +187,8 @@ pub struct Handshake {
     /// Content that came right behind the client's last flight.
     early: Vec<u8>,
     received: usize,
+    /// Something was sent: from now on an alert may have to be sealed, which rustls alone can.
+    answered: bool,
     kernels: Kernels,
 }
 
@@ -217,16 +220,33 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<Progress, TlsError> {
         self.received += bytes.len();
-        if HANDSHAKE_LEN_MAX < self.received {
-            return Err(TlsError::TooLong(HANDSHAKE_LEN_MAX));
+        let taken = if HANDSHAKE_LEN_MAX < self.received {
+            Err(TlsError::TooLong(HANDSHAKE_LEN_MAX))
+        } else {
+            self.incoming.extend_from_slice(bytes);
+            self.take(out)
+        };
+        match taken {
+            Ok(true) => self.finish(),
+            Ok(false) => Ok(Progress::Pending(self)),
+            Err(error) => {
+                self.alert(&error, out);
+                Err(error)
+            }
         }
-        self.incoming.extend_from_slice(bytes);
+    }
+
+    /// Takes the records that are there; true if the handshake is over.
+    fn take(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsError> {
         loop {
             let status = self.connection.process_tls_records(&mut self.incoming);
             let mut discard = status.discard;
-            let mut done = false;
+            let mut over = None;
             match status.state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut data, out);
+                    self.answered = true;
+                }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
@@ -235,20 +255,14 @@ impl Handshake {
                         discard += record.discard;
                     }
                 }
-                Ok(ConnectionState::BlockedHandshake) => {
-                    self.incoming.drain(..discard);
-                    return Ok(Progress::Pending(self));
-                }
-                Ok(ConnectionState::WriteTraffic(_)) => done = true,
-                Ok(_) => return Err(TlsError::Closed),
-                Err(error) => {
-                    self.alert(out);
-                    return Err(TlsError::Handshake(error));
-                }
+                Ok(ConnectionState::BlockedHandshake) => over = Some(Ok(false)),
+                Ok(ConnectionState::WriteTraffic(_)) => over = Some(Ok(true)),
+                Ok(_) => over = Some(Err(TlsError::Closed)),
+                Err(error) => over = Some(Err(TlsError::Handshake(error))),
             }
             self.incoming.drain(..discard);
-            if done {
-                return self.finish();
+            if let Some(over) = over {
+                return over;
             }
         }
     }
@@ -262,12 +276,43 @@ impl Handshake {
         Ok(Progress::Done { session, early, rest: incoming })
     }
 
-    /// Collects the alert that rustls made when it failed.
-    fn alert(&mut self, out: &mut Vec<u8>) {
-        let status = self.connection.process_tls_records(&mut []);
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
-            encode(&mut data, out);
+    /// Collects the flight and the alert that rustls still had to send when it failed. It makes
+    /// no alert for some errors: before our first flight, which is not sealed, it is made here.
+    fn alert(&mut self, error: &TlsError, out: &mut Vec<u8>) {
+        loop {
+            // Never an empty buffer: rustls remembers places in the one that it was given, and
+            // panics where they are gone. Nor any further once it made its alert: it would fail
+            // at the same record again, and make a second.
+            let status = self.connection.process_tls_records(&mut self.incoming);
+            let discard = status.discard;
+            match status.state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    let at = out.len();
+                    encode(&mut data, out);
+                    self.answered = true;
+                    if is_alert(&out[at..]) {
+                        return;
+                    }
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(_) | Err(_) => break,
+            }
+            self.incoming.drain(..discard);
         }
+        if !self.answered {
+            out.extend([ContentType::Alert.byte(), 3, 3, 0, 2, FATAL, error.alert()]);
+        }
+    }
+}
+
+/// True if these records begin with an alert, plain or sealed: in TLS 1.3 a sealed one is told by
+/// its length, since no message of a handshake is as short.
+fn is_alert(records: &[u8]) -> bool {
+    let alert_13 = 2 + Form::Tls13.overhead() - seal::HEADER_LEN;
+    match *records {
+        [21, ..] => true,
+        [23, _, _, high, low, ..] => usize::from(u16::from_be_bytes([high, low])) == alert_13,
+        _ => false,
     }
 }
 

@@ -41,6 +41,11 @@ pub enum TlsError {
     Overflow(usize),
     #[error("unexpected {0}")]
     Unexpected(&'static str),
+    /// A message that is not as long as its kind is.
+    #[error("malformed {0}")]
+    Malformed(&'static str),
+    #[error("{0} with a value that the protocol does not know")]
+    IllegalParameter(&'static str),
     #[error("handshake of more than {0} bytes")]
     TooLong(usize),
     /// TLS 1.2 could; nobody who plays needs it.
@@ -52,14 +57,16 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// The description of the alert that tells the peer (RFC 8446 section 6.2).
+    /// The description of the alert that tells the peer (RFC 8446 section 6.2). rustls makes its
+    /// own for what fails in its hands, except where the order of records is broken.
     pub fn alert(&self) -> u8 {
         match self {
-            Self::Unexpected(_) => 10,
+            Self::Unexpected(_) | Self::Handshake(rustls::Error::PeerMisbehaved(_)) => 10,
             Self::Authentication => 20,
             Self::Overflow(_) => 22,
-            // rustls sends its own alert for what goes wrong in its hands.
             Self::Handshake(_) | Self::Closed | Self::TooLong(_) => 40,
+            Self::IllegalParameter(_) => 47,
+            Self::Malformed(_) => 50,
             Self::UsedUp => 80,
             Self::Renegotiation => 100,
         }

@@ -12,8 +12,15 @@ use crate::kernel::Kernels;
 /// A key update as it goes over the wire: type 24, length 1, and whether the peer shall update too.
 const KEY_UPDATE: u8 = 24;
 const UPDATE_NOT_REQUESTED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
-const CLOSE_NOTIFY: [u8; 2] = [1, 0];
-const FATAL: u8 = 2;
+const CLOSE_NOTIFY: [u8; 2] = [WARNING, 0];
+const WARNING: u8 = 1;
+pub(crate) const FATAL: u8 = 2;
+
+/// Alerts by which a peer tells that it goes on: user_canceled, and no_renegotiation of TLS 1.2.
+const GOES_ON: [u8; 2] = [90, 100];
+
+/// Such alerts that a peer may send per connection. One of each makes sense.
+const GOES_ON_MAX: u32 = 4;
 
 /// Key updates that a peer may ask for per connection. Each costs two key derivations; no client
 /// that downloads needs more than one per 2^24 records of its own.
@@ -26,6 +33,15 @@ pub struct Opened {
     pub consumed: usize,
     /// The peer will send no more.
     pub closed: bool,
+    /// The peer ended the session with a fatal alert, and nothing is to be sent to it any more
+    /// (RFC 8446 section 6.2).
+    pub failed: bool,
+}
+
+impl Opened {
+    fn so_far(consumed: usize) -> Self {
+        Self { consumed, closed: false, failed: false }
+    }
 }
 
 /// One direction: its key and its numbers.
@@ -62,6 +78,7 @@ pub struct Session {
     /// The library that seals, for each cipher.
     kernels: Kernels,
     key_updates: u32,
+    goes_on: u32,
     /// The peer asked for our key update; it goes out before the next data.
     update_owed: bool,
     /// Most plaintext in a record of ours.
@@ -78,7 +95,8 @@ impl Session {
         let tx = Half::sealing(&secrets.tx, version, kernels);
         let rx = Half::opening(&secrets.rx, version);
         let record_len = PLAINTEXT_MAX;
-        Self { tx, rx, kernel, kernels, key_updates: 0, update_owed: false, record_len }
+        let (key_updates, goes_on, update_owed) = (0, 0, false);
+        Self { tx, rx, kernel, kernels, key_updates, goes_on, update_owed, record_len }
     }
 
     /// Shorter records than the protocol allows, which cost more: for measurements.
@@ -136,9 +154,11 @@ impl Session {
         self.seal_alert(CLOSE_NOTIFY, out)
     }
 
-    /// Seals the fatal alert of this description, which says why the session ends, into `out`.
-    pub fn alert(&mut self, description: u8, out: &mut [u8]) -> usize {
-        self.seal_alert([FATAL, description], out)
+    /// Seals the alert that says why the session ends into `out`. All are fatal but
+    /// no_renegotiation, which is a warning always (RFC 5246 section 7.2.2).
+    pub fn alert(&mut self, error: &TlsError, out: &mut [u8]) -> usize {
+        let level = if *error == TlsError::Renegotiation { WARNING } else { FATAL };
+        self.seal_alert([level, error.alert()], out)
     }
 
     fn seal_alert(&mut self, alert: [u8; 2], out: &mut [u8]) -> usize {
@@ -161,7 +181,7 @@ impl Session {
             let rest = &mut bytes[consumed..];
             let (outer, end) = match seal::incoming(rest) {
                 Ok(Incoming::Record { outer, body }) => (outer, body.end),
-                Ok(Incoming::Partial) => return Ok(Opened { consumed, closed: false }),
+                Ok(Incoming::Partial) => return Ok(Opened::so_far(consumed)),
                 Err(seal::Overflow(len)) => return Err(TlsError::Overflow(len)),
             };
             consumed += end;
@@ -175,6 +195,10 @@ impl Session {
                 self.rx.direction.take(1).ok_or(TlsError::Unexpected("record: key used up"))?;
             let plain =
                 self.rx.key.open(sequence, &mut rest[..end]).ok_or(TlsError::Authentication)?;
+            // RFC 8446 section 5.4: the content, its type and the padding together.
+            if PLAINTEXT_MAX + usize::from(is_13) < plain.len() {
+                return Err(TlsError::Overflow(plain.len()));
+            }
             let (kind, len) = if is_13 {
                 seal::unpad(plain).ok_or(TlsError::Unexpected("empty record"))?
             } else {
@@ -183,19 +207,37 @@ impl Session {
             };
             match kind {
                 ContentType::ApplicationData => deliver(&plain[..len]),
-                ContentType::Alert => return Ok(Opened { consumed, closed: true }),
+                ContentType::Alert => {
+                    let [level, description] = *plain[..len].as_array().ok_or(if len == 0 {
+                        TlsError::Unexpected("empty alert")
+                    } else {
+                        TlsError::Malformed("alert")
+                    })?;
+                    if self.is_end(is_13, level, description)? {
+                        let failed = description != CLOSE_NOTIFY[1];
+                        return Ok(Opened { consumed, closed: true, failed });
+                    }
+                }
                 // TLS 1.2: whatever it is, it would begin a handshake anew.
                 ContentType::Handshake if !is_13 => return Err(TlsError::Renegotiation),
                 ContentType::Handshake => {
-                    let requested = match plain[..len] {
-                        [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => requested == 1,
-                        _ => return Err(TlsError::Unexpected("handshake message")),
-                    };
+                    let requested = is_key_update(&plain[..len])?;
                     self.peer_updated(requested)?;
                 }
                 ContentType::ChangeCipherSpec => return Err(TlsError::Unexpected("content type")),
             }
         }
+    }
+
+    /// True if the alert ends the session. In TLS 1.3 all do but those of `GOES_ON`, whatever
+    /// their level (RFC 8446 section 6).
+    fn is_end(&mut self, is_13: bool, level: u8, description: u8) -> Result<bool, TlsError> {
+        let goes_on = GOES_ON.contains(&description) && (is_13 || level == WARNING);
+        self.goes_on += u32::from(goes_on);
+        if GOES_ON_MAX < self.goes_on {
+            return Err(TlsError::Unexpected("number of warnings"));
+        }
+        Ok(!goes_on)
     }
 
     /// The peer's next records come under its next key (RFC 8446 section 4.6.3).
@@ -225,6 +267,19 @@ impl Session {
         self.tx = Half::sealing(&secrets, ProtocolVersion::TLSv1_3, self.kernels);
         self.update_owed = false;
         Ok(end)
+    }
+}
+
+/// The only message that a client may send behind its handshake (RFC 8446 section 4.6.3): true if
+/// it asks for an update of ours. One message a record: it must end the record, and nobody splits
+/// five bytes.
+fn is_key_update(message: &[u8]) -> Result<bool, TlsError> {
+    match *message {
+        [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => Ok(requested == 1),
+        [KEY_UPDATE, 0, 0, 1, _] => Err(TlsError::IllegalParameter("key update")),
+        [KEY_UPDATE, 0, 0, 1, _, ..] => Err(TlsError::Unexpected("message behind a key update")),
+        [KEY_UPDATE, ..] => Err(TlsError::Malformed("key update")),
+        _ => Err(TlsError::Unexpected("handshake message")),
     }
 }
 

@@ -298,7 +298,7 @@ fn one_changed_bit_is_noticed() {
     let error = pair.session.open(&mut pair.incoming, &mut |_| {}).unwrap_err();
     assert_eq!(error, TlsError::Authentication);
     let mut out = [0; 64];
-    let len = pair.session.alert(error.alert(), &mut out);
+    let len = pair.session.alert(&error, &mut out);
     pair.client.read_tls(&mut &out[..len]).unwrap();
     let told = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
     assert_eq!(pair.client.process_new_packets(), Err(told));
@@ -369,4 +369,198 @@ fn rubbish_and_endless_handshakes_are_refused() {
     let result =
         Box::new(acceptor.accept(Versions::Tls13).unwrap()).receive(&[22; 70_000], &mut out);
     assert!(matches!(result, Err(TlsError::TooLong(_))));
+}
+
+/// What a client sends first, as records; its handshake message in pieces of `piece` bytes.
+fn hello_in_pieces(piece: usize) -> Vec<Vec<u8>> {
+    let (_, roots) = acceptor();
+    let config = client_config(roots, &[&rustls::version::TLS13, &rustls::version::TLS12], None);
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello[5..].chunks(piece).map(|piece| record(22, piece)).collect()
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[kind, 3, 3], &len[..], content].concat()
+}
+
+#[test]
+fn a_record_between_the_pieces_of_a_hello_is_told_and_ends_no_process() {
+    let (acceptor, _) = acceptor();
+    let pieces = hello_in_pieces(100);
+    for (kind, content) in [(20, &[1][..]), (21, &[1, 0]), (21, &[]), (23, b"data"), (24, b"?")] {
+        for versions in [Versions::Tls13, Versions::Tls12Too] {
+            let sent = [&pieces[0][..], &record(kind, content)].concat();
+            let mut out = Vec::new();
+            let handshake = Box::new(acceptor.accept(versions).unwrap());
+            let error = handshake.receive(&sent, &mut out).unwrap_err();
+            assert_eq!(out[..5], [21, 3, 3, 0, 2], "{kind}: {error}");
+            assert_eq!(out.len(), 7, "{kind}: one alert");
+            assert_eq!(out[5], 2, "{kind}: a fatal one");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_that_fails_before_our_flight_is_told_why() {
+    let (acceptor, _) = acceptor();
+    let mut out = Vec::new();
+    let handshake = Box::new(acceptor.accept(Versions::Tls13).unwrap());
+    handshake.receive(&[22; 70_000], &mut out).unwrap_err();
+    assert_eq!(out, [21, 3, 3, 0, 2, 2, 40]);
+}
+
+proptest::proptest! {
+    /// Any order of pieces of a hello, of other records, of rubbish, in any chunks: an answer or
+    /// an error, and never a panic.
+    #[test]
+    fn no_order_of_records_ends_a_process(
+        piece in 1..600_usize,
+        moves in proptest::collection::vec((0..8_u8, 0..6_usize, 20..26_u8, 0..40_usize), 0..12),
+        chunk in 1..2000_usize,
+        tls12 in proptest::bool::ANY,
+    ) {
+        let (acceptor, _) = shared_acceptor();
+        let mut records = hello_in_pieces(piece);
+        for (what, at, kind, len) in moves {
+            let at = at.min(records.len());
+            match what {
+                0 | 1 => records.insert(at, record(kind, &vec![kind; len])),
+                2 => records.insert(at, record(21, &[1, 0])),
+                3 => records.insert(at, record(20, &[1])),
+                4 => records.insert(at, vec![kind; len]),
+                5 => records.truncate(at),
+                6 => if let Some(last) = records.last_mut() { last.truncate(len) },
+                _ => records.rotate_left(at),
+            }
+        }
+        let versions = if tls12 { Versions::Tls12Too } else { Versions::Tls13 };
+        let mut handshake = Box::new(acceptor.accept(versions).unwrap());
+        for bytes in records.concat().chunks(chunk) {
+            let mut out = Vec::new();
+            match handshake.receive(bytes, &mut out) {
+                Ok(Progress::Pending(pending)) => handshake = pending,
+                Ok(Progress::Done { .. }) => panic!("without the client's last flight"),
+                Err(_) => {
+                    proptest::prop_assert!(!out.is_empty(), "an alert says why");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// One for all rounds: a key takes long to make.
+fn shared_acceptor() -> (Acceptor, RootCertStore) {
+    static ONE: std::sync::OnceLock<(Acceptor, RootCertStore)> = std::sync::OnceLock::new();
+    ONE.get_or_init(acceptor).clone()
+}
+
+/// A client that seals whatever it is told to: its keys are taken from rustls.
+struct Liar {
+    session: Box<Session>,
+    sealing: ring::aead::LessSafeKey,
+    iv: [u8; 12],
+    sequence: u64,
+    version_13: bool,
+}
+
+impl Liar {
+    fn connect(version: &'static rustls::SupportedProtocolVersion) -> Self {
+        let is_13 = version.version == rustls::ProtocolVersion::TLSv1_3;
+        let (acceptor, roots) = acceptor();
+        let suite = if is_13 {
+            rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256
+        } else {
+            rustls::crypto::aws_lc_rs::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        };
+        let mut config = client_config(roots, &[version], Some(suite));
+        config.enable_secret_extraction = true;
+        let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
+        pair.send_to_server(b"").unwrap();
+        let secrets = pair.client.dangerous_extract_secrets().unwrap();
+        let (sequence, rustls::ConnectionTrafficSecrets::Aes128Gcm { key, iv }) = secrets.tx else {
+            panic!("the suite is AES-128-GCM")
+        };
+        let key = ring::aead::UnboundKey::new(&ring::aead::AES_128_GCM, key.as_ref()).unwrap();
+        Self {
+            session: pair.session,
+            sealing: ring::aead::LessSafeKey::new(key),
+            iv: iv.as_ref().try_into().unwrap(),
+            sequence,
+            version_13: is_13,
+        }
+    }
+
+    fn seal(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
+        let nonce = seal::nonce(&self.iv, self.sequence);
+        let mut body = content.to_vec();
+        let (mut record, additional) = if self.version_13 {
+            body.push(kind);
+            let len = u16::try_from(body.len() + 16).unwrap().to_be_bytes();
+            let header = [&[23, 3, 3], &len[..]].concat();
+            (header.clone(), header)
+        } else {
+            let len = u16::try_from(body.len() + 24).unwrap().to_be_bytes();
+            let header = [&[kind, 3, 3], &len[..], &nonce[4..]].concat();
+            (header, seal::additional_12(self.sequence, kind, body.len()).to_vec())
+        };
+        self.sequence += 1;
+        let nonce = ring::aead::Nonce::assume_unique_for_key(nonce);
+        let additional = ring::aead::Aad::from(additional);
+        self.sealing.seal_in_place_append_tag(nonce, additional, &mut body).unwrap();
+        record.extend(body);
+        record
+    }
+
+    fn send(&mut self, kind: u8, content: &[u8]) -> Result<tls::Opened, TlsError> {
+        let mut record = self.seal(kind, content);
+        self.session.open(&mut record, &mut |_| {})
+    }
+}
+
+#[test]
+fn records_that_break_a_rule_are_told_by_the_alert_of_that_rule() {
+    let (v12, v13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+    for version in [v12, v13] {
+        Liar::connect(version).send(23, &[7; 16_384]).unwrap();
+        let long = Liar::connect(version).send(23, &[7; 16_385]).unwrap_err();
+        assert_eq!(long.alert(), 22, "{version:?}");
+        let empty = Liar::connect(version).send(21, &[]).unwrap_err();
+        assert_eq!(empty.alert(), 10, "{version:?}");
+        let long = Liar::connect(version).send(21, &[1, 0, 1]).unwrap_err();
+        assert_eq!(long.alert(), 50, "{version:?}");
+    }
+    for (message, alert) in [
+        (&[24, 0, 0, 1, 2][..], 47),
+        (&[24, 0, 0, 2, 0, 0], 50),
+        (&[24, 0, 0, 0], 50),
+        (&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0], 10),
+        (&[1, 0, 0, 0], 10),
+        (&[], 10),
+    ] {
+        let error = Liar::connect(v13).send(22, message).unwrap_err();
+        assert_eq!(error.alert(), alert, "{message:?}: {error}");
+    }
+    let again = Liar::connect(v12).send(22, &[1, 0, 0, 0]).unwrap_err();
+    assert_eq!(again, TlsError::Renegotiation);
+}
+
+#[test]
+fn a_peer_that_goes_on_is_heard_and_one_that_failed_is_told_nothing() {
+    let (v12, v13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+    for version in [v12, v13] {
+        let mut peer = Liar::connect(version);
+        for _ in 0..4 {
+            assert!(!peer.send(21, &[1, 90]).unwrap().closed);
+        }
+        peer.send(21, &[1, 90]).unwrap_err();
+        let goodbye = Liar::connect(version).send(21, &[1, 0]).unwrap();
+        assert_eq!((goodbye.closed, goodbye.failed), (true, false));
+        let failed = Liar::connect(version).send(21, &[2, 20]).unwrap();
+        assert_eq!((failed.closed, failed.failed), (true, true));
+    }
 }

@@ -581,16 +581,17 @@ impl EventLoop {
         match opened {
             Err(error) => {
                 tracing::debug!(%error, "session failed");
-                let alert = error.alert();
+                socket.failed = true;
                 let sending = socket.sending.is_some();
                 if let (Transport::Secure(session), false) = (&mut socket.transport, sending) {
-                    let len = session.alert(alert, &mut self.scratch);
+                    let len = session.alert(&error, &mut self.scratch);
                     let _ = socket.send_now(&self.scratch[..len], false);
                 }
                 self.event(Event::Ended { connection: id });
             }
             Ok(opened) => {
                 socket.peer_closed = opened.closed;
+                socket.failed = opened.failed;
                 if len == 0 {
                     // Behind a handshake: the worker has not asked yet.
                     socket.early.extend_from_slice(&self.plain);

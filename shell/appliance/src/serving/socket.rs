@@ -32,6 +32,8 @@ pub(crate) struct Socket {
     pub(crate) early: Vec<u8>,
     /// The peer said that it will send no more; the worker hears of it when it asks for content.
     pub(crate) peer_closed: bool,
+    /// A fatal alert came or went: no goodbye follows one.
+    pub(crate) failed: bool,
     /// How the ring watches it, while it does.
     pub(crate) watch: Option<Watch>,
     /// Something came that was not received yet.
@@ -87,6 +89,7 @@ impl Socket {
             rest: Vec::new(),
             early: Vec::new(),
             peer_closed: false,
+            failed: false,
             watch: None,
             ready: false,
             ended: false,
@@ -172,7 +175,7 @@ impl Socket {
         match ending {
             Ending::Graceful => {
                 if let (Transport::Secure(session), false) =
-                    (&mut self.transport, self.sending.is_some())
+                    (&mut self.transport, self.sending.is_some() || self.failed)
                 {
                     let len = session.close_notify(scratch);
                     let _ = self.send_now(&scratch[..len], false);

@@ -333,7 +333,7 @@ const PARTIAL: &str = ".partial-";
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Grows when the way films are made changes.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 const DEMO_FRAME_RATE: u64 = 25;
 const DEMO_SECONDS: u64 = 180;
 

@@ -1,7 +1,7 @@
 //! Which renditions a film gets, and the ffmpeg call that makes them. Arithmetic only.
 //!
 //! Three rungs and one sound track, each one fragmented MP4 file, named by an HLS and a DASH
-//! manifest alike. Keyframes are at the same times in all rungs and segments have exactly 4 s: the
+//! manifest alike. Keyframes are at the same times in all rungs and segments have exactly 2 s: the
 //! frame rate is made constant and whole, so that the one segment duration in the MPD is true.
 
 use std::path::Path;
@@ -147,7 +147,8 @@ const FRAME_RATE_MIN: u64 = 10;
 const RATE_MIN: u64 = 120_000;
 const RATE_MAX: u64 = 4_000_000;
 const KEYFRAME_EVERY_S: u64 = 2;
-pub(super) const SEGMENT_S: u64 = 4;
+/// A player with a full buffer asks when one has played: the shorter, the sooner it feels a fault.
+pub(super) const SEGMENT_S: u64 = 2;
 
 #[cfg(test)]
 mod tests {

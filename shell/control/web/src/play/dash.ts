@@ -1,4 +1,4 @@
-// dash.js with its defaults, but for the buffer cap.
+// dash.js with its defaults, but for the buffer cap and its tries of a segment.
 
 import * as dashjs from "dashjs";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
@@ -20,9 +20,19 @@ interface Failed {
   error?: { code?: number; message?: string } | string;
 }
 
+/**
+ * By itself it tries three times, a second apart, before it leaves an appliance. One more try is
+ * enough where a process is started again, which takes less than a second.
+ */
+const TRIES = {
+  retryAttempts: { MediaSegment: 1, InitializationSegment: 1 },
+  retryIntervals: { MediaSegment: 500, InitializationSegment: 500 },
+};
+
 export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
   const player = dashjs.MediaPlayer().create();
   player.initialize();
+  player.updateSettings({ streaming: TRIES });
   if (buffer_s !== null) {
     const buffer = {
       bufferTimeDefault: buffer_s,

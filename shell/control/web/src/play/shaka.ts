@@ -17,6 +17,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   // By itself it gives up for good after two tries of a film: they may fall into the second in
   // which an appliance is started again.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
+  player.configure("streaming.retryParameters", { maxAttempts: 4, baseDelay: 300 });
   const fail = (error: unknown) => {
     const { code, category } = error as { code?: number; category?: number };
     events.trouble(`Shaka stopped on error ${code ?? "without a number"} (category ${category})`);

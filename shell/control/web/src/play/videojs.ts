@@ -1,5 +1,5 @@
-// video.js with its defaults, but for the buffer cap and its controls: the browser's own do. Its
-// engine, VHS, plays HLS and DASH.
+// video.js with its defaults, but for the buffer cap, its controls (the browser's own do) and a
+// pathway that failed, which it would stay on. Its engine, VHS, plays HLS and DASH.
 
 import videojs from "video.js";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
@@ -23,8 +23,34 @@ interface Rung {
 }
 
 interface Vhs {
+  playlistController_?: { contentSteeringController_?: Steering };
   representations?: () => Rung[];
   playlists?: { media(): { attributes?: { BANDWIDTH?: number } } | undefined };
+}
+
+/** The parts of VHS that it has no public names for. */
+interface Steering {
+  currentPathway: string | null;
+  availablePathways_: Set<string>;
+  steeringManifest: { priority?: string[] };
+  getPathway(): string | null;
+  excludePathway(pathway: string): boolean;
+}
+
+/**
+ * VHS (3.17.5) takes a pathway off its list once all renditions of it failed, and stays on it until
+ * steering's next answer. Here it goes on with the next of steering's list at once.
+ */
+export function leaveFailed(steering: Steering | undefined): void {
+  if (!steering) return;
+  const exclude = steering.excludePathway.bind(steering);
+  steering.excludePathway = (pathway) => {
+    const was = exclude(pathway);
+    const { availablePathways_: left, steeringManifest } = steering;
+    const next = (steeringManifest.priority ?? []).find((one) => left.has(one)) ?? [...left][0];
+    if (steering.getPathway() === pathway && next) steering.currentPathway = next;
+    return was;
+  };
 }
 
 const TYPES = { hls: "application/x-mpegURL", dash: "application/dash+xml" };
@@ -62,6 +88,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   };
   player.on("segmentloaded", loaded);
   player.on("error", failed);
+  const ready = () => leaveFailed(engine()?.playlistController_?.contentSteeringController_);
+  player.on("loadedmetadata", ready);
   player.src({ src: url, type: url.includes(".mpd") ? TYPES.dash : TYPES.hls });
   if (start_s > 0) player.one("loadedmetadata", () => void player.currentTime(start_s));
   return {
@@ -75,6 +103,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     end() {
       player.off("segmentloaded", loaded);
       player.off("error", failed);
+      player.off("loadedmetadata", ready);
       // Not reset: that would put another element in the place of this one.
       player.pause();
     },

@@ -8,15 +8,20 @@
 // or the same JSON on stdin: better with `token`, a viewer's API token, which control asks for
 // unless it is open. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
 // left out, and so may `before_kill_s` (15) and `after_kill_s` (31). With `any_server` a sibling
-// may answer by the address of the one that was killed: its bytes count. Progress goes to stderr;
-// the last line of stdout is one JSON object. Exit code 0 means that the run was valid, not that
-// its figures are good: the caller judges those. On an invalid run that object has an "error".
+// may answer by the address of the one that was killed: its bytes count. Without `planned` no site
+// is brought near and no appliance stopped by plan, where nobody takes such orders. Progress goes to
+// stderr; the last line of stdout is one JSON object. Exit code 0 means that the run was valid, not
+// that its figures are good: the caller judges those. On an invalid run that object has an "error".
 //
 // How the figures come about (times in ms, all on this machine's clock):
 //   failover_ms   from just before the kill order is sent, until each lane (video, audio) that the
 //                 killed appliance was serving had the first byte of a media body from another
 //                 appliance, of a request sent after that moment
 //   failover_first_ms  the same, until the first such lane had
+//   steering_ms   from just before another site was made the viewer's, until each lane had such a
+//                 byte from an appliance of that site
+//   stop_ms       from just before the serving appliance was told to stop, until each lane had such
+//                 a byte from another
 //   hang_failover_ms   from just before the hang, until each lane that the hung appliance was
 //                 serving had such a byte from whichever appliance, also from the process that
 //                 comes after the one that hung
@@ -43,7 +48,13 @@ const PLAYERS = {
   "Shaka, HLS": "shaka-hls",
   "video.js, DASH": "videojs-dash",
 };
-const DEFAULTS = { buffer_s: 12, plain: false, before_kill_s: 15, after_kill_s: 31 };
+const DEFAULTS = {
+  buffer_s: 12,
+  plain: false,
+  planned: true,
+  before_kill_s: 15,
+  after_kill_s: 31,
+};
 const LOGIN_WITHIN_MS = 15_000;
 const FIRST_FRAME_WITHIN_MS = 30_000;
 const BEFORE_KILL_WITHIN_MS = 60_000;
@@ -52,9 +63,9 @@ const TROUBLE_MS = 8_000;
 /** Playing that long after the kill may take this much longer than it lasts, if it stalls. */
 const AFTER_KILL_WITHIN_MS = 90_000;
 const HEALTHY_WITHIN_MS = 30_000;
-const HANG_WITHIN_MS = 45_000;
-/** Played on after a move away from a hung appliance, to see whether it lasts. */
-const AFTER_HANG_MS = 5_000;
+const MOVE_WITHIN_MS = 45_000;
+/** Played on after a move, to see whether it lasts. */
+const AFTER_MOVE_MS = 5_000;
 /** At the end, for answers that are under way. Players give up on one after 10 s. */
 const UNDER_WAY_MS = 15_000;
 /** A hang is only tried with this much of the film left. */
@@ -223,6 +234,57 @@ async function killPhase(viewing) {
   };
 }
 
+/**
+ * Gives `order` for the appliance that serves now, waits until each lane has bytes of an appliance
+ * that `isMeant`, and plays on a little.
+ */
+async function moveBy(viewing, target, order, isMeant) {
+  const { buffer_s: buffer } = await viewing.metrics();
+  const at = wall();
+  await order();
+  let moved = { first: null, all: null };
+  await viewing.until(MOVE_WITHIN_MS, async () => {
+    moved = await viewing.moved(target, at, isMeant);
+    return moved.all !== null || (await viewing.film()).ended;
+  });
+  if (moved.all !== null) await wait(AFTER_MOVE_MS);
+  const { stalls } = await viewing.film();
+  say(moved.all === null ? "nobody went on" : `gone on in ${round(moved.all)} ms`);
+  return {
+    at,
+    figures: {
+      appliance: target.id,
+      lanes: target.lanes,
+      buffer_s: round(buffer, 2),
+      ...stallsBetween(stalls, at, Infinity, wall()),
+      moved: moved.first !== null,
+      first_ms: moved.first === null ? null : round(moved.first),
+      all_ms: moved.all === null ? null : round(moved.all),
+    },
+  };
+}
+
+/** Brings another site near the viewer, stops who serves there by plan, and undoes both. */
+async function plannedPhase(viewing) {
+  const { fleet } = viewing;
+  const sites = await fleet.sites();
+  const before = await viewing.serving();
+  const home = sites.get(before.id);
+  const [other, site] = [...sites].find(([, site]) => site !== home) ?? [];
+  if (!other) throw new Error("all appliances are at one site: nowhere to steer to");
+  say(`steers from ${before.id} to site ${site}`);
+  const near = () => fleet.order(other, "near");
+  const { figures: steering } = await moveBy(viewing, before, near, (id) => sites.get(id) === site);
+  const target = await viewing.serving();
+  say(`stops ${target.id} by plan`);
+  const order = () => fleet.order(target.id, "stop");
+  const { figures: stop } = await moveBy(viewing, target, order, (id) => id !== target.id);
+  await fleet.order(target.id, "restore");
+  await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
+  await fleet.order(before.id, "near");
+  return { steering_ms: steering.all_ms, steering, stop_ms: stop.all_ms, stop };
+}
+
 /** Stops the process that serves now, without ending it, and waits until the film is served. */
 async function hangPhase(viewing) {
   const { fleet } = viewing;
@@ -232,35 +294,13 @@ async function hangPhase(viewing) {
     return { hung: wall(), figures: { tried: false, why, stalls: 0, stall_ms: 0, moved: false } };
   }
   const target = await viewing.serving();
-  const { buffer_s: buffer } = await viewing.metrics();
-  const hung = wall();
-  await fleet.order(target.id, "hang");
-  say(`hung ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
-  let moved = { first: null, all: null };
-  await viewing.until(HANG_WITHIN_MS, async () => {
-    moved = await viewing.moved(target, hung, () => true);
-    return moved.all !== null || (await viewing.film()).ended;
-  });
-  if (moved.all !== null) await wait(AFTER_HANG_MS);
-  const film = await viewing.film();
-  const lost = stallsBetween(film.stalls, hung, Infinity, wall());
+  say(`hangs ${target.id} (${target.lanes.join(", ")})`);
+  const order = () => fleet.order(target.id, "hang");
+  const { at: hung, figures } = await moveBy(viewing, target, order, () => true);
   await viewing.shoot("after-hang");
-  say(`${moved.all === null ? "nobody went on" : `gone on in ${round(moved.all)} ms`}`);
   await fleet.order(target.id, "restore");
   await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
-  return {
-    hung,
-    figures: {
-      tried: true,
-      appliance: target.id,
-      lanes: target.lanes,
-      buffer_s: round(buffer, 2),
-      ...lost,
-      moved: moved.first !== null,
-      first_ms: moved.first === null ? null : round(moved.first),
-      all_ms: moved.all === null ? null : round(moved.all),
-    },
-  };
+  return { hung, figures: { tried: true, ...figures } };
 }
 
 /** Media bytes by appliance, as the witness counted them. */
@@ -297,7 +337,7 @@ function findings(ledger, seen) {
     wrong_bytes: ledger.wrongBytes,
     checked_responses: ledger.checkedResponses,
     checked_bytes: ledger.checkedBytes,
-    unchecked_responses: Math.max(0, seen.traffic.finished - ledger.checkedResponses),
+    unchecked_responses: seen.traffic.unchecked(ledger),
     status_errors: ledger.statusErrors,
     faults: ledger.faults,
     page_errors: seen.errors.slice(0, 5),
@@ -322,6 +362,7 @@ async function measure(options, browser, fleet, ledger) {
   const version = await page.evaluate(() => window.nearcast.version);
   const kill = await killPhase(viewing);
   say(`${options.player} ${version}: first frame after ${kill.first_frame_ms} ms`);
+  const planned = options.planned ? await plannedPhase(viewing) : {};
   const { hung, figures: hang } = await hangPhase(viewing);
   const film = await viewing.film();
   const { stalls, stall_ms: stallMs } = stallsBetween(film.stalls, 0, hung, wall());
@@ -332,6 +373,7 @@ async function measure(options, browser, fleet, ledger) {
     version,
     played_s: round(film.played, 2),
     ...kill,
+    ...planned,
     stalls,
     stall_ms: stallMs,
     bytes_by_appliance: await bytesByAppliance(viewing),

@@ -20,7 +20,7 @@ export class Fleet {
     const response = await fetch(`${this.controlUrl}/v1/fleet`, { signal, headers });
     if (!response.ok) throw new Error(`control answered ${response.status} for /v1/fleet`);
     const { sites } = await response.json();
-    return sites.flatMap((site) => site.appliances);
+    return sites.flatMap(({ id: site, appliances }) => appliances.map((one) => ({ ...one, site })));
   }
 
   /** Host name and port to appliance id, for both listeners; what was once known stays known. */
@@ -33,8 +33,13 @@ export class Fleet {
     return this.#hosts;
   }
 
+  /** The site of each appliance. */
+  async sites() {
+    return new Map((await this.appliances()).map(({ id, site }) => [id, site]));
+  }
+
   async order(id, verb) {
-    if (verb !== "restore") this.#broken.add(id);
+    if (verb !== "restore" && verb !== "near") this.#broken.add(id);
     const url = `${this.controlsUrl}/appliances/${encodeURIComponent(id)}/${verb}`;
     const signal = AbortSignal.timeout(15_000);
     const response = await fetch(url, { method: "POST", signal });

@@ -87,6 +87,7 @@ export class Ledger {
     request.outcome = message.what;
     request.status = message.status ?? 0;
     request.bytes = message.bytes ?? 0;
+    request.aborted = message.aborted ?? false;
     if (message.url) request.url = message.url;
     if (message.what === "unread") this.unread += 1;
     if (message.what === "body") this.#body({ ...message, range: request.range });
@@ -104,6 +105,19 @@ export class Ledger {
     // An empty answer is wrong too: never count a wrong answer as nothing.
     this.wrongBytes += Math.max(1, body.bytes);
     if (this.faults.length < 10) this.faults.push(`${pathOf(body.url)} ${body.range}: ${fault}`);
+  }
+
+  /**
+   * How often each URL was answered and looked at, or given up by the page itself: an answer that
+   * nobody read needs no check.
+   */
+  accounted() {
+    const counts = new Map();
+    for (const { url, outcome, status, aborted } of this.requests.values()) {
+      const isChecked = outcome === "body" && status < 300;
+      if (isChecked || aborted) counts.set(url, (counts.get(url) ?? 0) + 1);
+    }
+    return counts;
   }
 
   /** Requests of whose end nothing was heard. */

@@ -11,6 +11,8 @@ const isMedia = (request) =>
 export class Traffic {
   /** Answers with 2xx that came to their end. */
   finished = 0;
+  /** The same by URL. */
+  #byUrl = new Map();
   /** Requests that have not. */
   #underWay = new Set();
 
@@ -26,10 +28,20 @@ export class Traffic {
     if (!this.#underWay.has(request)) return;
     try {
       const status = (await request.response())?.status() ?? 0;
-      if (200 <= status && status < 300) this.finished += 1;
+      if (200 <= status && status < 300) {
+        this.finished += 1;
+        this.#byUrl.set(request.url(), (this.#byUrl.get(request.url()) ?? 0) + 1);
+      }
     } finally {
       this.#underWay.delete(request);
     }
+  }
+
+  /** Answers that Chromium saw to their end and the ledger has no account of. */
+  unchecked(ledger) {
+    const accounted = ledger.accounted();
+    const escaped = [...this.#byUrl].map(([url, n]) => Math.max(0, n - (accounted.get(url) ?? 0)));
+    return escaped.reduce((sum, count) => sum + count, 0);
   }
 
   /**

@@ -42,8 +42,8 @@ export function witness() {
       tell({ what: "unread", id: this.id, at: wall(), url, status, why });
     }
 
-    failed(why) {
-      tell({ what: "failed", id: this.id, at: wall(), why });
+    failed(why, aborted = false) {
+      tell({ what: "failed", id: this.id, at: wall(), why, aborted });
     }
   }
 
@@ -59,6 +59,7 @@ export function witness() {
     #url = "";
     #range = null;
     #watched = null;
+    #aborted = false;
 
     constructor() {
       super();
@@ -69,8 +70,9 @@ export function witness() {
     open(method, url, ...rest) {
       this.#url = new URL(url, location.href).href;
       this.#range = null;
-      this.#watched?.failed("it was opened anew");
+      this.#watched?.failed("it was opened anew", true);
       this.#watched = null;
+      this.#aborted = false;
       return super.open(method, url, ...rest);
     }
 
@@ -84,6 +86,11 @@ export function witness() {
       return super.send(body);
     }
 
+    abort() {
+      this.#aborted = true;
+      super.abort();
+    }
+
     #changed() {
       const watched = this.#watched;
       if (!watched) return;
@@ -92,7 +99,7 @@ export function witness() {
       if (this.readyState === 3 && answered) watched.byte(url);
       if (this.readyState !== 4) return;
       this.#watched = null;
-      if (this.status === 0) return watched.failed("no complete answer");
+      if (this.status === 0) return watched.failed("no complete answer", this.#aborted);
       const bytes = bytesOf(this);
       if (bytes === null) return watched.unread(url, this.status, `a ${this.responseType}`);
       if (answered && bytes.byteLength) watched.byte(url);
@@ -122,12 +129,12 @@ export function witness() {
           watched.body(url, status, headers.get("Content-Range"), whole);
           controller.close();
         } catch (error) {
-          watched.failed(String(error));
+          watched.failed(String(error), error?.name === "AbortError");
           controller.error(error);
         }
       },
       cancel(reason) {
-        watched.failed("the player let go of it");
+        watched.failed("the player let go of it", true);
         return reader.cancel(reason);
       },
     });
@@ -145,7 +152,7 @@ export function witness() {
     try {
       return seen(await nativeFetch(input, init), watched);
     } catch (error) {
-      watched.failed(String(error));
+      watched.failed(String(error), error?.name === "AbortError");
       throw error;
     }
   };

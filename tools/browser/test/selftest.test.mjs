@@ -17,6 +17,7 @@ test("a short run measures a kill and a hang, and mends the fleet", async () => 
         origin_dir: originDir,
         spki: tls.spki,
         player: "hls.js",
+        planned: false,
         before_kill_s: 4,
         after_kill_s: 8,
       };
@@ -49,6 +50,7 @@ test("a wrong byte shows in the result of a run", async () => {
       asset: "film",
       origin_dir: originDir,
       player: "hls.js",
+      planned: false,
       before_kill_s: 3,
       after_kill_s: 3,
     });

@@ -5,7 +5,7 @@
 //!                                        control 127.0.0.1 ─┼─> a1 127.0.0.2 ┐ site s1 ┐
 //!              ingest ─> control                            ├─> a2 127.0.0.3 ┘         ├ siblings
 //!                                                           └─> a3 127.0.0.4   site s2 ┘
-//! page, keyboard, self-test ─> controls ─> kill | hang | restore an appliance
+//! page, keyboard, self-test ─> controls ─> kill | hang | stop | restore an appliance
 //! ```
 //!
 //! Ctrl-C ends it and leaves nothing but encoded films. The origin and the controls run in this
@@ -310,8 +310,8 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     };
     let kill = format!("{}/appliances/a1/kill", ready.controls_url);
     let keyboard = match std::io::stdin().is_terminal() {
-        true => "type kill a1, hang a1 or restore a1 here".to_owned(),
-        false => format!("curl -X POST {kill} (or hang, or restore)"),
+        true => "type kill a1, hang a1, stop a1 or restore a1 here".to_owned(),
+        false => format!("curl -X POST {kill} (or hang, stop, restore)"),
     };
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let (own, token_file) = (own.display(), ready.tokens.admin_file.display());
@@ -376,7 +376,7 @@ async fn serve_orders(
         // An answer that nobody waits for any more is dropped.
         match order {
             Some(Order::Fault(name, fault, answer)) => {
-                let done = fleet.fault(&name, fault).await;
+                let done = fleet.fault(&ready.control, &name, fault).await;
                 let _ = answer.send(done.map_err(|error| format!("{error:#}")));
             }
             Some(Order::List(answer)) => {
@@ -409,7 +409,9 @@ fn listen_to_keyboard(orders: controls::Orders) {
                 _ => None,
             };
             let Some((fault, name)) = order else {
-                let _ = output::line("kill a1 | hang a1 | restore a1 (a1, a2 or a3); Ctrl-C ends");
+                let _ = output::line(
+                    "kill, hang, stop, near or restore, and a1, a2 or a3; Ctrl-C ends",
+                );
                 continue;
             };
             let (answer, answered) = oneshot::channel();
@@ -465,7 +467,7 @@ async fn selftest(
         };
         players.push(played?);
         for (name, _) in APPLIANCES {
-            fleet.fault(name, Fault::Restore).await?;
+            fleet.fault(&ready.control, name, Fault::Restore).await?;
         }
         fleet.until_healthy(&ready.control).await?;
         fill(fleet, &ready.control, &ready.done).await?;

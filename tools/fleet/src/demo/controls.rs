@@ -1,9 +1,9 @@
 //! The demo's own small HTTP server: through it the page and the self-test break appliances.
 //!
 //! ```text
-//! GET  /appliances                          [{"id":"a1","site":"s1","condition":"running"}, ..]
-//! POST /appliances/{id}/kill|hang|restore   {"id":"a1","condition":"killed"}
-//! POST /first-frame   {"ms":412}            from the page, once it plays
+//! GET  /appliances                 [{"id":"a1","site":"s1","condition":"running"}, ..]
+//! POST /appliances/{id}/{verb}     kill, hang, stop, near or restore: {"id":"a1", ..}
+//! POST /first-frame   {"ms":412}   from the page, once it plays
 //! ```
 //!
 //! On loopback only, below a path that nobody guesses: other processes reach loopback too. A
@@ -122,7 +122,7 @@ async fn fault(
     Path((id, verb)): Path<(String, String)>,
 ) -> Answer<Response> {
     let fault = Fault::from_str(&verb, false)
-        .map_err(|_| (StatusCode::NOT_FOUND, "kill, hang or restore?\n"))?;
+        .map_err(|_| (StatusCode::NOT_FOUND, "kill, hang, stop, near or restore?\n"))?;
     let done = ask(&shared, |answer| Order::Fault(id.clone(), fault, answer)).await?;
     Ok(match done {
         Ok(condition) => Json(json!({ "id": id, "condition": condition })).into_response(),

@@ -29,6 +29,10 @@ pub(super) enum Fault {
     Kill,
     /// SIGSTOP: connections stay open and nothing comes, until the guard ends the process.
     Hang,
+    /// SIGTERM: it says that it stops, ends what it is sending and goes, as for an upgrade.
+    Stop,
+    /// Its site is the viewer's from now on, and the others' are far away.
+    Near,
     /// SIGCONT if it hangs still, or a new process.
     Restore,
 }
@@ -42,6 +46,8 @@ struct Appliance {
     child: Option<Child>,
     /// The process that was stopped.
     hung: Option<Pid>,
+    /// It was told to stop, and may end.
+    stopping: bool,
 }
 
 /// All processes of the demo. Dropping it kills them.
@@ -96,7 +102,14 @@ impl Fleet {
         for (index, (name, site)) in (0..).zip(APPLIANCES) {
             let drives = fleet.format_drives(place, name).await?;
             let config = write_appliance_config(place, certificates, ports, index, &drives)?;
-            fleet.appliances.push(Appliance { name, site, config, child: None, hung: None });
+            fleet.appliances.push(Appliance {
+                name,
+                site,
+                config,
+                child: None,
+                hung: None,
+                stopping: false,
+            });
         }
         Ok(fleet)
     }
@@ -108,11 +121,7 @@ impl Fleet {
             Ok(answer.is_ok() || control.get::<FleetOut>("/v1/fleet").is_ok())
         })
         .await?;
-        // The viewer is on 127.0.0.1, hence at site s1; s2 is another place (RFC 5737, RFC 3849).
-        let near = ["127.0.0.1/32", "::1/128"];
-        control.put("/v1/sites/s1", &json!({ "prefixes": near }))?;
-        let far = ["198.51.100.0/24", "2001:db8::/32"];
-        control.put("/v1/sites/s2", &json!({ "prefixes": far }))?;
+        bring_near(control, APPLIANCES[0].1)?;
         for (name, site) in APPLIANCES {
             let appliance = json!({ "site": site, "weight": 1 });
             control.put(&format!("/v1/appliances/{name}"), &appliance)?;
@@ -168,12 +177,18 @@ impl Fleet {
     /// An error if control, or an appliance that nobody killed, has ended.
     pub(super) fn must_run(&mut self) -> anyhow::Result<()> {
         self.control.must_run()?;
-        self.appliances.iter_mut().filter_map(|a| a.child.as_mut()).try_for_each(Child::must_run)
+        let mut running = self.appliances.iter_mut().filter(|appliance| !appliance.stopping);
+        running.try_for_each(|appliance| appliance.child.as_mut().map_or(Ok(()), Child::must_run))
     }
 
     /// Applies a fault to an appliance; to apply it twice is the same as once. Gives
-    /// its condition then: `running`, `hung` or `killed`.
-    pub(super) async fn fault(&mut self, name: &str, fault: Fault) -> anyhow::Result<&'static str> {
+    /// its condition then: `running`, `hung`, `stopped` or `killed`.
+    pub(super) async fn fault(
+        &mut self,
+        control: &Control,
+        name: &str,
+        fault: Fault,
+    ) -> anyhow::Result<&'static str> {
         let known = APPLIANCES.map(|(name, _)| name).join(", ");
         let Some(appliance) = self.appliances.iter_mut().find(|a| a.name == name) else {
             bail!("there is no appliance \"{name}\": there are {known}");
@@ -185,10 +200,19 @@ impl Fleet {
                 appliance.child = None;
                 appliance.hung = None;
             }
+            (Fault::Stop, Some(child)) => {
+                child.signal(Signal::TERM);
+                appliance.stopping = true;
+            }
             (Fault::Hang, Some(child)) => {
                 let serving = child.guarded().context("it is starting: try again")?;
                 kill_process(serving, Signal::STOP).context("the process cannot be stopped")?;
                 appliance.hung = Some(serving);
+            }
+            (Fault::Near, Some(_) | None) => bring_near(control, appliance.site)?,
+            (Fault::Restore, Some(child)) if appliance.stopping => {
+                child.stop(STOP_WITHIN).await;
+                appliance.start(&self.programs.appliance, &self.logs)?;
             }
             (Fault::Restore, Some(_)) => {
                 if let ("hung", Some(hung)) = (before, appliance.hung.take()) {
@@ -197,7 +221,7 @@ impl Fleet {
                 }
             }
             (Fault::Restore, None) => appliance.start(&self.programs.appliance, &self.logs)?,
-            (Fault::Kill, None) => {}
+            (Fault::Kill | Fault::Stop, None) => {}
             (Fault::Hang, None) => bail!("{name} is killed: restore it first"),
         }
         let now = appliance.condition();
@@ -271,18 +295,33 @@ impl Appliance {
 
     fn start(&mut self, program: &Path, logs: &Path) -> anyhow::Result<()> {
         self.child = Some(serve(self.name, program, "guard", &self.config, logs)?);
-        self.hung = None;
+        (self.hung, self.stopping) = (None, false);
         Ok(())
     }
 
     fn condition(&self) -> &'static str {
         match &self.child {
             None => "killed",
+            Some(_) if self.stopping => "stopped",
             Some(child) if self.hung.is_some() && child.guarded() == self.hung => "hung",
             Some(_) => "running",
         }
     }
 }
+
+/// Makes `near` the site of viewers on this machine; each other is some other place.
+fn bring_near(control: &Control, near: &str) -> anyhow::Result<()> {
+    // The far ones first: a prefix is of one site at a time.
+    for (site, prefixes) in FAR.iter().filter(|(site, _)| *site != near) {
+        control.put(&format!("/v1/sites/{site}"), &json!({ "prefixes": prefixes }))?;
+    }
+    let here = json!({ "prefixes": ["127.0.0.1/32", "::1/128"] });
+    control.put(&format!("/v1/sites/{near}"), &here).map(drop)
+}
+
+/// The prefixes of each site while another is the viewer's (RFC 5737, RFC 3849).
+const FAR: [(&str, [&str; 2]); 2] =
+    [("s1", ["203.0.113.0/24", "2001:db8:1::/48"]), ("s2", ["198.51.100.0/24", "2001:db8:2::/48"])];
 
 /// Runs `verb`, which serves, with its log in a file.
 fn serve(

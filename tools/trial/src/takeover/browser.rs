@@ -21,7 +21,7 @@ const BUFFER_S: u64 = 12;
 /// The film that the demo has made, unless another folder is named.
 pub(super) fn film(named: Option<&Path>) -> Result<PathBuf> {
     let home = std::env::var("HOME").context("no HOME: name the film's folder with --film")?;
-    let own = Path::new(&home).join(".cache/nearcast/demo/films/demo-1");
+    let own = Path::new(&home).join(".cache/nearcast/demo/films/demo-2");
     let film = named.map_or(own, Path::to_owned);
     ensure!(
         film.join("master.m3u8").is_file(),
@@ -57,6 +57,7 @@ fn one(world: &World, film: &Path, player: &str, controls: SocketAddr) -> Result
         "player": player,
         "buffer_s": BUFFER_S,
         "any_server": true,
+        "planned": false,
     });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../browser");
     let output = Command::new("node")

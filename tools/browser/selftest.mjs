@@ -9,9 +9,10 @@
 // unless it is open. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
 // left out, and so may `before_kill_s` (15) and `after_kill_s` (31). With `any_server` a sibling
 // may answer by the address of the one that was killed: its bytes count. Without `planned` no site
-// is brought near and no appliance stopped by plan, where nobody takes such orders. Progress goes to
-// stderr; the last line of stdout is one JSON object. Exit code 0 means that the run was valid, not
-// that its figures are good: the caller judges those. On an invalid run that object has an "error".
+// is brought near and no appliance stopped by plan, where nobody takes such orders. Progress goes
+// to stderr; the last line of stdout is one JSON object. Exit code 0 means that the run was valid,
+// not that its figures are good: the caller judges those. On an invalid run that object has an
+// "error".
 //
 // How the figures come about (times in ms, all on this machine's clock):
 //   failover_ms   from just before the kill order is sent, until each lane (video, audio) that the

@@ -1,14 +1,27 @@
-// The page that docs/integrate/playback.md gives to integrators, as it stands there.
+// The pages that docs/integrate gives to integrators, as they stand there.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { film, until, wait, withMock, withPage } from "./support.mjs";
+import { film, until, wait, watchWith, withMock, withPage } from "./support.mjs";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-const HLS = path.join(ROOT, "shell/control/web/node_modules/hls.js/dist/hls.min.js");
+const PACKAGES = path.join(ROOT, "shell/control/web/node_modules");
+const HLS = path.join(PACKAGES, "hls.js/dist/hls.min.js");
+
+/** The pages, and the file that each gets from the network. */
+const PAGES = {
+  "hls.html": "hls.js/dist/hls.min.js",
+  "dash.html": "dashjs/dist/modern/umd/dash.all.min.js",
+  "shaka.html": "shaka-player/dist/shaka-player.compiled.js",
+  "videojs.html": "video.js/dist/video.min.js",
+};
+const KILL_AT_S = 1;
+const PLAYED_ON_S = 12;
+/** Steering says nothing new for as long: players leave who died by themselves. */
+const STEERING_TTL_S = 120;
 
 /** The one page among the examples. */
 function examplePage() {
@@ -20,8 +33,44 @@ function examplePage() {
 async function service(mock, route) {
   const body = JSON.stringify({ asset: "film" });
   const answer = await fetch(`${mock.url}/v1/playbacks`, { method: "POST", body });
-  const { hls_url: url } = await answer.json();
-  await route.fulfill({ json: { url: mock.url + url, good_for_s: mock.state.grants.lastLifeS } });
+  const { hls_url: hls, dash_url: dash } = await answer.json();
+  const [url, good_for_s] = [mock.url + hls, mock.state.grants.lastLifeS];
+  await route.fulfill({ json: { url, good_for_s, hls_url: url, dash_url: mock.url + dash } });
+}
+
+/** A page of docs/integrate/pages, with the player's own file in the place of the network. */
+async function openExample(page, mock, file) {
+  await page.route("https://cdn.jsdelivr.net/**", (route) =>
+    route.request().url().endsWith(".css") ? route.abort() : route.fulfill({ path: file }),
+  );
+  await page.route("**/api/playback?*", (route) => service(mock, route));
+  await page.goto(`${mock.url}/example`);
+}
+
+for (const [name, file] of Object.entries(PAGES)) {
+  test(`${name} plays on when the appliance that serves it dies`, async () => {
+    const [originDir, folder] = [film(), path.join(ROOT, "docs/integrate/pages")];
+    const example = readFileSync(path.join(folder, name), "utf8");
+    await withMock({ film: originDir, example, steeringTtlS: STEERING_TTL_S }, (mock) =>
+      withPage({}, async (page) => {
+        const ledger = await watchWith(page, originDir);
+        await openExample(page, mock, path.join(PACKAGES, file));
+        await until("the film to be there", 15_000, () =>
+          page.evaluate(() => document.querySelector("video")?.readyState >= 3),
+        );
+        await page.evaluate(() => document.querySelector("video").play());
+        const state = () => page.evaluate(() => ({ ...window.nearcastFilm }));
+        await until("it to play", 20_000, async () => (await state()).played > KILL_AT_S);
+        const hosts = new Map(mock.state.appliances.map((one) => [new URL(one.url).host, one]));
+        const last = ledger.media().findLast(({ outcome }) => outcome === "body");
+        await hosts.get(new URL(last.url).host).fault("kill");
+        const end = KILL_AT_S + PLAYED_ON_S;
+        await until("it to play on", 40_000, async () => (await state()).played > end);
+        assert.deepEqual([(await state()).stalls.length, ledger.wrongBytes], [0, 0]);
+        assert.ok(ledger.bytesByHost().size >= 2, "another appliance went on");
+      }),
+    );
+  });
 }
 
 test("the documented page plays on after a pause longer than its URLs are good", async () => {

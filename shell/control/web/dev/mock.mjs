@@ -214,7 +214,7 @@ function handler(state) {
     if (/^\/v1\/play\/film\./.test(name) && state.film) return play(url, response);
     if (name.startsWith("/steer/v1/")) {
       const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
-      return json(response, 200, steeringReply(order, state.url + name, STEERING_TTL_S));
+      return json(response, 200, steeringReply(order, state.url + name, state.steeringTtlS));
     }
     if (name === "/example" && state.example) {
       return response.writeHead(200, { "Content-Type": TYPES[".html"] }).end(state.example);
@@ -252,7 +252,7 @@ async function startAppliances(options) {
  * Options: port and mediaPort (0 for any that are free), scenario, film, tls ({cert, key} files),
  * controls, faults (per appliance id, see media.mjs), tokenLivesS (of the first playbacks' media
  * URLs, else an hour), grantsOver (how many grants are over as soon as they are given), example (a
- * page to serve at /example). Returns {url, state, close()}.
+ * page to serve at /example), steeringTtlS. Returns {url, state, close()}.
  */
 export async function startMock(options = {}) {
   const state = {
@@ -261,6 +261,7 @@ export async function startMock(options = {}) {
     controls: options.controls ?? Boolean(options.film),
     grants: new Grants(options),
     example: options.example,
+    steeringTtlS: options.steeringTtlS ?? STEERING_TTL_S,
     appliances: [],
   };
   const handle = handler(state);

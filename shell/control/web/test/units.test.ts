@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bitRate, bytes, duration, percent, plural } from "../src/units";
 import { position, roundUp, short, text } from "../src/units";
+import { leaveFailed } from "../src/play/vhs";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 
@@ -69,4 +70,21 @@ test("one is singular", () => {
     "1 object",
     "2,000 objects",
   ]);
+});
+
+test("video.js goes on with the next pathway of steering's list when one failed", () => {
+  const steering = {
+    currentPathway: "a1" as string | null,
+    availablePathways_: new Set(["a1", "a2", "a3"]),
+    steeringManifest: { priority: ["a1", "a3", "a2"] },
+    getPathway: () => steering.currentPathway,
+    excludePathway: (pathway: string) => steering.availablePathways_.delete(pathway),
+  };
+  leaveFailed(steering);
+  steering.excludePathway("a2");
+  assert.equal(steering.currentPathway, "a1", "another one failed");
+  steering.excludePathway("a1");
+  assert.equal(steering.currentPathway, "a3");
+  steering.excludePathway("a3");
+  assert.equal(steering.currentPathway, "a3", "there is no other");
 });

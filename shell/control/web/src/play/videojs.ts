@@ -3,6 +3,7 @@
 
 import videojs from "video.js";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
+import { leaveFailed, type Steering } from "./vhs";
 
 /** The event of VHS for a segment that has arrived. */
 interface Loaded {
@@ -26,31 +27,6 @@ interface Vhs {
   playlistController_?: { contentSteeringController_?: Steering };
   representations?: () => Rung[];
   playlists?: { media(): { attributes?: { BANDWIDTH?: number } } | undefined };
-}
-
-/** The parts of VHS that it has no public names for. */
-interface Steering {
-  currentPathway: string | null;
-  availablePathways_: Set<string>;
-  steeringManifest: { priority?: string[] };
-  getPathway(): string | null;
-  excludePathway(pathway: string): boolean;
-}
-
-/**
- * VHS (3.17.5) takes a pathway off its list once all renditions of it failed, and stays on it until
- * steering's next answer. Here it goes on with the next of steering's list at once.
- */
-export function leaveFailed(steering: Steering | undefined): void {
-  if (!steering) return;
-  const exclude = steering.excludePathway.bind(steering);
-  steering.excludePathway = (pathway) => {
-    const was = exclude(pathway);
-    const { availablePathways_: left, steeringManifest } = steering;
-    const next = (steeringManifest.priority ?? []).find((one) => left.has(one)) ?? [...left][0];
-    if (steering.getPathway() === pathway && next) steering.currentPathway = next;
-    return was;
-  };
 }
 
 const TYPES = { hls: "application/x-mpegURL", dash: "application/dash+xml" };

@@ -37,7 +37,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { openChromium } from "./lib/chromium.mjs";
 import { Fleet } from "./lib/fleet.mjs";
-import { Ledger } from "./lib/ledger.mjs";
+import { Ledger, pathOf } from "./lib/ledger.mjs";
 import { Traffic } from "./lib/traffic.mjs";
 import { witness } from "./lib/witness.mjs";
 
@@ -71,6 +71,8 @@ const AFTER_MOVE_MS = 5_000;
 const UNDER_WAY_MS = 15_000;
 /** A hang is only tried with this much of the film left. */
 const HANG_NEEDS_S = 20;
+/** Requests that are told when a player did not go on. */
+const TOLD_MAX = 40;
 /** Who served in this time before a fault is serving when it comes. */
 const SERVING_MS = 12_000;
 
@@ -155,6 +157,19 @@ class Viewing {
       first: came.length ? Math.min(...came) - since : null,
       all: came.length && came.length === times.length ? Math.max(...came) - since : null,
     };
+  }
+
+  /** Says what was asked for since, and what the page told its viewer. */
+  async tell(since) {
+    const hosts = await this.fleet.hosts();
+    for (const { url, sent, byteAt, doneAt, outcome } of this.ledger.sentSince(since, TOLD_MAX)) {
+      const [at, byte, done] = [sent, byteAt, doneAt].map((time) => time && round(time - since));
+      const { host } = new URL(url);
+      const who = hosts.get(host) ?? host;
+      say(`  ${at} ms: ${who} ${pathOf(url)}, byte ${byte}, ${outcome ?? "under way"} ${done}`);
+    }
+    const events = this.page.locator("#events");
+    say(`the page says: ${(await events.innerText()).replaceAll("\n", " | ")}`);
   }
 
   async shoot(name) {
@@ -251,6 +266,7 @@ async function moveBy(viewing, target, order, isMeant) {
   if (moved.all !== null) await wait(AFTER_MOVE_MS);
   const { stalls } = await viewing.film();
   say(moved.all === null ? "nobody went on" : `gone on in ${round(moved.all)} ms`);
+  if (moved.all === null) await viewing.tell(at);
   return {
     at,
     figures: {

@@ -125,6 +125,11 @@ export class Ledger {
     return [...this.requests.values()].filter(({ outcome }) => outcome === undefined);
   }
 
+  /** The first requests that were sent at or after `since`, at most so many. */
+  sentSince(since, most) {
+    return [...this.requests.values()].filter(({ sent }) => since <= sent).slice(0, most);
+  }
+
   /** Requests for film and sound, without playlists. */
   media() {
     return [...this.requests.values()].filter(({ url }) => !PLAYLIST.test(pathOf(url)));

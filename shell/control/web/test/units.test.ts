@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bitRate, bytes, duration, percent, plural } from "../src/units";
 import { position, roundUp, short, text } from "../src/units";
-import { leaveFailed } from "../src/play/vhs";
+import { leaveFailed, type Playlist } from "../src/play/vhs";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 
@@ -72,19 +72,44 @@ test("one is singular", () => {
   ]);
 });
 
-test("video.js goes on with the next pathway of steering's list when one failed", () => {
+/** What is changed of VHS, with three pathways of one rendition each. */
+function vhs() {
   const steering = {
     currentPathway: "a1" as string | null,
     availablePathways_: new Set(["a1", "a2", "a3"]),
     steeringManifest: { priority: ["a1", "a3", "a2"] },
     getPathway: () => steering.currentPathway,
     excludePathway: (pathway: string) => steering.availablePathways_.delete(pathway),
+    on: (_event: string, told: () => void) => (steering.told = told),
+    told: () => {},
   };
-  leaveFailed(steering);
+  const playlists: Playlist[] = [{}, { excludeUntil: Date.now() + 60_000 }, {}];
+  const changes: (string | null)[] = [];
+  const excludeThenChangePathway_ = () => void changes.push(steering.currentPathway);
+  const main = () => ({ playlists });
+  leaveFailed({ contentSteeringController_: steering, main, excludeThenChangePathway_ });
+  return { steering, playlists, changes };
+}
+
+test("video.js goes on with the next pathway of steering's list when one failed", (context) => {
+  context.mock.timers.enable(["setTimeout"]);
+  const { steering, changes } = vhs();
   steering.excludePathway("a2");
   assert.equal(steering.currentPathway, "a1", "another one failed");
   steering.excludePathway("a1");
   assert.equal(steering.currentPathway, "a3");
   steering.excludePathway("a3");
   assert.equal(steering.currentPathway, "a3", "there is no other");
+  context.mock.timers.tick(499);
+  assert.deepEqual(changes, []);
+  context.mock.timers.tick(1);
+  assert.deepEqual(changes, ["a1"], "one that failed before is tried again");
+});
+
+test("video.js leaves renditions out for their pathway, and not for a minute", () => {
+  const { steering, playlists, changes } = vhs();
+  steering.told();
+  const steered = { excludeUntil: Infinity, lastExcludeReason_: "content-steering" };
+  assert.deepEqual(playlists, [{}, steered, {}]);
+  assert.deepEqual(changes, ["a1"]);
 });

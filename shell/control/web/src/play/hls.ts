@@ -1,14 +1,47 @@
-// hls.js with its defaults, but for the buffer cap and its tries of a segment.
+// hls.js with its defaults, but for the buffer cap, its tries of a segment, and how long it stays
+// away from an appliance that failed.
 
 import Hls, { ErrorTypes, Events, type HlsConfig } from "hls.js";
 import type { Engine, EngineOptions } from "./engine";
 
 const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
 
+/** For so long it does not go back to an appliance that failed: one answer of steering. */
+const PENALTY_MS = 10_000;
+/** Between two tries when all appliances failed. */
+const TRY_AGAIN_MS = 500;
+
+/** The parts of its content steering that it has no public names for. */
+interface Steering {
+  penalizedPathways: Record<string, number>;
+  updatePathwayPriority(priority: string[]): void;
+}
+
 /**
- * By itself it leaves an appliance at the first connection that is refused or reset, for five
- * minutes, and stops for good when it has left them all. A process that is started again answers
- * within a second: six tries of 0.3 s wait for that.
+ * By itself it stays away for five minutes from an appliance that failed, whatever steering says:
+ * appliances that are upgraded one after the other end a film for good.
+ */
+function forgiving(): Partial<HlsConfig> {
+  const own = Hls.DefaultConfig.contentSteeringController as unknown as new (hls: Hls) => Steering;
+  class Forgiving extends own {
+    override updatePathwayPriority(priority: string[]): void {
+      const now = performance.now();
+      for (const [id, since] of Object.entries(this.penalizedPathways)) {
+        if (PENALTY_MS < now - since) delete this.penalizedPathways[id];
+      }
+      super.updatePathwayPriority(priority);
+    }
+  }
+  return {
+    contentSteeringController:
+      Forgiving as unknown as NonNullable<HlsConfig["contentSteeringController"]>,
+  };
+}
+
+/**
+ * By itself it leaves an appliance at the first connection that is refused or reset, and
+ * stops for good when it has left them all. A process that is started again answers within a
+ * second: six tries of 0.3 s wait for that.
  */
 function tries(): Partial<HlsConfig> {
   const { default: policy } = Hls.DefaultConfig.fragLoadPolicy;
@@ -27,7 +60,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   if (!Hls.isSupported()) throw new Error("This browser has no Media Source Extensions.");
   const cap: Partial<HlsConfig> =
     buffer_s === null ? {} : { maxBufferLength: buffer_s, maxMaxBufferLength: buffer_s };
-  const hls = new Hls({ ...cap, ...tries(), ...(start_s > 0 ? { startPosition: start_s } : {}) });
+  const from = start_s > 0 ? { startPosition: start_s } : {};
+  const hls = new Hls({ ...cap, ...tries(), ...forgiving(), ...from });
+  let again: ReturnType<typeof setTimeout> | undefined;
   hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
     const kind = KINDS[frag.type];
     if (!kind || frag.sn === "initSegment") return;
@@ -39,6 +74,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     if (!data.fatal) return;
     const of = data.type === ErrorTypes.NETWORK_ERROR ? "network" : "media";
     events.trouble(`hls.js stopped on a ${of} error: ${data.details}`);
+    // A refusal is answered with a new playback.
+    if (of !== "network" || data.response?.code === 403 || !hls.levels.length) return;
+    again = setTimeout(() => hls.startLoad(), TRY_AGAIN_MS);
   });
   hls.loadSource(url);
   hls.attachMedia(video);
@@ -49,6 +87,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
       const level = hls.levels[hls.currentLevel];
       return level ? { height: level.height, bits_per_second: level.bitrate } : null;
     },
-    end: () => hls.destroy(),
+    end() {
+      clearTimeout(again);
+      hls.destroy();
+    },
   };
 }

@@ -140,12 +140,19 @@ export class RequestLog {
     pending.range = range;
     xhr.addEventListener("progress", (event) => pending.sawBytes(event.loaded));
     xhr.addEventListener("abort", () => (pending.aborted = true));
+    // video.js aborts a request whose refusal it has just been told of, which takes its status.
+    let refusal = 0;
+    xhr.addEventListener("readystatechange", () => {
+      if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED && xhr.status >= 400) {
+        refusal = xhr.status;
+      }
+    });
     xhr.addEventListener(
       "loadend",
       (event) => {
         pending.sawBytes(event.loaded);
         const landed = xhr.responseURL ? new URL(xhr.responseURL) : url;
-        this.add(pending, url, landed, xhr.status);
+        this.add(pending, url, landed, xhr.status || refusal);
       },
       { once: true },
     );

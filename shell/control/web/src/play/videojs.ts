@@ -3,7 +3,7 @@
 
 import videojs from "video.js";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
-import { leaveFailed, type Steering } from "./vhs";
+import { leaveFailed, type Controller } from "./vhs";
 
 /** The event of VHS for a segment that has arrived. */
 interface Loaded {
@@ -24,7 +24,7 @@ interface Rung {
 }
 
 interface Vhs {
-  playlistController_?: { contentSteeringController_?: Steering };
+  playlistController_?: Controller;
   representations?: () => Rung[];
   playlists?: { media(): { attributes?: { BANDWIDTH?: number } } | undefined };
 }
@@ -64,7 +64,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   };
   player.on("segmentloaded", loaded);
   player.on("error", failed);
-  const ready = () => leaveFailed(engine()?.playlistController_?.contentSteeringController_);
+  const ready = () => leaveFailed(engine()?.playlistController_);
   player.on("loadedmetadata", ready);
   player.src({ src: url, type: url.includes(".mpd") ? TYPES.dash : TYPES.hls });
   if (start_s > 0) player.one("loadedmetadata", () => void player.currentTime(start_s));

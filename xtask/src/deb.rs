@@ -20,7 +20,7 @@ pub(crate) const PACKAGES: [(&str, &[&str]); 4] = [
     ("nearcast-appliance", &["serve", "format", "inspect", "check", "config"]),
     ("nearcast-agent", &["serve", "addresses", "config", "drives", "health", "trim"]),
     ("nearcast-control", &["serve", "migrate", "config"]),
-    ("nearcast", &["ingest", "list", "show", "explain", "origin", "demo"]),
+    ("nearcast", &["ingest", "apply", "export", "explain", "origin", "demo"]),
 ];
 
 const MAINTAINER: &str = "Nearcast maintainers <maintainers@nearcast.org>";

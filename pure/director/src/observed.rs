@@ -144,8 +144,8 @@ pub enum Cause {
     /// Its drives hold less than half of the capacity that its files are planned for.
     #[error(
         "its drives can hold {reported}, and its files are planned for {planned}: repair them; or \
-         say that it is so for good, and files move: nearcast accept ID, which is POST \
-         /v1/appliances/ID/usable"
+         say that it is so for good, and files move: nearcast appliance accept ID, which is \
+         POST /v1/appliances/ID/usable"
     )]
     Slump { planned: Bytes, reported: Bytes },
 }

@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(director.slump(at(4_000_000), &id("a1")), Some((planned, reported)));
         assert_eq!(status.health, Health::Healthy);
         assert_eq!(status.cause, Cause::Slump { planned, reported });
-        let notices = director.notices().filter(|notice| notice.text.contains("nearcast accept"));
+        let notices =
+            director.notices().filter(|notice| notice.text.contains("nearcast appliance accept"));
         assert_eq!(notices.count(), 1, "an operator is told once");
 
         let word = Change::Usable(id("a1"), reported);

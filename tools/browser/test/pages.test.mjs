@@ -152,7 +152,7 @@ test("an empty fleet says what to do next", async () => {
       const welcome = await textOf(page, "#welcome");
       assert.match(welcome, /nearcast-appliance format/);
       assert.match(welcome, /Authorization: Bearer/);
-      assert.match(welcome, /nearcast enrol-code a1 \| nearcast-appliance enrol/);
+      assert.match(welcome, /nearcast appliance enrol a1 \| nearcast-appliance enrol/);
       assert.ok(welcome.includes(`NEARCAST_CONTROL=${mock.url}`));
       assert.equal(await page.locator("#gauges:visible").count(), 0);
     }),

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
 /// The control plane's address and a token for it: the same options for every verb.
@@ -114,6 +115,47 @@ impl Control {
         read(&mut self.checked(response, &url)?, &url)
     }
 
+    /// Any request, and its answer: JSON, or else a text; nothing if there is none.
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.base);
+        let mut response = self.checked(self.send(method, &url, body), &url)?;
+        let text = response.body_mut().with_config().limit(ANSWER_LEN_MAX).read_to_string()?;
+        Ok(match text.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+        })
+    }
+
+    /// What is at this path, if anything is.
+    pub(crate) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        let url = format!("{}{path}", self.base);
+        let response = self.send("GET", &url, None);
+        if response.as_ref().is_ok_and(|response| response.status().as_u16() == 404) {
+            return Ok(None);
+        }
+        read(&mut self.checked(response, &url)?, &url).map(Some)
+    }
+
+    fn send(&self, method: &str, url: &str, body: Option<&Value>) -> Result<Response, ureq::Error> {
+        let request = ureq::http::Request::builder().method(method).uri(url);
+        let request = match &self.authorization {
+            Some(value) => request.header("authorization", value),
+            None => request,
+        };
+        match body {
+            None => self.agent.run(request.body(())?),
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                self.agent.run(request.body(body.to_string())?)
+            }
+        }
+    }
+
     /// PUTs a JSON value: true if it is new there.
     pub(crate) fn put(&self, path: &str, value: &impl Serialize) -> anyhow::Result<bool> {
         let url = format!("{}{path}", self.base);
@@ -142,8 +184,7 @@ impl Control {
     /// DELETEs something that is there, and reads the answer.
     pub(crate) fn delete_for<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.base);
-        let response = self.signed(self.agent.delete(&url)).call();
-        read(&mut self.checked(response, &url)?, &url)
+        read(&mut self.checked(self.send("DELETE", &url, None), &url)?, &url)
     }
 
     fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {

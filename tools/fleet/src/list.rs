@@ -1,62 +1,37 @@
-//! `nearcast list` and `nearcast show`: the fleet as control sees it now, in tables.
+//! `list` and `show` of sites, appliances and assets: the fleet as control sees it now, in tables.
 
 use anyhow::Context as _;
-use clap::ValueEnum;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Health;
 use serde_json::{Value, json};
 use wire::v1::fleet::{FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
 
-use crate::control::{Query, Where};
+use crate::grammar::Call;
 use crate::output::{self, Cell, Table, Tone};
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ListArgs {
-    /// Which kind [default: all]
-    kind: Option<Kinds>,
-    #[command(flatten)]
-    query: Query,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ShowArgs {
-    /// Which kind
-    kind: Kind,
-    /// Its name
-    name: String,
-    #[command(flatten)]
-    query: Query,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kinds {
-    Sites,
-    Appliances,
-    Assets,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
     Site,
     Appliance,
     Asset,
 }
 
-pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let (fleet, raw) = fetch(&args.query.control)?;
-    if args.query.json {
-        return output::json(&match args.kind {
-            None => json!({ "sites": raw["sites"], "assets": raw["assets"] }),
-            Some(Kinds::Sites) => json!({ "sites": raw["sites"] }),
-            Some(Kinds::Appliances) => json!({ "appliances": appliances_in(&raw) }),
-            Some(Kinds::Assets) => json!({ "assets": raw["assets"] }),
+/// Lists things of one kind, or of all.
+pub(crate) fn list(call: &Call<'_>, kind: Option<Kind>) -> anyhow::Result<()> {
+    let (fleet, raw) = fetch(call)?;
+    if call.json {
+        return output::json(&match kind {
+            None => raw,
+            Some(Kind::Site) => json!({ "sites": raw["sites"] }),
+            Some(Kind::Appliance) => json!({ "appliances": appliances_in(&raw) }),
+            Some(Kind::Asset) => json!({ "assets": raw["assets"] }),
         });
     }
-    match args.kind {
-        Some(Kinds::Sites) => sites(&fleet).print(),
-        Some(Kinds::Appliances) => appliances(&fleet).print(),
-        Some(Kinds::Assets) => assets(&fleet).print(),
+    match kind {
+        Some(Kind::Site) => sites(&fleet).print(),
+        Some(Kind::Appliance) => appliances(&fleet).print(),
+        Some(Kind::Asset) => assets(&fleet).print(),
         None => {
             sites(&fleet).print()?;
             output::line("")?;
@@ -67,31 +42,55 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     }
 }
 
-pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<()> {
-    let (fleet, raw) = fetch(&args.query.control)?;
-    let (kind, name) = (args.kind, args.name.as_str());
-    let shown = if args.query.json {
-        let among = match kind {
-            Kind::Site => raw["sites"].as_array().cloned().unwrap_or_default(),
-            Kind::Appliance => appliances_in(&raw),
-            Kind::Asset => raw["assets"].as_array().cloned().unwrap_or_default(),
-        };
-        among.iter().find(|one| one["id"] == name).map(output::json)
-    } else {
-        match kind {
-            Kind::Site => fleet.sites.iter().find(|site| site.id == name).map(show_site),
-            Kind::Appliance => appliances_of(&fleet)
-                .find(|(_, appliance)| appliance.id == name)
-                .map(|(site, appliance)| show_appliance(site, appliance, &fleet.errors)),
-            Kind::Asset => fleet.assets.iter().find(|asset| asset.id == name).map(show_asset),
+/// Shows all about one thing.
+pub(crate) fn show(call: &Call<'_>, kind: Kind) -> anyhow::Result<()> {
+    let (fleet, raw) = fetch(call)?;
+    let name = call.name(match kind {
+        Kind::Site => "site",
+        Kind::Appliance => "id",
+        Kind::Asset => "asset",
+    })?;
+    let among = match kind {
+        Kind::Site => raw["sites"].as_array().cloned().unwrap_or_default(),
+        Kind::Appliance => appliances_in(&raw),
+        Kind::Asset => raw["assets"].as_array().cloned().unwrap_or_default(),
+    };
+    let Some(found) = among.into_iter().find(|one| one["id"] == name) else {
+        return Err(unknown(kind, name, &fleet));
+    };
+    let said = match kind {
+        Kind::Site => Value::Null,
+        // As registered, or with all of its versions.
+        Kind::Appliance | Kind::Asset => call.control.get(&call.path(1))?,
+    };
+    if call.json {
+        return output::json(&joined(found, said));
+    }
+    let shown = match kind {
+        Kind::Site => fleet.sites.iter().find(|site| site.id == name).map(show_site),
+        Kind::Appliance => appliances_of(&fleet)
+            .find(|(_, appliance)| appliance.id == name)
+            .map(|(site, appliance)| show_appliance(site, appliance, &said, &fleet.errors)),
+        Kind::Asset => {
+            fleet.assets.iter().find(|asset| asset.id == name).map(|of| show_asset(of, &said))
         }
     };
-    shown.unwrap_or_else(|| Err(unknown(kind, name, &fleet)))
+    shown.unwrap_or(Ok(()))
+}
+
+/// The fields of both; those that both have are the first's.
+fn joined(mut found: Value, said: Value) -> Value {
+    if let (Value::Object(found), Value::Object(said)) = (&mut found, said) {
+        for (field, value) in said {
+            found.entry(field).or_insert(value);
+        }
+    }
+    found
 }
 
 /// The fleet as we know it, and as control wrote it.
-fn fetch(control: &Where) -> anyhow::Result<(FleetOut, Value)> {
-    let raw: Value = control.client()?.get("/v1/fleet")?;
+fn fetch(call: &Call<'_>) -> anyhow::Result<(FleetOut, Value)> {
+    let raw: Value = call.control.get(&call.path(0))?;
     let fleet = serde_json::from_value(raw.clone())
         .context("control's picture of the fleet cannot be read: is it of this version?")?;
     Ok((fleet, raw))
@@ -127,7 +126,7 @@ fn unknown(kind: Kind, name: &str, fleet: &FleetOut) -> anyhow::Error {
             anyhow::anyhow!("there is no {what} \"{name}\": there is {}", known.join(", "))
         }
         count => anyhow::anyhow!(
-            "there is no {what} \"{name}\" among {count}: `nearcast list {what}s` names them"
+            "there is no {what} \"{name}\" among {count}: `nearcast {what} list` names them"
         ),
     }
 }
@@ -242,6 +241,7 @@ fn show_site(site: &FleetSite) -> anyhow::Result<()> {
 fn show_appliance(
     site: &FleetSite,
     appliance: &FleetAppliance,
+    registered: &Value,
     errors: &[FleetError],
 ) -> anyhow::Result<()> {
     let since = output::span(Nanos::seconds(appliance.since_s));
@@ -255,6 +255,8 @@ fn show_appliance(
         ("last report", ago(appliance.last_report_ms).into()),
         ("base URL", appliance.base_url.as_deref().unwrap_or("not known yet").into()),
         ("weight", appliance.weight.to_string().into()),
+        ("addresses", texts(&registered["addresses"]).into()),
+        ("capacity", capacity(&registered["usable_bytes"]).into()),
         ("objects held", appliance.objects_held.to_string().into()),
     ];
     if let Some(report) = &appliance.report {
@@ -307,7 +309,18 @@ fn drives(report: &Report) -> Table {
     table
 }
 
-fn show_asset(asset: &FleetAsset) -> anyhow::Result<()> {
+fn texts(list: &Value) -> String {
+    let texts: Vec<&str> =
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}
+
+fn capacity(bytes: &Value) -> String {
+    let bytes = bytes.as_u64().map(|bytes| output::bytes(Bytes(bytes)));
+    bytes.unwrap_or_else(|| "not known yet".to_owned())
+}
+
+fn show_asset(asset: &FleetAsset, said: &Value) -> anyhow::Result<()> {
     let mut facts = vec![
         ("asset", Cell::from(&*asset.id)),
         ("version", asset.current_version.as_str().into()),
@@ -319,7 +332,22 @@ fn show_asset(asset: &FleetAsset) -> anyhow::Result<()> {
     let labels = ["entries"].into_iter().chain(std::iter::repeat(""));
     let entries = asset.entries.iter().map(|entry| format!("{} ({})", entry.path, entry.format));
     facts.extend(labels.zip(entries.map(Cell::from)));
-    print_facts(facts)
+    print_facts(facts)?;
+    output::line("")?;
+    let mut table = Table::new(&["VERSION", ">SIZE", "SHOWN", "FROM", "UNTIL"]);
+    for version in said["versions"].as_array().into_iter().flatten() {
+        let text = |field: &str| version[field].as_str().unwrap_or("-").to_owned();
+        let is_shown = version["shown"] == true;
+        let tone = if is_shown { Tone::Good } else { Tone::Warn };
+        table.row(vec![
+            text("id").into(),
+            output::bytes(Bytes(version["bytes"].as_u64().unwrap_or_default())).into(),
+            Cell::new(if is_shown { "now" } else { "not now" }, tone),
+            text("from").into(),
+            text("until").into(),
+        ]);
+    }
+    table.print()
 }
 
 /// One fact per line, labels in a column.

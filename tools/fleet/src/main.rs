@@ -6,20 +6,24 @@
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-mod access;
+mod applying;
+mod audit;
 mod content_type;
 mod control;
+mod declared;
 mod demo;
 mod explain;
+mod grammar;
 mod ingest;
 mod list;
 mod origin;
 mod output;
 mod remove;
 mod tree;
+mod verbs;
 
 #[derive(Debug, Parser)]
 #[command(name = "nearcast", version, about = "The operator's hand of a Nearcast fleet")]
@@ -39,63 +43,46 @@ enum Verb {
     Origin(origin::Args),
     /// Read a directory or a bucket of HLS and DASH files once: an asset's new version
     Ingest(ingest::Args),
-    /// Take a title down: at once for new playbacks, within seconds on appliances
-    Remove(remove::RemoveArgs),
-    /// Say from when and until when a title may be shown
-    Window(remove::WindowArgs),
-    /// Show what was taken down, and who has confirmed it
-    Withdrawals(control::Query),
-    /// List sites, appliances and assets, one line each
-    List(list::ListArgs),
-    /// Show all about one site, appliance or asset
-    Show(list::ShowArgs),
+    /// Make the fleet as a file declares it, after showing the difference
+    Apply(applying::Args),
+    /// Write the fleet as a file that `apply` takes
+    Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
-    /// Make, list and remove API tokens
-    #[command(subcommand)]
-    Token(access::TokenVerb),
-    /// Show the keys of playback tokens, or rotate them
-    Keys(access::KeysArgs),
-    /// Show who changed something, or tried to
-    Audit(access::AuditArgs),
-    /// Let anybody play an asset, without a grant
-    Public(access::PublicArgs),
-    /// Make a one-time code with which a machine becomes an appliance
-    EnrolCode(access::EnrolArgs),
-    /// Refuse an appliance's identity from now on
-    Revoke(access::RevokeArgs),
-    /// Say that an appliance's drives hold so little for good: files move to others of its site
-    Accept(access::RevokeArgs),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
 }
 
+/// The whole command line: verbs of the table, `nearcast THING VERB`, and those without a thing.
+fn command() -> clap::Command {
+    Cli::command().subcommands(verbs::commands())
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli) {
+    match run(&command().get_matches()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let tone = output::Tone::Bad;
             let colours = std::io::stderr().is_terminal() && output::colours_wanted();
             eprintln!("{} {error:#}", output::paint("error:", tone, colours));
-            match error.downcast_ref::<remove::Away>() {
-                Some(_) => ExitCode::from(AWAY),
-                None => ExitCode::FAILURE,
+            if error.is::<remove::Away>() || error.is::<applying::Waiting>() {
+                ExitCode::from(AWAITED)
+            } else {
+                ExitCode::FAILURE
             }
         }
     }
 }
 
-/// Exit status: a title is withdrawn, and an appliance that is away has not confirmed it.
-const AWAY: u8 = 3;
+/// Exit status: it is done, but for somebody or something that is awaited: an appliance that is
+/// away has not confirmed a withdrawal, or a part of a file waits for a machine or an ingest.
+const AWAITED: u8 = 3;
 
-fn run(cli: &Cli) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&cli.log_level).map_err(|error| {
-        anyhow::anyhow!(
-            "\"{}\" is not a log level ({error}): write for example info",
-            cli.log_level
-        )
+fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
+    let log_level: &String = matches.get_one("log_level").expect("it has a default");
+    let filter = EnvFilter::try_new(log_level).map_err(|error| {
+        anyhow::anyhow!("\"{log_level}\" is not a log level ({error}): write for example info")
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -106,21 +93,14 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("two cryptography providers: this is a mistake of ours"))?;
-    match &cli.verb {
+    if let Some(done) = verbs::run(matches) {
+        return done;
+    }
+    match &Cli::from_arg_matches(matches)?.verb {
         Verb::Demo(args) => demo::run(args),
-        Verb::Remove(args) => remove::remove(args),
-        Verb::Window(args) => remove::window(args),
-        Verb::Withdrawals(args) => remove::withdrawals(args),
-        Verb::List(args) => list::list(args),
-        Verb::Show(args) => list::show(args),
+        Verb::Apply(args) => applying::run(args),
+        Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
-        Verb::Token(verb) => access::token(verb),
-        Verb::Keys(args) => access::keys(args),
-        Verb::Audit(args) => access::audit(args),
-        Verb::Public(args) => access::public(args),
-        Verb::EnrolCode(args) => access::enrol_code(args),
-        Verb::Revoke(args) => access::revoke(args),
-        Verb::Accept(args) => access::accept(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

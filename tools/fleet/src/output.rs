@@ -193,9 +193,12 @@ pub(crate) fn ago(unix_s: u64) -> String {
     format!("{} ago", span(Nanos::seconds(now_unix_s().saturating_sub(unix_s))))
 }
 
-/// How long it is until a second of the clock: `3 d 4 h`.
-pub(crate) fn until(unix_s: u64) -> String {
-    span(Nanos::seconds(unix_s.saturating_sub(now_unix_s())))
+/// When a second of the clock is: `3 d 4 h ago`, `in 5 min`.
+pub(crate) fn when(unix_s: u64) -> String {
+    match unix_s.checked_sub(now_unix_s()) {
+        None | Some(0) => ago(unix_s),
+        Some(seconds) => format!("in {}", span(Nanos::seconds(seconds))),
+    }
 }
 
 fn now_unix_s() -> u64 {

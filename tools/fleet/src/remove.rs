@@ -1,40 +1,14 @@
-//! `nearcast remove`, `window`, `withdrawals`: titles that are taken down, and when they may be
-//! shown.
+//! `nearcast asset remove`, `nearcast withdrawal`: titles taken down, and who has confirmed it.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use model::units::Nanos;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wire::v1::fleet::{AwaitedOut, TakenOut, WithdrawalOut};
 
-use crate::control::{Control, Query, Where, encoded};
+use crate::grammar::{Call, time};
 use crate::output::{self, Cell, Table, Tone, ago};
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct RemoveArgs {
-    /// Which asset
-    asset: String,
-    /// Which of its versions; without it, all of them
-    version: Option<String>,
-    /// Wait until every appliance that reports has confirmed that it refuses it
-    #[arg(long)]
-    wait: bool,
-    #[command(flatten)]
-    query: Query,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct WindowArgs {
-    /// Which asset
-    asset: String,
-    /// Which of its versions; without it, all of them
-    version: Option<String>,
-    #[command(flatten)]
-    window: Window,
-    #[command(flatten)]
-    control: Where,
-}
 
 /// When a version may be shown.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -58,18 +32,11 @@ impl Window {
     }
 }
 
-fn time(text: &str) -> Result<String, String> {
-    match humantime::parse_rfc3339(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("write UTC, as in 2027-01-31T22:00:00Z (RFC 3339)".to_owned()),
-    }
-}
-
 /// Every appliance that reports refuses it; these do not report. The process ends with status 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} {} not confirmed it: an appliance that is away refuses it once it reaches control. \
-     `nearcast withdrawals` shows withdrawal {number}, and who is awaited",
+     `nearcast withdrawal show {number}` says who is awaited",
     names(.away),
     if .away.len() == 1 { "has" } else { "have" }
 )]
@@ -78,43 +45,38 @@ pub(crate) struct Away {
     away: Vec<AwaitedOut>,
 }
 
-pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
-    let control = args.query.control.client()?;
-    let path = path(&args.asset, args.version.as_deref());
-    let mut taken: TakenOut = control.delete_for(&path)?;
-    if args.wait {
-        taken.withdrawal = wait(&control, taken.withdrawal)?;
+pub(crate) fn remove(call: &Call<'_>) -> anyhow::Result<()> {
+    let mut taken: TakenOut = call.control.delete_for(&call.path(call.own()))?;
+    let waits = call.switch("wait");
+    if waits {
+        taken.withdrawal = wait(call, taken.withdrawal)?;
     }
-    if args.query.json {
+    if call.json {
         output::json(&taken)?;
     } else {
-        say(&taken)?;
+        say(&taken.withdrawal)?;
+        if taken.public_no_more {
+            output::line(CLOSED)?;
+        }
     }
     let withdrawal = taken.withdrawal;
-    if args.wait && !withdrawal.complete {
+    if waits && !withdrawal.complete {
         return Err(Away { number: withdrawal.id, away: withdrawal.awaited }.into());
     }
     Ok(())
 }
 
-pub(crate) fn window(args: &WindowArgs) -> anyhow::Result<()> {
-    let path = format!("{}/window", path(&args.asset, args.version.as_deref()));
-    args.control.client()?.put(&path, &args.window.wire())?;
-    let or = |time: &Option<String>, none: &str| time.clone().unwrap_or_else(|| none.to_owned());
-    output::line(&format!(
-        "{} is shown from {} until {}",
-        args.version.as_ref().unwrap_or(&args.asset),
-        or(&args.window.from, "now"),
-        or(&args.window.until, "further notice"),
-    ))
+pub(crate) fn withdrawal(call: &Call<'_>) -> anyhow::Result<()> {
+    let found: WithdrawalOut = call.control.get(&call.path(0))?;
+    if call.json { output::json(&found) } else { say(&found) }
 }
 
-pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
-    let control = query.control.client()?;
-    if query.json {
-        return output::json(&control.get::<Value>("/v1/withdrawals")?);
+pub(crate) fn withdrawals(call: &Call<'_>) -> anyhow::Result<()> {
+    let path = call.path(0);
+    if call.json {
+        return output::json(&json!({ "withdrawals": call.control.get::<Value>(&path)? }));
     }
-    let all: Vec<WithdrawalOut> = control.get("/v1/withdrawals")?;
+    let all: Vec<WithdrawalOut> = call.control.get(&path)?;
     let mut table = Table::new(&["NUMBER", "WHEN", "WHY", "WHAT", ">CONFIRMED", "AWAITED"]);
     for withdrawal in &all {
         let tone = if withdrawal.complete { Tone::Plain } else { Tone::Warn };
@@ -131,7 +93,7 @@ pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
 }
 
 /// Waits until all that report have signed.
-fn wait(control: &Control, mut withdrawal: WithdrawalOut) -> anyhow::Result<WithdrawalOut> {
+fn wait(call: &Call<'_>, mut withdrawal: WithdrawalOut) -> anyhow::Result<WithdrawalOut> {
     let began = Instant::now();
     let mut said = usize::MAX;
     while withdrawal.awaited.iter().any(|appliance| appliance.reachable) {
@@ -149,15 +111,16 @@ fn wait(control: &Control, mut withdrawal: WithdrawalOut) -> anyhow::Result<With
             );
         }
         std::thread::sleep(LOOK_EVERY);
-        withdrawal = control.get(&format!("/v1/withdrawals/{}", withdrawal.id))?;
+        let path = call.path(2).replace("{number}", &withdrawal.id.to_string());
+        withdrawal = call.control.get(&path)?;
     }
     Ok(withdrawal)
 }
 
 const CLOSED: &str = "the asset is public no more, as nothing is left of it: should it come again, \
-    `nearcast public` says so anew";
+    `nearcast asset public` says so anew";
 
-fn say(TakenOut { withdrawal, public_no_more }: &TakenOut) -> anyhow::Result<()> {
+fn say(withdrawal: &WithdrawalOut) -> anyhow::Result<()> {
     let signed = withdrawal.receipts.len();
     let all = signed + withdrawal.awaited.len();
     output::line(&format!(
@@ -165,9 +128,6 @@ fn say(TakenOut { withdrawal, public_no_more }: &TakenOut) -> anyhow::Result<()>
         withdrawal.id,
         what(withdrawal)
     ))?;
-    if *public_no_more {
-        output::line(CLOSED)?;
-    }
     for appliance in &withdrawal.awaited {
         output::line(&format!("not confirmed: {}", whom(appliance)))?;
     }
@@ -197,11 +157,6 @@ fn names(awaited: &[AwaitedOut]) -> String {
     awaited.iter().map(whom).collect::<Vec<_>>().join(", ")
 }
 
-fn path(asset: &str, version: Option<&str>) -> String {
-    let version = version.map(|version| format!("/versions/{}", encoded(version)));
-    format!("/v1/assets/{}{}", encoded(asset), version.unwrap_or_default())
-}
-
 /// Reports come every second or so, and what is under way has three.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -223,16 +178,8 @@ mod tests {
         let one = awaited("a3", false, Some(90_000));
         let text = Away { number: 7, away: vec![one.clone()] }.to_string();
         assert!(text.starts_with("a3 (away for 1 min 30 s) has not confirmed it"), "{text}");
-        assert!(text.contains("withdrawal 7"), "{text}");
+        assert!(text.contains("withdrawal show 7"), "{text}");
         let text = Away { number: 7, away: vec![one, awaited("b", false, None)] }.to_string();
         assert!(text.contains("a3 (away for 1 min 30 s), b (not heard of since"), "{text}");
-    }
-
-    #[test]
-    fn a_time_is_utc_to_the_letter() {
-        assert!(time("2027-01-31T22:00:00Z").is_ok());
-        for bad in ["2027-01-31", "2027-01-31T22:00:00+01:00", "2027-01-31 22:00:00", "tomorrow"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -25,7 +25,7 @@ use super::problem::Problem;
 struct Frame;
 
 /// The document of all routes.
-fn document() -> OpenApi {
+pub fn document() -> OpenApi {
     let mut document = Frame::openapi();
     let bearer = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(ROLES));
     let components = document.components.get_or_insert_default();

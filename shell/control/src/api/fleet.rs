@@ -54,7 +54,7 @@ pub(crate) struct ExplainQuery {
     session: Option<String>,
 }
 
-/// The fleet as it is now: for the status page and `nearcast list`.
+/// The fleet as it is now: for the status page and `nearcast fleet show`.
 #[utoipa::path(get, path = "/v1/fleet", tag = "fleet", responses((status = 200, body = FleetOut)))]
 pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let state = control.state();

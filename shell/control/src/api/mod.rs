@@ -41,6 +41,7 @@ use utoipa::openapi::path::Paths;
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::state::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
+pub use document::document;
 use guard::cookie;
 use problem::Problem;
 

@@ -1,0 +1,572 @@
+//! A fleet as a file declares it, and as control has it: both in the form that `apply` compares.
+//!
+//! ```toml
+//! [policy]
+//! copies = 2
+//! [site.s1]
+//! prefixes = ["10.0.0.0/8"]
+//! [appliance.a1]
+//! site = "s1"
+//! [front.f1]
+//! [asset.film]
+//! until = 2027-12-31T23:00:00Z
+//! ```
+//!
+//! What can be said of each kind of thing is one table, `SETTINGS`: of it reading the file, reading
+//! control's answers, changing and writing a file are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use apply::{Settings, Thing, Things, Value, key};
+use model::id::SiteId;
+use model::topology::{Prefix, WEIGHT_MAX};
+use serde_json::{Value as Json, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::control::Control;
+
+/// A file, read.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    pub(crate) things: Things,
+    /// The file's name, as it was given.
+    name: String,
+    /// Where things and their settings are said.
+    lines: BTreeMap<(Thing, Option<&'static str>), usize>,
+}
+
+/// The form of a setting's value.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// A whole number from 1 to this.
+    Number(u32),
+    Flag,
+    /// The name of a thing.
+    Name,
+    Prefixes,
+    Addresses,
+    Time,
+}
+
+/// All that can be declared. A body that control takes has these fields and no others: a test
+/// compares them with control's own document.
+const SETTINGS: &[(&str, &str, Form)] = &[
+    ("policy", "copies", Form::Number(64)),
+    ("policy", "versions_kept", Form::Number(16)),
+    ("site", "prefixes", Form::Prefixes),
+    ("appliance", key::SITE, Form::Name),
+    ("appliance", "weight", Form::Number(WEIGHT_MAX)),
+    ("appliance", key::ADDRESSES, Form::Addresses),
+    ("asset", key::PUBLIC, Form::Flag),
+    // Those of all its versions that say none of their own.
+    ("asset", key::FROM, Form::Time),
+    ("asset", key::UNTIL, Form::Time),
+    ("version", key::FROM, Form::Time),
+    ("version", key::UNTIL, Form::Time),
+];
+
+/// Things of these kinds have names of their own in a file.
+const NAMED: [&str; 4] = ["site", "appliance", "front", "asset"];
+
+/// How a time is taken away.
+const NO_TIME: &str = "none";
+
+/// More faults of a file are not shown.
+const FAULTS_MAX: usize = 20;
+
+/// Faults of a file, each with its line.
+type Faults = Vec<(usize, String)>;
+
+impl Declared {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let text = match &*name {
+            "-" => std::io::read_to_string(std::io::stdin()),
+            _ => std::fs::read_to_string(path),
+        };
+        Self::parse(&text.with_context(|| format!("cannot read {name}"))?, name)
+    }
+
+    fn parse(text: &str, name: String) -> anyhow::Result<Self> {
+        let table = DeTable::parse(text).map_err(|error| {
+            let mut error = error;
+            error.set_input(Some(text));
+            anyhow::anyhow!("{name}: {error}")
+        })?;
+        let declared = Self { things: Things::new(), lines: BTreeMap::new(), name };
+        let mut reader = Reader { text, declared, faults: Faults::new() };
+        for (kind, value) in table.get_ref() {
+            reader.kind(kind, value);
+        }
+        let Reader { declared, mut faults, .. } = reader;
+        faults.sort_by_key(|(line, _)| *line);
+        declared.refuse(&faults)?;
+        Ok(declared)
+    }
+
+    /// An error that names what is wrong, line by line, if anything is.
+    fn refuse(&self, faults: &[(usize, String)]) -> anyhow::Result<()> {
+        let shown = faults.iter().take(FAULTS_MAX);
+        let mut lines: Vec<String> =
+            shown.map(|(line, text)| format!("{}:{line}: {text}", self.name)).collect();
+        if lines.len() < faults.len() {
+            lines.push(format!("and {} more", faults.len() - lines.len()));
+        }
+        ensure!(lines.is_empty(), "{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// Conflicts with the fleet as an error, each with its line.
+    pub(crate) fn refuse_conflicts(&self, conflicts: &[apply::Conflict]) -> anyhow::Result<()> {
+        let fault = |conflict: &apply::Conflict| {
+            let apply::Conflict { thing, key, why } = conflict;
+            let line = self.lines.get(&(thing.clone(), *key));
+            let line = line.or_else(|| self.lines.get(&(thing.clone(), None)));
+            let key = key.map(|key| format!(" {key}")).unwrap_or_default();
+            (line.copied().unwrap_or(1), format!("[{}]{key}: {why}", section(thing)))
+        };
+        let mut faults: Faults = conflicts.iter().map(fault).collect();
+        faults.sort_by_key(|(line, _)| *line);
+        self.refuse(&faults)
+    }
+}
+
+/// A file that is being read: faults are collected, so that all are seen at once.
+struct Reader<'a> {
+    text: &'a str,
+    declared: Declared,
+    faults: Faults,
+}
+
+impl Reader<'_> {
+    fn line<T>(&self, at: &Spanned<T>) -> usize {
+        let before = self.text.get(..at.span().start).unwrap_or_default();
+        before.matches('\n').count() + 1
+    }
+
+    fn fault<T>(&mut self, at: &Spanned<T>, text: String) {
+        self.faults.push((self.line(at), text));
+    }
+
+    fn kind(&mut self, kind: &Key<'_>, value: &Spanned<DeValue<'_>>) {
+        let word = &**kind.get_ref();
+        if word == "policy" {
+            return self.thing(Thing::Policy, kind, value);
+        }
+        if !NAMED.contains(&word) {
+            let known = NAMED.join(".NAME], [");
+            let text =
+                format!("[{word}] is nothing to declare: there are [policy], [{known}.NAME]");
+            return self.fault(kind, text);
+        }
+        let DeValue::Table(named) = value.get_ref() else {
+            return self.fault(kind, format!("{word}: write a section [{word}.NAME] for each"));
+        };
+        for (at, value) in named {
+            if let Some(name) = self.name(at) {
+                let thing = match word {
+                    "site" => Thing::Site(name),
+                    "appliance" => Thing::Appliance(name),
+                    "front" => Thing::Front(name),
+                    _ => Thing::Asset(name),
+                };
+                self.thing(thing, at, value);
+            }
+        }
+    }
+
+    /// A name as control takes it.
+    fn name(&mut self, name: &Key<'_>) -> Option<String> {
+        // One rule for all names.
+        match name.get_ref().parse::<SiteId>() {
+            Ok(name) => Some(name.to_string()),
+            Err(error) => {
+                let text = format!("{error}; a name with a dot stands in quotes");
+                self.fault(name, text);
+                None
+            }
+        }
+    }
+
+    fn thing(&mut self, thing: Thing, at: &Key<'_>, value: &Spanned<DeValue<'_>>) {
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.fault(at, format!("write [{}] and its settings below", section(&thing)));
+        };
+        let mut settings = Settings::new();
+        self.declared.lines.insert((thing.clone(), None), self.line(value));
+        for (name, value) in table {
+            if let (Thing::Asset(asset), "version") = (&thing, &**name.get_ref()) {
+                self.versions(asset, name, value);
+                continue;
+            }
+            let place = format!("[{}] {}", section(&thing), name.get_ref());
+            let known = of_kind(thing.kind()).find(|(key, _)| *key == &**name.get_ref());
+            let Some((key, form)) = known else {
+                let known: Vec<&str> = of_kind(thing.kind()).map(|(key, _)| key).collect();
+                let known = match known.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => known.join(", "),
+                };
+                self.fault(name, format!("{place}: is no setting; what can be said is {known}"));
+                continue;
+            };
+            match json_of(value.get_ref()).and_then(|value| form.read(&value)) {
+                Ok(value) => {
+                    settings.insert(key, value);
+                }
+                Err(wanted) => self.fault(name, format!("{place}: {wanted}")),
+            }
+            self.declared.lines.insert((thing.clone(), Some(key)), self.line(name));
+        }
+        self.declared.things.insert(thing, settings);
+    }
+
+    fn versions(&mut self, asset: &str, at: &Key<'_>, value: &Spanned<DeValue<'_>>) {
+        let DeValue::Table(named) = value.get_ref() else {
+            return self.fault(at, format!("write [asset.{asset}.version.NAME] for each version"));
+        };
+        for (name, value) in named {
+            if let Some(version) = self.name(name) {
+                self.thing(Thing::Version(asset.to_owned(), version), name, value);
+            }
+        }
+    }
+}
+
+type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+
+/// The settings of a kind.
+fn of_kind(kind: &str) -> impl Iterator<Item = (&'static str, Form)> {
+    SETTINGS.iter().filter(move |(of, ..)| *of == kind).map(|(_, key, form)| (*key, *form))
+}
+
+/// A thing's section of the file.
+fn section(thing: &Thing) -> String {
+    let quoted = |name: &str| match name.contains('.') {
+        true => format!("\"{name}\""),
+        false => name.to_owned(),
+    };
+    match thing {
+        Thing::Policy => "policy".to_owned(),
+        Thing::Site(name) | Thing::Appliance(name) | Thing::Front(name) | Thing::Asset(name) => {
+            format!("{}.{}", thing.kind(), quoted(name))
+        }
+        Thing::Version(asset, version) => {
+            format!("asset.{}.version.{}", quoted(asset), quoted(version))
+        }
+    }
+}
+
+/// A value of the file as control would write it.
+fn json_of(value: &DeValue<'_>) -> Result<Json, String> {
+    Ok(match value {
+        DeValue::String(text) => json!(text),
+        DeValue::Integer(number) => {
+            let read = i64::from_str_radix(number.as_str(), number.radix());
+            json!(read.map_err(|_| format!("{number} is too large"))?)
+        }
+        DeValue::Boolean(flag) => json!(flag),
+        DeValue::Datetime(time) => json!(time.to_string()),
+        DeValue::Float(number) => return Err(format!("{number} is no whole number")),
+        DeValue::Table(_) => return Err("a section is not wanted here".to_owned()),
+        DeValue::Array(list) => {
+            let list = list.iter().map(|one| json_of(one.get_ref()));
+            Json::Array(list.collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+impl Form {
+    /// The value in its one form, or what would be right.
+    fn read(self, value: &Json) -> Result<Value, String> {
+        let wrong = |wanted: &str| format!("{value} is not {wanted}");
+        match self {
+            Self::Number(most) => {
+                let number = value.as_u64().filter(|number| (1..=u64::from(most)).contains(number));
+                number
+                    .map(Value::Number)
+                    .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
+            }
+            Self::Flag => value.as_bool().map(Value::Flag).ok_or_else(|| wrong("true or false")),
+            Self::Name => {
+                let name = value.as_str().and_then(|text| text.parse::<SiteId>().ok());
+                let wanted = "the name of a site: write for example \"s1\"";
+                name.map(|name| Value::Text(name.to_string())).ok_or_else(|| wrong(wanted))
+            }
+            Self::Prefixes => {
+                texts(value, "prefixes: write for example [\"10.0.0.0/8\"]", |text| {
+                    let address = || text.parse::<IpAddr>().map(Prefix::from);
+                    Some(text.parse::<Prefix>().or_else(|_| address()).ok()?.trunc().to_string())
+                })
+            }
+            Self::Addresses => {
+                texts(value, "addresses: write for example [\"192.0.2.11\"]", |text| {
+                    Some(text.parse::<IpAddr>().ok()?.to_string())
+                })
+            }
+            Self::Time if value.is_null() || value == NO_TIME => Ok(Value::Nothing),
+            Self::Time => {
+                let time = value.as_str().and_then(|text| humantime::parse_rfc3339(text).ok());
+                let text = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
+                let wanted = "a time: write UTC, as in 2027-01-31T22:00:00Z, or \"none\"";
+                text.map(Value::Text).ok_or_else(|| wrong(wanted))
+            }
+        }
+    }
+}
+
+/// A list of texts, each in its one form.
+fn texts(
+    value: &Json,
+    wanted: &str,
+    read: impl Fn(&str) -> Option<String>,
+) -> Result<Value, String> {
+    let list = value.as_array().ok_or_else(|| format!("{value} is no list of {wanted}"))?;
+    let read = |one: &Json| {
+        let text = one.as_str().and_then(&read);
+        text.ok_or_else(|| format!("{one} is none of a list of {wanted}"))
+    };
+    Ok(Value::Texts(list.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?))
+}
+
+/// A thing's settings as control takes them.
+pub(crate) fn body(settings: &Settings) -> Json {
+    let value = |value: &Value| match value {
+        Value::Nothing => Json::Null,
+        Value::Flag(flag) => json!(flag),
+        Value::Number(number) => json!(number),
+        Value::Text(text) => json!(text),
+        Value::Texts(texts) => json!(texts),
+    };
+    settings.iter().map(|(key, of)| ((*key).to_owned(), value(of))).collect()
+}
+
+/// All that can be declared, as control has it now.
+pub(crate) fn current(control: &Control) -> anyhow::Result<Things> {
+    let mut things = Things::new();
+    let mut take = |thing: Thing, said: &Json| {
+        let mut settings = Settings::new();
+        for (key, form) in of_kind(thing.kind()) {
+            // The times of an asset are those of its versions.
+            if matches!(thing, Thing::Asset(_)) && matches!(form, Form::Time) {
+                continue;
+            }
+            let value = form.read(said.get(key).unwrap_or(&Json::Null));
+            let value = value.map_err(|why| {
+                anyhow::anyhow!("control says of {thing}: {key}: {why}: is it of this version?")
+            })?;
+            settings.insert(key, value);
+        }
+        things.insert(thing, settings);
+        anyhow::Ok(())
+    };
+    let list = |path: &str| control.get::<Vec<Json>>(path);
+    let name = |said: &Json, field: &str| said[field].as_str().unwrap_or_default().to_owned();
+    take(Thing::Policy, &control.get("/v1/policy")?)?;
+    for site in list("/v1/sites")? {
+        take(Thing::Site(name(&site, "id")), &site)?;
+    }
+    for appliance in list("/v1/appliances")? {
+        take(Thing::Appliance(name(&appliance, "id")), &appliance)?;
+    }
+    for identity in list("/v1/identities")?.iter().filter(|one| one["kind"] == "front") {
+        take(Thing::Front(name(identity, "name")), identity)?;
+    }
+    for asset in list("/v1/assets")? {
+        let id = name(&asset, "id");
+        for version in asset["versions"].as_array().into_iter().flatten() {
+            take(Thing::Version(id.clone(), name(version, "id")), version)?;
+        }
+        take(Thing::Asset(id), &asset)?;
+    }
+    Ok(things)
+}
+
+/// The same as a file. Applied where it comes from, it changes nothing.
+pub(crate) fn file(things: &Things) -> String {
+    let mut text = String::new();
+    for (thing, settings) in things {
+        let said: Vec<String> = settings.iter().filter_map(|(key, of)| line(key, of)).collect();
+        // An asset is declared by what is said of it.
+        let is_empty = said.is_empty() && matches!(thing, Thing::Asset(_) | Thing::Version(..));
+        if !is_empty {
+            text.push_str(&format!("[{}]\n{}\n", section(thing), said.concat()));
+        }
+    }
+    text
+}
+
+fn line(key: &str, value: &Value) -> Option<String> {
+    let value = match value {
+        Value::Nothing => return None,
+        Value::Flag(flag) => flag.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) if humantime::parse_rfc3339(text).is_ok() => text.clone(),
+        Value::Text(text) => format!("{text:?}"),
+        Value::Texts(texts) => format!("{:?}", texts.iter().collect::<Vec<_>>()),
+    };
+    Some(format!("{key} = {value}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[policy]
+copies = 3
+
+[site.s1]
+prefixes = ["10.1.2.3/8", "2001:db8::/32", "192.0.2.1"]
+
+[site."s.2"]
+
+[appliance.a1]
+site = "s1"
+weight = 2
+addresses = ["192.0.2.11", "2001:DB8::11"]
+
+[front.f1]
+
+[asset.film]
+public = true
+until = 2027-12-31T23:00:00Z
+[asset.film.version.film-1]
+from = "2027-01-31T22:00:00Z"
+until = "none"
+"#;
+
+    #[test]
+    fn all_that_control_takes_can_be_declared() {
+        let document = serde_json::to_value(control::api::document()).unwrap();
+        let schemas =
+            [("site", "SiteBody"), ("appliance", "ApplianceBody"), ("policy", "PolicyBody")];
+        for (kind, schema) in schemas.into_iter().chain([("version", "Window")]) {
+            let fields = &document["components"]["schemas"][schema]["properties"];
+            let fields: BTreeSet<&str> =
+                fields.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(
+                of_kind(kind).map(|(key, _)| key).collect::<BTreeSet<_>>(),
+                fields,
+                "{kind}"
+            );
+        }
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Declared> {
+        Declared::parse(text, "fleet.toml".to_owned())
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        parse(text).unwrap_err().to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_file_is_read_into_one_form_of_each_value() {
+        let things = parse(FILE).unwrap().things;
+        let texts = |list: &[&str]| Value::Texts(list.iter().map(|of| (*of).to_owned()).collect());
+        let text = |of: &str| Value::Text(of.to_owned());
+        let name = str::to_owned;
+        let expected = Things::from([
+            (Thing::Policy, [("copies", Value::Number(3))].into()),
+            (
+                Thing::Site(name("s1")),
+                [("prefixes", texts(&["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"]))].into(),
+            ),
+            (Thing::Site(name("s.2")), Settings::new()),
+            (
+                Thing::Appliance(name("a1")),
+                [
+                    (key::SITE, text("s1")),
+                    ("weight", Value::Number(2)),
+                    (key::ADDRESSES, texts(&["192.0.2.11", "2001:db8::11"])),
+                ]
+                .into(),
+            ),
+            (Thing::Front(name("f1")), Settings::new()),
+            (
+                Thing::Asset(name("film")),
+                [(key::PUBLIC, Value::Flag(true)), (key::UNTIL, text("2027-12-31T23:00:00Z"))]
+                    .into(),
+            ),
+            (
+                Thing::Version(name("film"), name("film-1")),
+                [(key::FROM, text("2027-01-31T22:00:00Z")), (key::UNTIL, Value::Nothing)].into(),
+            ),
+        ]);
+        assert_eq!(things, expected);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let things = parse(FILE).unwrap().things;
+        let again = parse(&file(&things)).unwrap().things;
+        let mut expected = things;
+        let version = Thing::Version("film".to_owned(), "film-1".to_owned());
+        expected.get_mut(&version).unwrap().remove(key::UNTIL);
+        assert_eq!(again, expected, "a time that is not there is not written");
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_line_and_what_to_do() {
+        let found = faults(
+            "[policy]\ncopies = 0\ncopy = 1\n[sites.s1]\n[site.S1]\n[appliance.a1]\nsite = 7\n\
+             weight = 1.5\naddresses = [\"x\"]\n[site]\ns3 = 3\n[asset.film]\nuntil = \"soon\"\n\
+             public = \"yes\"\n[asset.film.version]\nx = 1\n[site.s4]\nprefixes = \"10.0.0.0/8\"\n\
+             [front.f1]\nsite = \"s1\"\n",
+        );
+        assert_eq!(
+            found,
+            [
+                "fleet.toml:2: [policy] copies: 0 is not a number from 1 to 64",
+                "fleet.toml:3: [policy] copy: is no setting; what can be said is copies, \
+                 versions_kept",
+                "fleet.toml:4: [sites] is nothing to declare: there are [policy], [site.NAME], \
+                 [appliance.NAME], [front.NAME], [asset.NAME]",
+                "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \
+                 beginning with a letter or digit; a name with a dot stands in quotes",
+                "fleet.toml:7: [appliance.a1] site: 7 is not the name of a site: write for example \
+                 \"s1\"",
+                "fleet.toml:8: [appliance.a1] weight: 1.5 is no whole number",
+                "fleet.toml:9: [appliance.a1] addresses: \"x\" is none of a list of addresses: \
+                 write for example [\"192.0.2.11\"]",
+                "fleet.toml:11: write [site.s3] and its settings below",
+                "fleet.toml:13: [asset.film] until: \"soon\" is not a time: write UTC, as in \
+                 2027-01-31T22:00:00Z, or \"none\"",
+                "fleet.toml:14: [asset.film] public: \"yes\" is not true or false",
+                "fleet.toml:16: write [asset.film.version.x] and its settings below",
+                "fleet.toml:18: [site.s4] prefixes: \"10.0.0.0/8\" is no list of prefixes: write \
+                 for example [\"10.0.0.0/8\"]",
+                "fleet.toml:20: [front.f1] site: is no setting; what can be said is nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_toml_is_shown_with_its_line() {
+        let said = parse("[policy]\ncopies = \n").unwrap_err().to_string();
+        assert!(said.starts_with("fleet.toml: ") && said.contains("line 2"), "{said}");
+    }
+
+    #[test]
+    fn conflicts_with_the_fleet_have_their_lines_too() {
+        let declared =
+            parse("[appliance.a1]\nweight = 1\n[appliance.a2]\nsite = \"s9\"\n").unwrap();
+        let conflicts = apply::difference(&declared.things, &Things::new(), false).unwrap_err();
+        let said = declared.refuse_conflicts(&conflicts).unwrap_err().to_string();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "fleet.toml:1: [appliance.a1]: it is new, and the file does not say where it \
+                 stands: write site = \"NAME\"",
+                "fleet.toml:4: [appliance.a2] site: there is no site s9, neither in the file nor \
+                 in the fleet: declare [site.s9]",
+            ]
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! `nearcast THING VERB`: every verb that is a request of control's API, as one table. A thing's
+//! verbs are beside each other.
+
+use clap::{ArgMatches, Command};
+
+use crate::grammar::{Route, Shows, Verb, What, name, take, texts, verb};
+use crate::list::{self, Kind};
+use crate::{audit, remove};
+
+/// The commands of all things.
+pub(crate) fn commands() -> impl Iterator<Item = Command> {
+    THINGS.iter().map(|(thing, about)| {
+        let verbs = VERBS.iter().filter(|verb| verb.thing == *thing).map(Verb::command);
+        let thing = Command::new(*thing).about(*about).subcommand_required(true);
+        thing.arg_required_else_help(true).subcommands(verbs)
+    })
+}
+
+/// Does what was asked for, if it is in the table.
+pub(crate) fn run(matches: &ArgMatches) -> Option<anyhow::Result<()>> {
+    let (thing, matches) = matches.subcommand()?;
+    let (name, matches) = matches.subcommand()?;
+    let verb = VERBS.iter().find(|verb| verb.thing == thing && verb.verb == name)?;
+    Some(verb.run(matches))
+}
+
+/// What there is, and what is said of it.
+const THINGS: &[(&str, &str)] = &[
+    ("fleet", "The whole fleet, and the control plane itself"),
+    ("site", "Places with appliances, and the clients that they are near to"),
+    ("appliance", "Appliances as registered and as they report"),
+    ("front", "Control processes that answer players while the writer is away"),
+    ("identity", "Certificates of appliances and fronts"),
+    ("policy", "How asset versions are spread"),
+    ("placement", "Which appliance should hold what"),
+    ("asset", "Titles: who may play them, and when"),
+    ("withdrawal", "Titles that were taken down, and who has confirmed it"),
+    ("playback", "Playbacks, as a service begins and ends them"),
+    ("token", "API tokens"),
+    ("session", "The token in use"),
+    ("key", "Keys of playback tokens"),
+    ("signing-key", "Keys that sign manifests and snapshots"),
+    ("audit", "Who changed something, or tried to"),
+];
+
+const FLEET: Route = ("GET", "/v1/fleet");
+
+/// All of them.
+const VERBS: &[Verb] = &[
+    verb("fleet", "show", "Show sites, appliances and assets, one line each", &[FLEET])
+        .by(|call| list::list(call, None)),
+    verb("fleet", "health", "Say whether playbacks can begin", &[("GET", "/healthz")]),
+    verb("fleet", "metrics", "Print control's metrics, as Prometheus reads them", METRICS).raw(),
+    verb("fleet", "openapi", "Print the document of control's API", OPENAPI).raw(),
+    // Sites
+    verb("site", "list", "List sites, one line each", &[FLEET])
+        .by(|call| list::list(call, Some(Kind::Site))),
+    verb("site", "show", "Show a site and its appliances", &[FLEET])
+        .takes(&[name("site", "Which site")])
+        .by(|call| list::show(call, Kind::Site)),
+    verb("site", "set", "Make a site, or change what is said of it", SITE)
+        .takes(&[
+            name("site", "Which site"),
+            texts("prefixes", "prefix", "Clients that it is for: all of them, none for nobody"),
+        ])
+        .says("site {site} is for {prefixes}"),
+    verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)
+        .takes(&[name("site", "Which site")])
+        .says("site {site} is gone"),
+    // Appliances
+    verb("appliance", "list", "List appliances, one line each", &[FLEET])
+        .by(|call| list::list(call, Some(Kind::Appliance))),
+    verb("appliance", "show", "Show all about an appliance", SHOW_APPLIANCE)
+        .takes(&[name("id", "Which appliance")])
+        .by(|call| list::show(call, Kind::Appliance)),
+    verb("appliance", "set", "Register an appliance, or change what is said of it", APPLIANCE)
+        .takes(&[
+            name("id", "Which appliance"),
+            take("site", "Where it stands", What::Text),
+            take("weight", "Its share among those of its site, 1 to 1000", What::Number),
+            texts("addresses", "address", "Its service addresses: all of them, or none"),
+        ])
+        .says("appliance {id} stands in {site}, with a weight of {weight}, addresses {addresses}"),
+    verb("appliance", "remove", "Remove an appliance for good: its copies move", REMOVE_APPLIANCE)
+        .takes(&[name("id", "Which appliance")])
+        .says("appliance {id} is gone, and its identity is refused"),
+    verb("appliance", "accept", "Say that its drives hold so little for good: files move", ACCEPT)
+        .takes(&[name("id", "Which appliance")])
+        .says("{id} is planned with {usable_bytes} from now on; it was with {planned_bytes}"),
+    verb("appliance", "enrol", "Make a one-time code with which a machine becomes it", ENROL)
+        .takes(&[name("id", "Which appliance")])
+        .only("code"),
+    verb("appliance", "revoke", "Refuse its identity from now on", REVOKE)
+        .takes(&[name("id", "Which appliance")])
+        .says("the identity of {id} is refused from now on"),
+    verb("appliance", "trust", "Say that the second machine under its identity is gone", TRUST)
+        .takes(&[name("id", "Which appliance")])
+        .says("players are sent to {id} again"),
+    // Fronts and identities
+    verb("front", "list", "List fronts that have an identity", IDENTITIES)
+        .shows(Shows::RowsOf("front", IDENTITY)),
+    verb(
+        "front",
+        "enrol",
+        "Make a one-time code with which a machine becomes a front",
+        FRONT_ENROL,
+    )
+    .takes(&[name("name", "Which front")])
+    .only("code"),
+    verb("front", "revoke", "Refuse its identity from now on", FRONT_REVOKE)
+        .takes(&[name("name", "Which front")])
+        .says("the identity of {name} is refused from now on"),
+    verb("identity", "list", "List identities that are good", IDENTITIES)
+        .shows(Shows::Rows(IDENTITY)),
+    // Policy and placement
+    verb("policy", "show", "Show how asset versions are spread", &[("GET", "/v1/policy")]),
+    verb("policy", "set", "Change how asset versions are spread", POLICY).takes(&[
+        take("copies", "Appliances of each site that hold each version, 1 to 64", What::Number),
+        take("versions_kept", "Versions of an asset that are held, 1 to 16", What::Number),
+    ]),
+    verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
+    // Assets
+    verb("asset", "list", "List assets, one line each", &[FLEET])
+        .by(|call| list::list(call, Some(Kind::Asset))),
+    verb("asset", "show", "Show an asset and its versions", SHOW_ASSET)
+        .takes(&[name("asset", "Which asset")])
+        .by(|call| list::show(call, Kind::Asset)),
+    verb("asset", "public", "Let anybody play an asset, without a grant", PUBLIC)
+        .takes(&[name("asset", "Which asset")])
+        .says("anybody may play {asset} from now on, without a grant"),
+    verb("asset", "private", "Let nobody play an asset without a grant", PRIVATE)
+        .takes(&[name("asset", "Which asset")])
+        .says("playing {asset} needs a grant from now on"),
+    verb("asset", "window", "Say from when and until when a title may be shown", WINDOW)
+        .takes(&[
+            name("asset", "Which asset"),
+            take("version", "Which of its versions; without it, all of them", What::MayName),
+            take("from", "No playback begins before, in UTC: 2027-01-31T22:00:00Z", What::Time),
+            take("until", "From then on it is withdrawn, in UTC", What::Time),
+        ])
+        .says("{version|asset} is shown from {from|now} until {until|further notice}"),
+    verb("asset", "remove", "Take a title down: at once for new playbacks", REMOVE)
+        .takes(&[
+            name("asset", "Which asset"),
+            take("version", "Which of its versions; without it, all of them", What::MayName),
+            take("wait", "Wait until every appliance that reports has confirmed it", What::Switch),
+        ])
+        .by(remove::remove),
+    verb("withdrawal", "list", "List what was taken down, newest first", WITHDRAWALS)
+        .by(remove::withdrawals),
+    verb("withdrawal", "show", "Show who has confirmed a withdrawal", WITHDRAWAL)
+        .takes(&[name("number", "Its number")])
+        .by(remove::withdrawal),
+    // Services
+    verb("playback", "begin", "Get leave to play an asset, as a service does", PLAYBACK).takes(&[
+        take("asset", "What to play", What::Field),
+        take("client", "Address of the player; without it, one's own", What::Text),
+    ]),
+    verb("playback", "end", "End a playback", END_PLAYBACK)
+        .takes(&[name("session", "Its session")])
+        .says("playback {session} is refused from now on"),
+    // Access
+    verb("token", "list", "List API tokens, without their secrets", &[("GET", "/v1/tokens")])
+        .shows(Shows::Rows(&[
+            ("ID", "id"),
+            ("ROLE", "role"),
+            ("NAME", "name"),
+            ("MADE", "created_unix_s"),
+            ("LAST USED", "last_used_unix_s"),
+        ])),
+    verb("token", "make", "Make an API token: it is shown this one time", MAKE_TOKEN)
+        .takes(&[
+            take("role", "viewer, operator, admin, or service (for playbacks)", What::MustText),
+            take("name", "Whose it is, or what uses it", What::MustText),
+        ])
+        .only("token"),
+    verb("token", "remove", "Remove an API token: logins with it end", REMOVE_TOKEN)
+        .takes(&[name("id", "Its id, as `nearcast token list` has it")])
+        .says("token {id} is removed, and its logins have ended"),
+    verb("session", "show", "Show whose token this is, and its role", &[("GET", "/v1/session")]),
+    verb("key", "list", "List the keys of playback tokens", &[("GET", "/v1/keys")])
+        .shows(Shows::Rows(KEY)),
+    verb("key", "rotate", "Announce a new key: it signs once every appliance knows it", ROTATE)
+        .shows(Shows::Rows(KEY)),
+    verb("signing-key", "list", "List the keys that sign manifests", SIGNING_KEYS)
+        .shows(Shows::Rows(SIGNING_KEY)),
+    verb("signing-key", "rotate", "Announce a new key: it signs once all know it", ROTATE_SIGNING)
+        .shows(Shows::Rows(SIGNING_KEY)),
+    verb("audit", "list", "List changes and refusals, newest first", &[("GET", "/v1/audit")])
+        .takes(&[take("count", "How many lines", What::Count(50))])
+        .by(audit::list),
+];
+
+const METRICS: &[Route] = &[("GET", "/metrics")];
+const OPENAPI: &[Route] = &[("GET", "/openapi.json")];
+const SITE: &[Route] = &[("PUT", "/v1/sites/{site}"), ("GET", "/v1/sites/{site}")];
+const REMOVE_SITE: &[Route] = &[("DELETE", "/v1/sites/{site}")];
+const SHOW_APPLIANCE: &[Route] = &[FLEET, ("GET", "/v1/appliances/{id}")];
+const APPLIANCE: &[Route] = &[("PUT", "/v1/appliances/{id}"), ("GET", "/v1/appliances/{id}")];
+const REMOVE_APPLIANCE: &[Route] = &[("DELETE", "/v1/appliances/{id}")];
+const ACCEPT: &[Route] = &[("POST", "/v1/appliances/{id}/usable")];
+const ENROL: &[Route] = &[("POST", "/v1/appliances/{id}/enrolment")];
+const REVOKE: &[Route] = &[("DELETE", "/v1/appliances/{id}/identity")];
+const TRUST: &[Route] = &[("DELETE", "/v1/appliances/{id}/clone")];
+const IDENTITIES: &[Route] = &[("GET", "/v1/identities")];
+const FRONT_ENROL: &[Route] = &[("POST", "/v1/fronts/{name}/enrolment")];
+const FRONT_REVOKE: &[Route] = &[("DELETE", "/v1/fronts/{name}/identity")];
+const POLICY: &[Route] = &[("PUT", "/v1/policy"), ("GET", "/v1/policy")];
+const PLACEMENT: &[Route] = &[("GET", "/v1/placement")];
+const SHOW_ASSET: &[Route] = &[FLEET, ("GET", "/v1/assets/{asset}")];
+const PUBLIC: &[Route] = &[("PUT", "/v1/assets/{asset}/public")];
+const PRIVATE: &[Route] = &[("DELETE", "/v1/assets/{asset}/public")];
+const WINDOW: &[Route] = &[
+    ("PUT", "/v1/assets/{asset}/window"),
+    ("PUT", "/v1/assets/{asset}/versions/{version}/window"),
+];
+const REMOVE: &[Route] = &[
+    ("DELETE", "/v1/assets/{asset}"),
+    ("DELETE", "/v1/assets/{asset}/versions/{version}"),
+    ("GET", "/v1/withdrawals/{number}"),
+];
+const WITHDRAWALS: &[Route] = &[("GET", "/v1/withdrawals")];
+const WITHDRAWAL: &[Route] = &[("GET", "/v1/withdrawals/{number}")];
+const PLAYBACK: &[Route] = &[("POST", "/v1/playbacks")];
+const END_PLAYBACK: &[Route] = &[("DELETE", "/v1/playbacks/{session}")];
+const MAKE_TOKEN: &[Route] = &[("POST", "/v1/tokens")];
+const REMOVE_TOKEN: &[Route] = &[("DELETE", "/v1/tokens/{id}")];
+const ROTATE: &[Route] = &[("POST", "/v1/keys/rotate")];
+const SIGNING_KEYS: &[Route] = &[("GET", "/v1/signing-keys")];
+const ROTATE_SIGNING: &[Route] = &[("POST", "/v1/signing-keys")];
+
+const IDENTITY: &[(&str, &str)] = &[
+    ("KIND", "kind"),
+    ("NAME", "name"),
+    ("MACHINE", "machine"),
+    ("SOFTWARE", "software"),
+    ("ISSUED", "issued_unix_s"),
+    ("EXPIRES", "expires_unix_s"),
+];
+const KEY: &[(&str, &str)] = &[
+    ("KEY", "kid"),
+    ("SIGNS", "signs"),
+    ("ANNOUNCED", "announced_unix_s"),
+    ("RETIRES", "retires_unix_s"),
+];
+const SIGNING_KEY: &[(&str, &str)] = &[("KEY", "kid"), ("PUBLIC KEY", "public_key")];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! The operator's program against a control plane.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod apply;
+mod running;
+mod verbs;

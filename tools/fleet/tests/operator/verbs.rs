@@ -1,0 +1,66 @@
+//! `nearcast THING VERB` against a control plane.
+
+use crate::running::Running;
+
+#[test]
+fn what_is_set_is_shown_and_what_was_not_said_stays() {
+    let control = Running::start();
+    let says = |line: &str| control.says(&line.split(' ').collect::<Vec<_>>());
+    let said = says("site set s1 --prefix 10.0.0.0/8 --prefix 2001:db8::/32");
+    assert_eq!(said, "site s1 is for 10.0.0.0/8, 2001:db8::/32\n");
+    assert_eq!(says("site set s2"), "site s2 is for none\n");
+    says("appliance set a1 --site s1 --weight 3 --address 192.0.2.1");
+    let said = says("appliance set a1 --site s2");
+    let expected = "appliance a1 stands in s2, with a weight of 3, addresses 192.0.2.1\n";
+    assert_eq!(said, expected, "the rest stays");
+    assert!(says("appliance set a1 --address none").ends_with("addresses none\n"));
+    says("policy set --versions-kept 5");
+    assert_eq!(says("policy set --copies 1"), "copies         1\nversions_kept  5\n");
+    assert_eq!(says("policy show --json"), "{\"copies\":1,\"versions_kept\":5}\n");
+
+    let listed = says("appliance list");
+    assert!(listed.contains("a1         s2    never_seen"), "{listed}");
+    let shown = says("appliance show a1");
+    assert!(shown.contains("addresses     none") && shown.contains("weight        3"), "{shown}");
+    assert!(says("site show s1").contains("10.0.0.0/8"));
+    assert!(says("fleet show").contains("ASSET"));
+    assert!(says("fleet metrics").contains("nearcast_control_appliances_healthy 0"));
+    assert!(says("fleet openapi").contains("\"openapi\":\"3.1.0\""));
+    assert!(says("placement show").contains("generation"));
+    assert!(says("signing-key list").contains("PUBLIC KEY"));
+    assert!(says("key list --json").starts_with("{\"keys\":["));
+    assert!(says("identity list").starts_with("KIND"));
+    assert!(says("front list").starts_with("KIND"));
+    assert!(says("withdrawal list").starts_with("NUMBER"));
+    assert!(says("appliance enrol a1").starts_with("nc1."));
+    assert!(says("front enrol f1").starts_with("nc1."));
+    assert!(says("session show").contains("open   yes"));
+    let audit = says("audit list --count 1");
+    assert!(audit.contains("POST /v1/fronts/f1/enrolment"), "{audit}");
+    assert_eq!(says("appliance remove a1"), "appliance a1 is gone, and its identity is refused\n");
+    assert_eq!(says("site remove s2"), "site s2 is gone\n");
+    let token = says("token make --role admin --name first");
+    assert!(token.starts_with("nc_"), "{token}");
+}
+
+#[test]
+fn a_refusal_says_what_to_do_and_the_program_fails() {
+    let control = Running::start();
+    let refused = |line: &str| {
+        let output = control.nearcast(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused("appliance set a1 --site s9");
+    assert!(said.contains("there is no site s9: PUT /v1/sites/s9 first"), "{said}");
+    let said = refused("asset public film");
+    assert!(said.contains("there is no asset film"), "{said}");
+    let said = refused("appliance show a1");
+    assert!(said.contains("there is no appliance \"a1\": control knows none yet"), "{said}");
+    let said = refused("withdrawal show 7");
+    assert!(said.contains("lists no withdrawal 7"), "{said}");
+    let said = refused("policy set --copies 99");
+    assert!(said.contains("copies: use 1 to 64"), "{said}");
+    let said = refused("audit list --count 0");
+    assert!(said.contains("--count: use 1 to 100000"), "{said}");
+}

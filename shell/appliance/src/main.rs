@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context;
 use appliance::clock;
 use appliance::membership::member;
+use appliance::process::certificate;
 use appliance::process::config::Settings;
 use appliance::process::guard;
 use appliance::process::inspect::{inspect, inspect_aead};
@@ -172,7 +173,7 @@ fn guard(config: &Path, (level, clients): (&str, journal::Clients)) -> anyhow::R
 /// Says of everything that is configured whether it can be used.
 fn check(config: &Path) -> anyhow::Result<()> {
     let settings = load(config)?;
-    tls::Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
+    certificate::acceptor(&settings.serve.certificates())?;
     let credentials = member::load(&settings.state, &settings.name.0)?;
     let until = credentials.seen().not_after;
     let ended = until <= clock::wall();

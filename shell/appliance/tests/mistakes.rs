@@ -50,6 +50,11 @@ fn each_mistake_in_a_configuration_is_named_with_what_would_be_right() {
         ("workers = 1", "idle_timeout = \"5 parsecs\"", &["parsecs"]),
         ("workers = 1", "head_max = \"8 s\"", &["line 7", "MiB"]),
         ("workers = 1", "plain_listen = [\"0.0.0.0:80\"]", &["plain_listen", "loopback"]),
+        (
+            "workers = 1",
+            "workers = 1\nsecond_certificate = \"rsa.pem\"",
+            &["[serve] second_certificate", "second_key", "both"],
+        ),
         ("127.0.0.1:8443", "127.0.0.1", &["socket address"]),
         ("127.0.0.1:8443", "control.example:8443", &["socket address"]),
         ("name = \"a1\"", "name = \"A 1\"", &["A 1", "a-z"]),
@@ -80,10 +85,11 @@ fn a_missing_or_foreign_certificate_is_named_with_its_file() {
     let room = tempfile::tempdir().unwrap();
     let config = good(room.path());
     let put = |name: &str, text: &str| fs::write(room.path().join(name), text).unwrap();
-    let says = |words: &[&str]| {
-        let said = refusal(room.path(), &config);
+    let says_of = |config: &str, words: &[&str]| {
+        let said = refusal(room.path(), config);
         words.iter().for_each(|word| assert!(said.contains(word), "no \"{word}\" in: {said}"));
     };
+    let says = |words: &[&str]| says_of(&config, words);
     says(&["certificate.pem", "No such file", "PEM"]);
     put("certificate.pem", "not PEM at all");
     put("key.pem", "nor this");
@@ -94,5 +100,11 @@ fn a_missing_or_foreign_certificate_is_named_with_its_file() {
     put("key.pem", &other.signing_key.serialize_pem());
     says(&["certificate.pem", "key.pem", "cannot be used together"]);
     put("key.pem", &pair.signing_key.serialize_pem());
+    let room = room.path().display();
+    let second = format!("second_certificate = \"{room}/2.pem\"\nsecond_key = \"{room}/2.key\"");
+    let two = config.replace("workers = 1", &format!("{second}\nworkers = 1"));
+    put("2.pem", &other.cert.pem());
+    put("2.key", &other.signing_key.serialize_pem());
+    says_of(&two, &["2.pem has a key of ECDSA", "one has a key of RSA and one of ECDSA"]);
     says(&["identity.json", "has not enrolled", "one-time code"]);
 }

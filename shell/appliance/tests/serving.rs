@@ -616,7 +616,7 @@ fn a_new_certificate_is_shown_to_newcomers_while_a_transfer_goes_on() {
     let [chain, key] = ["c.pem", "k.pem"].map(|name| served.directory.path().join(name));
     std::fs::write(&chain, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    served.acceptor.reload(&chain, &key).unwrap();
+    served.acceptor.load(0, &chain, &key).unwrap();
     // The other three responses are more than sockets hold: this one is under way.
     let mut after = served.connect_as(&trusting(made.cert.der()));
     after.write_all(served.request(7, 77).as_bytes()).unwrap();

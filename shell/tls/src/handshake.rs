@@ -1,18 +1,19 @@
 //! From a fresh connection to a session.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use model::units::UnixSeconds;
-use rustls::pki_types::pem::PemObject;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ProducesTickets, UnbufferedServerConnection};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData};
-use rustls::{ServerConfig, version};
-use seal::{ContentType, Form};
+use rustls::{ProtocolVersion, ServerConfig, version};
+use seal::{ContentType, Form, Incoming};
 
 use crate::TlsError;
+use crate::certificates::{CertificateError, Choice, KeyKind, Pair};
 use crate::kernel::Kernels;
 use crate::session::{FATAL, Session};
 use crate::tickets::Tickets;
@@ -22,17 +23,7 @@ use crate::tickets::Tickets;
 /// bounds what a handshake under way can hold in memory.
 const HANDSHAKE_LEN_MAX: usize = 40 * 1024;
 
-/// Why a certificate or key cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    #[error("{path}: {error}; a PEM file is wanted")]
-    File { path: PathBuf, error: rustls::pki_types::pem::Error },
-    /// Certificate and key do not go together, or are of a kind that is not supported.
-    #[error("{certificate} and {key} cannot be used together: {error}")]
-    Pair { certificate: PathBuf, key: PathBuf, error: rustls::Error },
-}
-
-/// Makes handshakes. Cheap to clone; all workers share one, its certificate and its tickets.
+/// Makes handshakes. Cheap to clone; all workers share one, its certificates and its tickets.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     shown: Arc<RwLock<Shown>>,
@@ -50,22 +41,26 @@ pub enum Versions {
     Tls12Too,
 }
 
-/// The certificate and key that new connections are shown.
+/// What new connections are shown, and what they may agree on.
 #[derive(Clone, Debug)]
 struct Shown {
+    choice: Choice,
     config: Arc<ServerConfig>,
     /// The same with TLS 1.2.
     config_12: Arc<ServerConfig>,
-    ends: UnixSeconds,
 }
 
 impl Acceptor {
     /// From PEM files: the certificate chain, leaf first, and its key. Tickets have keys of this
     /// process until it is given others.
     pub fn from_pem_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
-        let tickets = Tickets::new(wall);
-        let shown = Shown::from_pem_files(certificate, key, &tickets)?;
-        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets, kernels: Kernels::default() })
+        let pair = Pair::from_pem_files(certificate, key, &default_provider())?;
+        let pair_error = |error| CertificateError::Pair {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            error,
+        };
+        Self::of(pair, Tickets::new(wall)).map_err(pair_error)
     }
 
     /// From a parsed chain and key.
@@ -82,7 +77,11 @@ impl Acceptor {
         key: PrivateKeyDer<'static>,
         tickets: Arc<Tickets>,
     ) -> Result<Self, rustls::Error> {
-        let shown = Shown::new(chain, key, &tickets)?;
+        Self::of(Pair::new(chain, key, &default_provider())?, tickets)
+    }
+
+    fn of(pair: Pair, tickets: Arc<Tickets>) -> Result<Self, rustls::Error> {
+        let shown = Shown::new(Choice::new(pair), &tickets)?;
         Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets, kernels: Kernels::default() })
     }
 
@@ -91,17 +90,29 @@ impl Acceptor {
         Self { kernels, ..self }
     }
 
-    /// Reads the files anew: connections from now on are shown what is in them. Where they are no
-    /// good, it stays as it was. Connections that there are do not notice.
-    pub fn reload(&self, certificate: &Path, key: &Path) -> Result<(), CertificateError> {
-        let shown = Shown::from_pem_files(certificate, key, &self.tickets)?;
-        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+    /// Takes what is in these files as its certificate number `at`, counted from 0: the next one
+    /// beside those that it has, of another kind of key, or anew one that it has. Connections from
+    /// now on are shown it. Where the files are no good, all stays as it was. Connections that
+    /// there are do not notice.
+    pub fn load(&self, at: usize, certificate: &Path, key: &Path) -> Result<(), CertificateError> {
+        let pair = Pair::from_pem_files(certificate, key, &default_provider())?;
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let choice = shown.choice.with(at, pair).map_err(|kind| CertificateError::Alike {
+            certificate: certificate.to_owned(),
+            kind,
+        })?;
+        *shown = Shown::new(choice, &self.tickets).map_err(|error| CertificateError::Pair {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            error,
+        })?;
         Ok(())
     }
 
-    /// When the certificate that is shown ends.
-    pub fn ends(&self) -> UnixSeconds {
-        self.shown.read().unwrap_or_else(PoisonError::into_inner).ends
+    /// The kind of each certificate's key, and when it ends.
+    pub fn ends(&self) -> Vec<(KeyKind, UnixSeconds)> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        shown.choice.pairs().iter().map(|pair| (pair.kind, pair.ends)).collect()
     }
 
     /// The keys of its tickets.
@@ -118,60 +129,34 @@ impl Acceptor {
         };
         drop(shown);
         let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
-        let (incoming, early, kernels) = (Vec::new(), Vec::new(), self.kernels);
-        Ok(Handshake { connection, incoming, early, received: 0, answered: false, kernels })
+        let (incoming, sealed, kernels) = (Vec::new(), false, self.kernels);
+        let (shown, window, received) = (0, 0, 0);
+        Ok(Handshake { connection, incoming, shown, window, received, sealed, kernels })
     }
 }
 
 impl Shown {
-    fn from_pem_files(
-        certificate: &Path,
-        key: &Path,
-        tickets: &Arc<Tickets>,
-    ) -> Result<Self, CertificateError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| CertificateError::File { path, error }
-        };
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect)
-            .map_err(at(certificate))?;
-        let private = PrivateKeyDer::from_pem_file(key).map_err(at(key))?;
-        Self::new(chain, private, tickets).map_err(|error| CertificateError::Pair {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            error,
-        })
-    }
-
-    fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        tickets: &Arc<Tickets>,
-    ) -> Result<Self, rustls::Error> {
-        let ends = chain.first().and_then(ends).unwrap_or(UnixSeconds(0));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    fn new(choice: Choice, tickets: &Arc<Tickets>) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(default_provider());
+        let shown = Arc::new(choice.clone());
         let of = |versions| -> Result<_, rustls::Error> {
             let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(versions)?
                 .with_no_client_auth()
-                .with_single_cert(chain.clone(), key.clone_key())?;
+                .with_cert_resolver(shown.clone());
             config.enable_secret_extraction = true;
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            // Workers would share it, and it would hold 256 of them: players of TLS 1.2 have
+            // tickets, and those that do not know them shake hands in full.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
             let ticketer: Arc<dyn ProducesTickets> = tickets.clone();
             config.ticketer = ticketer;
             Ok(Arc::new(config))
         };
         let (config, config_12) =
             (of(&[&version::TLS13])?, of(&[&version::TLS13, &version::TLS12])?);
-        Ok(Self { config, config_12, ends })
+        Ok(Self { choice, config, config_12 })
     }
-}
-
-/// When a certificate ends; none if that cannot be read in it.
-fn ends(certificate: &CertificateDer<'_>) -> Option<UnixSeconds> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    u64::try_from(parsed.validity().not_after.timestamp()).ok().map(UnixSeconds)
 }
 
 fn wall() -> UnixSeconds {
@@ -182,13 +167,15 @@ fn wall() -> UnixSeconds {
 /// A handshake under way.
 pub struct Handshake {
     connection: UnbufferedServerConnection,
-    /// Bytes of records that are not complete yet.
+    /// Records that rustls has not let go of, and what follows them.
     incoming: Vec<u8>,
-    /// Content that came right behind the client's last flight.
-    early: Vec<u8>,
+    /// End of the records that rustls was shown and still has: pieces of a message.
+    shown: usize,
+    /// End of the bytes that it was shown last.
+    window: usize,
     received: usize,
-    /// Something was sent: from now on an alert may have to be sealed, which rustls alone can.
-    answered: bool,
+    /// Something sealed was sent: from now on an alert has to be sealed, which rustls alone can.
+    sealed: bool,
     kernels: Kernels,
 }
 
@@ -204,9 +191,7 @@ pub enum Progress {
     Pending(Box<Handshake>),
     Done {
         session: Box<Session>,
-        /// Content already received and opened.
-        early: Vec<u8>,
-        /// Received but not whole yet: these bytes come before the next ones.
+        /// Received behind the handshake: these bytes come before the next ones.
         rest: Vec<u8>,
     },
 }
@@ -236,70 +221,120 @@ impl Handshake {
         }
     }
 
-    /// Takes the records that are there; true if the handshake is over.
+    /// Takes the records that are there; true if the handshake is over. rustls is shown them one by
+    /// one, so that it sees none behind the last of the handshake: those are the session's.
     fn take(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsError> {
         loop {
-            let status = self.connection.process_tls_records(&mut self.incoming);
-            let mut discard = status.discard;
+            let whole = self.whole_record()?;
+            // What is there of one that is not whole, too: rubbish is told at once.
+            self.window = whole.unwrap_or(self.incoming.len());
+            if self.show(out)? {
+                return Ok(true);
+            }
+            if whole.is_none() {
+                return Ok(false);
+            }
+            self.shown = self.window;
+        }
+    }
+
+    /// The end of the next record, if it is whole.
+    fn whole_record(&self) -> Result<Option<usize>, TlsError> {
+        let next = &self.incoming[self.shown..];
+        if next.first().is_some_and(|kind| ContentType::from_byte(*kind).is_none()) {
+            return Ok(None);
+        }
+        let overflow = match seal::incoming(next) {
+            Ok(Incoming::Partial) => return Ok(None),
+            // Only what is sealed has more than content in it.
+            Ok(Incoming::Record { outer, body })
+                if seal::PLAINTEXT_MAX < body.len()
+                    && outer != ContentType::ApplicationData.byte() =>
+            {
+                body.len()
+            }
+            Ok(Incoming::Record { body, .. }) => return Ok(Some(self.shown + body.end)),
+            Err(seal::Overflow(len)) => len,
+        };
+        // rustls says so, too, where the alert has to be sealed.
+        if self.sealed { Ok(None) } else { Err(TlsError::Overflow(overflow)) }
+    }
+
+    /// Has rustls work through the window; true if the handshake is over.
+    fn show(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsError> {
+        loop {
+            let status = self.connection.process_tls_records(&mut self.incoming[..self.window]);
+            let discard = status.discard;
             let mut over = None;
             match status.state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    let at = out.len();
                     encode(&mut data, out);
-                    self.answered = true;
+                    self.note_sealed(&out[at..]);
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record.map_err(TlsError::Handshake)?;
-                        self.early.extend_from_slice(record.payload);
-                        discard += record.discard;
-                    }
-                }
                 Ok(ConnectionState::BlockedHandshake) => over = Some(Ok(false)),
                 Ok(ConnectionState::WriteTraffic(_)) => over = Some(Ok(true)),
                 Ok(_) => over = Some(Err(TlsError::Closed)),
                 Err(error) => over = Some(Err(TlsError::Handshake(error))),
             }
-            self.incoming.drain(..discard);
+            self.discard(discard);
             if let Some(over) = over {
                 return over;
             }
         }
     }
 
+    fn discard(&mut self, len: usize) {
+        self.incoming.drain(..len);
+        self.window -= len;
+        self.shown = self.shown.saturating_sub(len);
+    }
+
+    /// Takes note of records that go out. In TLS 1.3 those of application data are sealed, in 1.2
+    /// all behind the change of the cipher.
+    fn note_sealed(&mut self, mut records: &[u8]) {
+        let is_13 = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        let last = if is_13 { ContentType::ApplicationData } else { ContentType::ChangeCipherSpec };
+        while let Ok(Incoming::Record { outer, body }) = seal::incoming(records) {
+            self.sealed |= outer == last.byte();
+            records = &records[body.end..];
+        }
+    }
+
     fn finish(self: Box<Self>) -> Result<Progress, TlsError> {
-        let Self { connection, mut incoming, early, kernels, .. } = *self;
+        let Self { connection, mut incoming, kernels, .. } = *self;
         incoming.shrink_to_fit();
         let (secrets, kernel) =
             connection.dangerous_into_kernel_connection().map_err(TlsError::Handshake)?;
         let session = Box::new(Session::new(&secrets, kernel, kernels));
-        Ok(Progress::Done { session, early, rest: incoming })
+        Ok(Progress::Done { session, rest: incoming })
     }
 
     /// Collects the flight and the alert that rustls still had to send when it failed. It makes
-    /// no alert for some errors: before our first flight, which is not sealed, it is made here.
+    /// no alert for some errors: where it has not to be sealed, it is made here.
     fn alert(&mut self, error: &TlsError, out: &mut Vec<u8>) {
         loop {
-            // Never an empty buffer: rustls remembers places in the one that it was given, and
-            // panics where they are gone. Nor any further once it made its alert: it would fail
-            // at the same record again, and make a second.
-            let status = self.connection.process_tls_records(&mut self.incoming);
+            // The same window: rustls remembers places in the buffer that it was given, and panics
+            // where they are gone. Nor any further once it made its alert: it would fail at the
+            // same record again, and make a second.
+            let status = self.connection.process_tls_records(&mut self.incoming[..self.window]);
             let discard = status.discard;
             match status.state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     let at = out.len();
                     encode(&mut data, out);
-                    self.answered = true;
                     if is_alert(&out[at..]) {
                         return;
                     }
+                    self.note_sealed(&out[at..]);
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(_) | Err(_) => break,
             }
-            self.incoming.drain(..discard);
+            self.discard(discard);
         }
-        if !self.answered {
+        if !self.sealed {
             out.extend([ContentType::Alert.byte(), 3, 3, 0, 2, FATAL, error.alert()]);
         }
     }

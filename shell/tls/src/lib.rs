@@ -1,4 +1,4 @@
-//! TLS 1.3 for the appliance: rustls shakes hands, then its secrets are taken over and records are
+//! TLS for the appliance: rustls shakes hands, then its secrets are taken over and records are
 //! sealed here, out of place, from the drive's buffer into a scratch that is still hot when the
 //! kernel copies it (docs/decisions/2026-11-21-userspace-seal.md).
 //!
@@ -6,9 +6,11 @@
 //! Acceptor ──> Handshake ── bytes in, flights out ──> Session ── seal, open, close_notify
 //! ```
 //!
-//! No sockets here: bytes in, bytes out. TLS 1.2 is refused by rustls with `protocol_version`.
+//! No sockets here: bytes in, bytes out. TLS 1.2 is refused with `protocol_version` but where it is
+//! asked for.
 
 mod aead;
+mod certificates;
 mod handshake;
 mod kernel;
 mod processor;
@@ -16,7 +18,8 @@ mod session;
 mod survey;
 mod tickets;
 
-pub use handshake::{Acceptor, CertificateError, Handshake, Progress, Versions};
+pub use certificates::{CertificateError, KeyKind};
+pub use handshake::{Acceptor, Handshake, Progress, Versions};
 pub use kernel::{Cipher, Kernel, Kernels, Wanted, WantedError};
 pub use processor::Processor;
 pub use session::{Opened, Session};
@@ -58,12 +61,17 @@ pub enum TlsError {
 
 impl TlsError {
     /// The description of the alert that tells the peer (RFC 8446 section 6.2). rustls makes its
-    /// own for what fails in its hands, except where the order of records is broken.
+    /// own for what fails in its hands, but not always where the order of records is broken.
     pub fn alert(&self) -> u8 {
         match self {
-            Self::Unexpected(_) | Self::Handshake(rustls::Error::PeerMisbehaved(_)) => 10,
+            Self::Unexpected(_) => 10,
+            Self::Handshake(
+                rustls::Error::PeerMisbehaved(_)
+                | rustls::Error::InappropriateMessage { .. }
+                | rustls::Error::InappropriateHandshakeMessage { .. },
+            ) => 10,
             Self::Authentication => 20,
-            Self::Overflow(_) => 22,
+            Self::Overflow(_) | Self::Handshake(rustls::Error::PeerSentOversizedRecord) => 22,
             Self::Handshake(_) | Self::Closed | Self::TooLong(_) => 40,
             Self::IllegalParameter(_) => 47,
             Self::Malformed(_) => 50,

@@ -79,6 +79,9 @@ pub struct Session {
     kernels: Kernels,
     key_updates: u32,
     goes_on: u32,
+    /// Of a message of the handshake that came in pieces, those that are there: less than a key
+    /// update.
+    pieces: Vec<u8>,
     /// The peer asked for our key update; it goes out before the next data.
     update_owed: bool,
     /// Most plaintext in a record of ours.
@@ -95,8 +98,8 @@ impl Session {
         let tx = Half::sealing(&secrets.tx, version, kernels);
         let rx = Half::opening(&secrets.rx, version);
         let record_len = PLAINTEXT_MAX;
-        let (key_updates, goes_on, update_owed) = (0, 0, false);
-        Self { tx, rx, kernel, kernels, key_updates, goes_on, update_owed, record_len }
+        let (key_updates, goes_on, pieces, update_owed) = (0, 0, Vec::new(), false);
+        Self { tx, rx, kernel, kernels, key_updates, goes_on, pieces, update_owed, record_len }
     }
 
     /// Shorter records than the protocol allows, which cost more: for measurements.
@@ -155,10 +158,14 @@ impl Session {
     }
 
     /// Seals the alert that says why the session ends into `out`. All are fatal but
-    /// no_renegotiation, which is a warning always (RFC 5246 section 7.2.2).
+    /// no_renegotiation, which is a warning always (RFC 5246 section 7.2.2), and so has the end of
+    /// our direction behind it.
     pub fn alert(&mut self, error: &TlsError, out: &mut [u8]) -> usize {
-        let level = if *error == TlsError::Renegotiation { WARNING } else { FATAL };
-        self.seal_alert([level, error.alert()], out)
+        if *error != TlsError::Renegotiation {
+            return self.seal_alert([FATAL, error.alert()], out);
+        }
+        let len = self.seal_alert([WARNING, error.alert()], out);
+        len + self.seal_alert(CLOSE_NOTIFY, &mut out[len..])
     }
 
     fn seal_alert(&mut self, alert: [u8; 2], out: &mut [u8]) -> usize {
@@ -205,6 +212,9 @@ impl Session {
                 let kind = ContentType::from_byte(outer);
                 (kind.ok_or(TlsError::Unexpected("content type"))?, plain.len())
             };
+            if kind != ContentType::Handshake && !self.pieces.is_empty() {
+                return Err(TlsError::Unexpected("record between the pieces of a message"));
+            }
             match kind {
                 ContentType::ApplicationData => deliver(&plain[..len]),
                 ContentType::Alert => {
@@ -221,8 +231,14 @@ impl Session {
                 // TLS 1.2: whatever it is, it would begin a handshake anew.
                 ContentType::Handshake if !is_13 => return Err(TlsError::Renegotiation),
                 ContentType::Handshake => {
-                    let requested = is_key_update(&plain[..len])?;
-                    self.peer_updated(requested)?;
+                    if len == 0 {
+                        return Err(TlsError::Unexpected("empty handshake record"));
+                    }
+                    let message = [&self.pieces[..], &plain[..len]].concat();
+                    match key_update(&message)? {
+                        Some(requested) => self.peer_updated(requested)?,
+                        None => self.pieces = message,
+                    }
                 }
                 ContentType::ChangeCipherSpec => return Err(TlsError::Unexpected("content type")),
             }
@@ -242,6 +258,7 @@ impl Session {
 
     /// The peer's next records come under its next key (RFC 8446 section 4.6.3).
     fn peer_updated(&mut self, requested: bool) -> Result<(), TlsError> {
+        self.pieces.clear();
         self.key_updates += 1;
         if KEY_UPDATES_MAX < self.key_updates {
             return Err(TlsError::Unexpected("number of key updates"));
@@ -271,13 +288,13 @@ impl Session {
 }
 
 /// The only message that a client may send behind its handshake (RFC 8446 section 4.6.3): true if
-/// it asks for an update of ours. One message a record: it must end the record, and nobody splits
-/// five bytes.
-fn is_key_update(message: &[u8]) -> Result<bool, TlsError> {
+/// it asks for an update of ours, none while some of it is to come. It must end its record.
+fn key_update(message: &[u8]) -> Result<Option<bool>, TlsError> {
     match *message {
-        [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => Ok(requested == 1),
+        [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => Ok(Some(requested == 1)),
         [KEY_UPDATE, 0, 0, 1, _] => Err(TlsError::IllegalParameter("key update")),
         [KEY_UPDATE, 0, 0, 1, _, ..] => Err(TlsError::Unexpected("message behind a key update")),
+        [KEY_UPDATE] | [KEY_UPDATE, 0] | [KEY_UPDATE, 0, 0] | [KEY_UPDATE, 0, 0, 1] => Ok(None),
         [KEY_UPDATE, ..] => Err(TlsError::Malformed("key update")),
         _ => Err(TlsError::Unexpected("handshake message")),
     }
@@ -286,5 +303,148 @@ fn is_key_update(message: &[u8]) -> Result<bool, TlsError> {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("tx", &self.tx).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    use ring::hkdf;
+    use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedCipherSuite};
+    use seal::RECORDS_PER_KEY_MAX;
+
+    use super::*;
+    use crate::{Acceptor, Progress, Versions};
+
+    /// The secret of the server's records, as clients may log it.
+    #[derive(Debug, Default)]
+    struct Secret(Mutex<Vec<u8>>);
+
+    impl rustls::KeyLog for Secret {
+        fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+            if label == "SERVER_TRAFFIC_SECRET_0" {
+                *self.0.lock().unwrap() = secret.to_vec();
+            }
+        }
+    }
+
+    /// A session after its handshake, and the first secret of its records, of TLS 1.3.
+    fn session(suite: SupportedCipherSuite) -> (Box<Session>, Vec<u8>) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let acceptor = Acceptor::new(vec![made.cert.der().clone()], key).unwrap();
+        let mut provider = default_provider();
+        provider.cipher_suites = vec![suite];
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[suite.version()])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let secret = Arc::new(Secret::default());
+        config.key_log = secret.clone();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut handshake = Box::new(acceptor.accept(Versions::Tls12Too).unwrap());
+        loop {
+            let (mut flight, mut out) = (Vec::new(), Vec::new());
+            while client.wants_write() {
+                client.write_tls(&mut flight).unwrap();
+            }
+            let progress = handshake.receive(&flight, &mut out).unwrap();
+            client.read_tls(&mut &out[..]).unwrap();
+            client.process_new_packets().unwrap();
+            match progress {
+                Progress::Pending(pending) => handshake = pending,
+                Progress::Done { session, .. } => {
+                    return (session, secret.0.lock().unwrap().clone());
+                }
+            }
+        }
+    }
+
+    struct Len(usize);
+
+    impl hkdf::KeyType for Len {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+
+    /// HKDF-Expand-Label of RFC 8446 section 7.1, without a context.
+    fn expand(secret: &[u8], label: &str, len: usize) -> Vec<u8> {
+        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret);
+        let label = [b"tls13 ", label.as_bytes()].concat();
+        let info = [0, u8::try_from(len).unwrap(), u8::try_from(label.len()).unwrap()];
+        let mut out = vec![0; len];
+        prk.expand(&[&info[..], &label, &[0]], Len(len)).unwrap().fill(&mut out).unwrap();
+        out
+    }
+
+    /// Takes the first record, number `sequence` under the keys of `secret`, from `sent`.
+    fn opened(secret: &[u8], sequence: u64, sent: &mut Vec<u8>) -> Vec<u8> {
+        let len = HEADER_LEN + usize::from(u16::from_be_bytes([sent[3], sent[4]]));
+        let mut record: Vec<u8> = sent.drain(..len).collect();
+        let iv = expand(secret, "iv", 12).try_into().unwrap();
+        let key = UnboundKey::new(&AES_128_GCM, &expand(secret, "key", 16)).unwrap();
+        let nonce = Nonce::assume_unique_for_key(seal::nonce(&iv, sequence));
+        let (header, body) = record.split_at_mut(HEADER_LEN);
+        let opened = LessSafeKey::new(key).open_in_place(nonce, Aad::from(&*header), body);
+        opened.unwrap().to_vec()
+    }
+
+    const HEADER_LEN: usize = seal::HEADER_LEN;
+
+    #[test]
+    fn before_its_records_are_used_up_a_key_is_changed_and_the_peer_told() {
+        let (mut session, first) = session(cipher_suite::TLS13_AES_128_GCM_SHA256);
+        let second = expand(&first, "traffic upd", 32);
+        session.tx.direction = Direction::new(RECORDS_PER_KEY_MAX - 2);
+        let mut out = vec![0; 1000];
+        let mut seal = |parts: [&[u8]; 2]| {
+            let len = session.seal(parts, &mut out).unwrap();
+            out[..len].to_vec()
+        };
+        let mut sent = [seal([b"last", b"but one"]), seal([b"next", b"key"])].concat();
+        let last = RECORDS_PER_KEY_MAX - 2;
+        assert_eq!(opened(&first, last, &mut sent), b"last\x17");
+        assert_eq!(opened(&first, last + 1, &mut sent), b"but one\x17");
+        // Of the numbers that are kept for it.
+        let update = [&UPDATE_NOT_REQUESTED[..], &[22]].concat();
+        assert_eq!(opened(&first, last + 2, &mut sent), update);
+        assert_eq!(opened(&second, 0, &mut sent), b"next\x17");
+        assert_eq!(opened(&second, 1, &mut sent), b"key\x17");
+        assert!(sent.is_empty());
+    }
+
+    #[test]
+    fn a_key_of_tls_1_2_that_is_used_up_ends_its_session() {
+        let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+        let (mut session, _) = session(suite);
+        session.tx.direction = Direction::new(RECORDS_PER_KEY_MAX - 1);
+        let mut out = vec![0; 1000];
+        assert!(session.seal([b"last", b""], &mut out).is_ok());
+        let error = session.seal([b"none", b""], &mut out).unwrap_err();
+        assert_eq!((error.clone(), error.alert()), (TlsError::UsedUp, 80));
+        assert_eq!(session.alert(&error, &mut out), 2 + Form::Gcm12.overhead());
+    }
+
+    #[test]
+    fn a_peer_that_uses_a_key_up_and_does_not_change_it_is_told() {
+        for suite in [
+            cipher_suite::TLS13_AES_128_GCM_SHA256,
+            cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        ] {
+            let (mut session, _) = session(suite);
+            session.rx.direction = Direction::new(RECORDS_PER_KEY_MAX);
+            let mut record = [&[23, 3, 3, 0, 30][..], &[0; 30]].concat();
+            let error = session.open(&mut record, &mut |_| {}).unwrap_err();
+            assert_eq!(error, TlsError::Unexpected("record: key used up"));
+        }
     }
 }

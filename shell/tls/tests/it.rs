@@ -13,7 +13,6 @@ use tls::{Acceptor, Kernel, Kernels, Progress, Session, TicketKey, Tickets, TlsE
 struct Pair {
     client: ClientConnection,
     session: Box<Session>,
-    early: Vec<u8>,
     incoming: Vec<u8>,
 }
 
@@ -78,11 +77,11 @@ fn connect(acceptor: &Acceptor, config: Arc<ClientConfig>, step: usize) -> Resul
             let fed = client.process_new_packets();
             match progress? {
                 Progress::Pending(pending) => handshake = pending,
-                Progress::Done { session, early, rest } => {
+                Progress::Done { session, rest } => {
                     fed.unwrap();
                     let mut incoming = rest;
                     pieces.for_each(|piece| incoming.extend_from_slice(piece));
-                    return Ok(Pair { client, session, early, incoming });
+                    return Ok(Pair { client, session, incoming });
                 }
             }
         }
@@ -138,8 +137,7 @@ fn what_we_seal_a_client_reads_with_each_cipher_and_any_split() {
         for (acceptor, step) in all {
             let mut pair = connect(acceptor, config.clone(), step).unwrap();
             let (received, closed) = pair.send_to_server(b" gets the worm").unwrap();
-            let all = [pair.early.clone(), received].concat();
-            assert_eq!((&all[..], closed), (&b"early bird gets the worm"[..], false));
+            assert_eq!((&received[..], closed), (&b"early bird gets the worm"[..], false));
             for len in [0, 1, 16_383, 16_384, 16_385, 262_144] {
                 let body = content(len);
                 assert_eq!(pair.send_to_client([b"head", &body]), [b"head", &body[..]].concat());
@@ -305,6 +303,33 @@ fn one_changed_bit_is_noticed() {
 }
 
 #[test]
+fn of_the_ciphers_the_clients_order_counts() {
+    use rustls::crypto::aws_lc_rs::cipher_suite::*;
+    let new = [TLS13_CHACHA20_POLY1305_SHA256, TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384];
+    let old = [
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ];
+    let (acceptor, roots) = acceptor();
+    for mut suites in [new, old] {
+        for _ in 0..suites.len() {
+            let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+            provider.cipher_suites = suites.to_vec();
+            let config = ClientConfig::builder_with_provider(Arc::new(provider))
+                .with_protocol_versions(&[suites[0].version()])
+                .unwrap()
+                .with_root_certificates(roots.clone())
+                .with_no_client_auth();
+            let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
+            assert_eq!(pair.client.negotiated_cipher_suite(), Some(suites[0]));
+            assert_eq!(pair.send_to_client([b"head", b"body"]), b"headbody");
+            suites.rotate_left(1);
+        }
+    }
+}
+
+#[test]
 fn players_of_tls_1_2_resume_by_tickets() {
     let (acceptor, roots) = acceptor();
     let config = Arc::new(client_config(roots.clone(), &[&rustls::version::TLS12], None));
@@ -402,6 +427,39 @@ fn a_record_between_the_pieces_of_a_hello_is_told_and_ends_no_process() {
             assert_eq!(out[5], 2, "{kind}: a fatal one");
         }
     }
+}
+
+/// What a handshake answers to these bytes, and the alert that it ends with.
+fn alert_to(acceptor: &Acceptor, versions: Versions, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let handshake = Box::new(acceptor.accept(versions).unwrap());
+    handshake.receive(bytes, &mut out).unwrap_err();
+    out
+}
+
+#[test]
+fn a_record_in_the_open_that_is_too_long_is_told_so() {
+    let (acceptor, _) = acceptor();
+    for versions in [Versions::Tls13, Versions::Tls12Too] {
+        let out = alert_to(&acceptor, versions, &record(22, &[1; 16_385]));
+        assert_eq!(out, [21, 3, 3, 0, 2, 2, 22]);
+    }
+}
+
+#[test]
+fn in_tls_1_2_a_client_is_told_why_until_our_cipher_changes() {
+    let (acceptor, roots) = acceptor();
+    let config = Arc::new(client_config(roots, &[&rustls::version::TLS12], None));
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(config, name).unwrap();
+    let mut sent = Vec::new();
+    client.write_tls(&mut sent).unwrap();
+    // The first piece of the client's key exchange, and another record before the second.
+    sent.extend(record(22, &[16, 0, 0, 33, 32, 7]));
+    sent.extend(record(20, &[1]));
+    let out = alert_to(&acceptor, Versions::Tls12Too, &sent);
+    assert_eq!(out[0], 22, "our hello goes before it");
+    assert_eq!(out[out.len() - 7..], [21, 3, 3, 0, 2, 2, 10]);
 }
 
 #[test]
@@ -516,6 +574,10 @@ impl Liar {
         record
     }
 
+    fn send_all(&mut self, records: &[(u8, &[u8])]) -> Result<(), TlsError> {
+        records.iter().try_for_each(|(kind, content)| self.send(*kind, content).map(|_| ()))
+    }
+
     fn send(&mut self, kind: u8, content: &[u8]) -> Result<tls::Opened, TlsError> {
         let mut record = self.seal(kind, content);
         self.session.open(&mut record, &mut |_| {})
@@ -541,12 +603,37 @@ fn records_that_break_a_rule_are_told_by_the_alert_of_that_rule() {
         (&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0], 10),
         (&[1, 0, 0, 0], 10),
         (&[], 10),
+        (&[1], 10),
     ] {
         let error = Liar::connect(v13).send(22, message).unwrap_err();
         assert_eq!(error.alert(), alert, "{message:?}: {error}");
     }
+    for message in [&[24, 0, 0, 1, 0][..], &[24, 0, 0, 1, 1]] {
+        for cut in 1..message.len() {
+            let mut peer = Liar::connect(v13);
+            peer.send(22, &message[..cut]).unwrap();
+            peer.send(22, &message[cut..]).unwrap();
+            let between = Liar::connect(v13).send_all(&[
+                (22, &message[..cut]),
+                (23, b"data"),
+                (22, &message[cut..]),
+            ]);
+            assert_eq!(between.unwrap_err().alert(), 10);
+        }
+    }
     let again = Liar::connect(v12).send(22, &[1, 0, 0, 0]).unwrap_err();
     assert_eq!(again, TlsError::Renegotiation);
+}
+
+#[test]
+fn a_client_that_wants_to_shake_hands_again_is_warned_and_told_goodbye() {
+    let (acceptor, roots) = acceptor();
+    let config = Arc::new(client_config(roots, &[&rustls::version::TLS12], None));
+    let mut pair = connect(&acceptor, config, 100_000).unwrap();
+    let mut out = [0; 100];
+    let len = pair.session.alert(&TlsError::Renegotiation, &mut out);
+    pair.client.read_tls(&mut &out[..len]).unwrap();
+    assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
 }
 
 #[test]

@@ -1,70 +1,103 @@
-//! The viewers' certificate while the process runs: read anew when its files change or SIGHUP
-//! comes. Connections that there are do not notice; what is no good replaces nothing.
+//! The viewers' certificates while the process runs, one or two: read anew when their files change
+//! or SIGHUP comes. Connections that there are do not notice; what is no good replaces nothing.
 //!
 //! ```text
-//! certbot, cp ──> files ── each second: changed? ──> tls::Acceptor::reload ──> all workers
+//! certbot, cp ──> files ── each second: changed? ──> tls::Acceptor::load ──> all workers
 //! SIGHUP ────────────────── now ─────────────────────^
 //! ```
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tls::Acceptor;
+use tls::{Acceptor, CertificateError, KeyKind};
 
 use crate::clock;
 
 /// What tells a file from what was there before it: also one that has the same length and time.
 type Stamp = [Option<(u64, i64, i64, u64)>; 2];
 
-/// The certificate's files and what is known of them.
+/// The certificates' files and what is known of them.
 #[derive(Debug)]
 pub struct Reload {
     acceptor: Acceptor,
-    certificate: PathBuf,
-    key: PathBuf,
-    stamp: Stamp,
-    /// Times that new connections got what was in the files.
+    /// In the order in which the acceptor has them.
+    files: Vec<(Files, Stamp)>,
+    /// Times that new connections got what was in a certificate's files.
     pub reloads: u64,
-    /// Times that the files were no good.
+    /// Times that a certificate's files were no good.
     pub failures: u64,
+}
+
+/// A certificate chain and its key, PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// An acceptor that shows what is in these files, of which there is at least one pair.
+pub fn acceptor(files: &[Files]) -> Result<Acceptor, CertificateError> {
+    let (first, others) = files.split_first().expect("there is a certificate");
+    let acceptor = Acceptor::from_pem_files(&first.certificate, &first.key)?;
+    for (at, other) in (1..).zip(others) {
+        acceptor.load(at, &other.certificate, &other.key)?;
+    }
+    Ok(acceptor)
 }
 
 impl Reload {
     /// `acceptor` has just been made from these files.
-    pub fn new(acceptor: Acceptor, certificate: &Path, key: &Path) -> Self {
-        let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        let stamp = stamp(&certificate, &key);
-        Self { acceptor, certificate, key, stamp, reloads: 0, failures: 0 }
+    pub fn new(acceptor: Acceptor, files: Vec<Files>) -> Self {
+        let stamped = |files: Files| {
+            let stamp = stamp(&files);
+            (files, stamp)
+        };
+        let files = files.into_iter().map(stamped).collect();
+        Self { acceptor, files, reloads: 0, failures: 0 }
     }
 
-    /// Reads the files if they have changed, or if `must`. While one of two has been replaced, they
-    /// do not go together: that is told, and tried again when the other one changes.
+    /// Reads the files of those certificates that have changed, or of all if `must`. While one of a
+    /// pair has been replaced, they do not go together: that is told, and tried again when the
+    /// other one changes. The other certificate is not touched by it.
     pub fn look(&mut self, must: bool) {
-        let now = stamp(&self.certificate, &self.key);
-        if now == self.stamp && !must {
-            return;
-        }
-        self.stamp = now;
-        match self.acceptor.reload(&self.certificate, &self.key) {
-            Ok(()) => {
-                self.reloads += 1;
-                let seconds = self.seconds_left();
-                tracing::info!(seconds, "new connections are shown the certificate as it is now");
+        for (at, (files, stamp)) in self.files.iter_mut().enumerate() {
+            let now = self::stamp(files);
+            if now == *stamp && !must {
+                continue;
             }
-            Err(error) => {
-                self.failures += 1;
-                tracing::error!(%error, "the certificate stays as it was");
+            *stamp = now;
+            let Files { certificate, key } = &*files;
+            match self.acceptor.load(at, certificate, key) {
+                Ok(()) => {
+                    self.reloads += 1;
+                    let (kind, seconds) = left(&self.acceptor).swap_remove(at);
+                    tracing::info!(
+                        file = %certificate.display(),
+                        %kind,
+                        seconds,
+                        "new connections are shown the certificate as it is now"
+                    );
+                }
+                Err(error) => {
+                    self.failures += 1;
+                    tracing::error!(%error, "the certificate stays as it was");
+                }
             }
         }
     }
 
-    /// Until the certificate that is shown ends.
-    pub fn seconds_left(&self) -> u64 {
-        self.acceptor.ends().0.saturating_sub(clock::wall().0)
+    /// Until each certificate that is shown ends.
+    pub fn seconds_left(&self) -> Vec<(KeyKind, u64)> {
+        left(&self.acceptor)
     }
 }
 
-fn stamp(certificate: &Path, key: &Path) -> Stamp {
+fn left(acceptor: &Acceptor) -> Vec<(KeyKind, u64)> {
+    let now = clock::wall();
+    acceptor.ends().into_iter().map(|(kind, ends)| (kind, ends.0.saturating_sub(now.0))).collect()
+}
+
+fn stamp(Files { certificate, key }: &Files) -> Stamp {
     [certificate, key].map(|path| {
         let data = std::fs::metadata(path).ok()?;
         Some((data.ino(), data.mtime(), data.mtime_nsec(), data.size()))
@@ -74,6 +107,7 @@ fn stamp(certificate: &Path, key: &Path) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn pair() -> (String, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -93,8 +127,8 @@ mod tests {
         let (first, second) = (pair(), pair());
         put("c1", &first.0, "chain");
         put("k1", &first.1, "key");
-        let acceptor = Acceptor::from_pem_files(&at("chain"), &at("key")).unwrap();
-        let mut reload = Reload::new(acceptor, &at("chain"), &at("key"));
+        let files = vec![Files { certificate: at("chain"), key: at("key") }];
+        let mut reload = Reload::new(acceptor(&files).unwrap(), files);
         let state = |reload: &Reload| (reload.reloads, reload.failures);
         reload.look(false);
         assert_eq!(state(&reload), (0, 0));
@@ -110,6 +144,46 @@ mod tests {
         std::fs::remove_file(at("key")).unwrap();
         reload.look(false);
         assert_eq!(state(&reload), (2, 2));
-        assert!(0 < reload.seconds_left());
+        assert!(0 < reload.seconds_left()[0].1);
+    }
+
+    #[test]
+    fn of_two_certificates_each_is_read_anew_alone_and_neither_takes_the_others_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["ecdsa", "rsa"].map(|name| Files {
+            certificate: folder.path().join(format!("{name}.pem")),
+            key: folder.path().join(format!("{name}.key")),
+        });
+        let put = |files: &Files, algorithm, days: u64| {
+            let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
+            let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            let seconds = clock::wall().0 + days * 86_400;
+            params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+            std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+            std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        };
+        let (ecdsa, rsa) = (&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_RSA_SHA256);
+        put(&files[0], ecdsa, 10);
+        put(&files[1], rsa, 20);
+        let mut reload = Reload::new(acceptor(&files).unwrap(), files.to_vec());
+        let state = |reload: &Reload| (reload.reloads, reload.failures);
+        let days = |reload: &Reload| {
+            let left = reload.seconds_left();
+            left.into_iter().map(|(kind, left)| (kind, left.div_ceil(86_400))).collect::<Vec<_>>()
+        };
+        assert_eq!(days(&reload), [(KeyKind::Ecdsa, 10), (KeyKind::Rsa, 20)]);
+        put(&files[1], rsa, 30);
+        reload.look(false);
+        assert_eq!(days(&reload), [(KeyKind::Ecdsa, 10), (KeyKind::Rsa, 30)]);
+        assert_eq!(state(&reload), (1, 0), "the first is as it was");
+        put(&files[1], ecdsa, 40);
+        reload.look(false);
+        assert_eq!(days(&reload), [(KeyKind::Ecdsa, 10), (KeyKind::Rsa, 30)]);
+        put(&files[0], ecdsa, 50);
+        reload.look(false);
+        assert_eq!(days(&reload), [(KeyKind::Ecdsa, 50), (KeyKind::Rsa, 30)]);
+        assert_eq!(state(&reload), (2, 1));
+        let error = acceptor(&files).unwrap_err().to_string();
+        assert!(error.contains("rsa.pem has a key of ECDSA"), "{error}");
     }
 }

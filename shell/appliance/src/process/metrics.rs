@@ -175,10 +175,12 @@ const FILL: &[Row<FillStatus>] = &[
     }),
 ];
 
+const CERTIFICATE_LEFT: Metric = Metric::gauge(
+    "certificate_seconds_left",
+    "Until the viewers' certificate ends that has a key of this kind.",
+);
+
 const CERTIFICATE: &[Row<Reload>] = &[
-    (Metric::gauge("certificate_seconds_left", "Until the viewers' certificate ends."), |of| {
-        number(of.seconds_left())
-    }),
     (Metric::counter("certificate_reloads_total", "Times that a new one was taken up."), |of| {
         number(of.reloads)
     }),
@@ -223,6 +225,9 @@ pub fn others(
     }
     if let Some(status) = storage.takeover() {
         put(&mut page, TAKEOVER, &status);
+    }
+    for (kind, left) in certificate.seconds_left() {
+        page.put(&CERTIFICATE_LEFT, &format!("key=\"{}\"", kind.name()), left);
     }
     put(&mut page, CERTIFICATE, certificate);
     let help = "Until the certificate ends; renewed by itself when a third of its life is left.";

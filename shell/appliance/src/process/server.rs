@@ -32,8 +32,8 @@ use crate::lock::lock;
 use crate::membership::agent_link;
 use crate::membership::member;
 use crate::membership::takeover;
-use crate::process::certificate::Reload;
-use crate::process::config::{Serve, Settings};
+use crate::process::certificate::{self, Reload};
+use crate::process::config::Settings;
 use crate::process::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::process::hot;
 use crate::process::life;
@@ -126,9 +126,9 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
     let credentials = member::load(&settings.state, &settings.name.0)?;
     let sealing = aead::choose(settings.tls.aead.0)?;
-    let Serve { certificate, key, .. } = &settings.serve;
-    let acceptor = Acceptor::from_pem_files(certificate, key)?.sealed_by(sealing.kernels);
-    let mut reload = Reload::new(acceptor.clone(), certificate, key);
+    let files = settings.serve.certificates();
+    let acceptor = certificate::acceptor(&files)?.sealed_by(sealing.kernels);
+    let mut reload = Reload::new(acceptor.clone(), files);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> =
         (0..settings.serve.workers).map(|_| Arc::default()).collect();
@@ -490,8 +490,9 @@ fn give_away(
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
-    let certificates = [Some(&settings.serve.certificate), Some(&settings.serve.key)];
-    let read = certificates.into_iter().chain([settings.fill.trust.as_ref()]).flatten();
+    let certificates = settings.serve.certificates();
+    let certificates = certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
+    let read = certificates.chain(&settings.fill.trust);
     let silent = mounts::silent(&settings.drives.paths, blocking);
     let drives = settings.drives.paths.iter().zip(open_directories(settings, silent));
     let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));

@@ -519,9 +519,7 @@ impl EventLoop {
         let progress = handshake.receive(&self.incoming[..len], &mut self.flight);
         // A request has come, too: tickets and its answer can share a packet. If that takes long,
         // TCP sends them by themselves after a moment.
-        let asked = |early: &[u8], rest: &[u8]| !early.is_empty() || !rest.is_empty();
-        let more =
-            matches!(&progress, Ok(Progress::Done { early, rest, .. }) if asked(early, rest));
+        let more = matches!(&progress, Ok(Progress::Done { rest, .. }) if !rest.is_empty());
         let delivered = self.send_flight(id, more);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         match progress {
@@ -529,12 +527,11 @@ impl EventLoop {
                 socket.transport = Transport::Handshake(Some(handshake));
                 self.await_content(id);
             }
-            Ok(Progress::Done { mut session, early, rest }) if delivered => {
+            Ok(Progress::Done { mut session, rest }) if delivered => {
                 session.shorten_records(self.ablation.record_len.0.as_usize());
                 socket.transport = Transport::Secure(session);
-                socket.early = early;
                 socket.rest = rest;
-                if socket.early.is_empty() && !socket.rest.is_empty() {
+                if !socket.rest.is_empty() {
                     self.open_records(id, 0);
                 }
                 self.event(Event::Established { connection: id });

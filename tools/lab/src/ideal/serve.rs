@@ -106,7 +106,7 @@ impl Server {
         while let Ok((socket, _)) = self.listener.accept() {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            let handshake = Some(Box::new(self.acceptor.accept(tls::Versions::Tls13)?));
+            let handshake = Some(Box::new(self.acceptor.accept(tls::Versions::Tls12Too)?));
             // Connections of a turn go together: no place is used again before that.
             let index = self.connections.len();
             let data = EventData::new_u64(u64::try_from(index)?);
@@ -204,11 +204,10 @@ impl Connection {
                     flight.is_empty() || send(&self.socket, &flight, false) == Some(flight.len());
                 match progress {
                     Ok(Progress::Pending(handshake)) => *slot = Some(handshake),
-                    Ok(Progress::Done { session, early, rest }) => {
+                    Ok(Progress::Done { session, rest }) => {
                         self.transport = Transport::Session(session);
                         self.rest = rest;
-                        let asked = early.is_empty() || self.asked(&early, blocks);
-                        return is_sent && asked && self.open(blocks);
+                        return is_sent && self.open(blocks);
                     }
                     Err(_) => return false,
                 }

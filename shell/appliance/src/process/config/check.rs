@@ -85,6 +85,10 @@ fn check_serve(serve: &Serve) -> Result<(), ConfigError> {
         let message = format!("{at} is not in [serve] listen: name listeners that are there");
         return Err(wrong("serve", "tls12", message));
     }
+    if serve.second_certificate.is_some() != serve.second_key.is_some() {
+        let message = "goes with second_key: give both, or neither";
+        return Err(wrong("serve", "second_certificate", message));
+    }
     check_shares(serve)?;
     let ([least, greatest], most) = (UNSENT, serve.unsent_max.0);
     if most != Bytes::ZERO && !(least..=greatest).contains(&most) {

@@ -7,6 +7,7 @@ use iosched::governor::Config as Governor;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
+use crate::process::certificate::Files;
 use crate::process::confine::Sandbox;
 use crate::storage::gate::{Mode, Writes};
 use crate::storage::tiering::{ClassName, Tiering};
@@ -32,6 +33,10 @@ pub struct Serve {
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
+    /// A certificate with a key of another kind, RSA beside ECDSA: each player is shown the one
+    /// that it knows. docs/operate/certificates.md.
+    pub(crate) second_certificate: Option<PathBuf>,
+    pub(crate) second_key: Option<PathBuf>,
     /// A CPU each, by default.
     #[serde(default = "cpus")]
     pub(crate) workers: usize,
@@ -146,6 +151,14 @@ impl Serve {
     /// The URL without TLS, where it listens so.
     pub(crate) fn plain_url(&self) -> Option<String> {
         self.plain_listen.first().map(|at| format!("http://{at}"))
+    }
+
+    /// One certificate or two, with their keys; of the second both are given or none.
+    pub fn certificates(&self) -> Vec<Files> {
+        let first = Files { certificate: self.certificate.clone(), key: self.key.clone() };
+        let second = self.second_certificate.clone().zip(self.second_key.clone());
+        let second = second.map(|(certificate, key)| Files { certificate, key });
+        [first].into_iter().chain(second).collect()
     }
 
     pub(crate) fn versions(&self, listener: &SocketAddr) -> tls::Versions {

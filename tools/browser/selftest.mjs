@@ -356,6 +356,7 @@ function findings(ledger, seen) {
     checked_bytes: ledger.checkedBytes,
     unchecked_responses: seen.traffic.unchecked(ledger),
     status_errors: ledger.statusErrors,
+    sent_on: seen.traffic.sentOn,
     faults: ledger.faults,
     page_errors: seen.errors.slice(0, 5),
   };

@@ -11,6 +11,8 @@ const isMedia = (request) =>
 export class Traffic {
   /** Answers with 2xx that came to their end. */
   finished = 0;
+  /** Requests that a 307 sent on. */
+  sentOn = 0;
   /** The same by URL. */
   #byUrl = new Map();
   /** Requests that have not. */
@@ -18,7 +20,9 @@ export class Traffic {
 
   constructor(page) {
     page.on("request", (request) => {
-      if (isMedia(request)) this.#underWay.add(request);
+      if (!isMedia(request)) return;
+      this.#underWay.add(request);
+      if (request.redirectedFrom()) this.sentOn += 1;
     });
     page.on("requestfailed", (request) => this.#underWay.delete(request));
     page.on("requestfinished", (request) => this.#end(request));

@@ -38,6 +38,9 @@ pub enum Verb {
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
     Flood(flood::Args),
+    /// The connections of `takeover` that ask for nothing, a process of their own.
+    #[command(hide = true)]
+    HoldCrowd(takeover::crowd::Args),
     /// The drive of `stall`, a process of its own.
     #[command(hide = true)]
     HoldDrive(stall::hold::Args),
@@ -68,6 +71,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
+        Verb::HoldCrowd(args) => takeover::crowd::run(args),
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),

@@ -6,9 +6,14 @@
 //!                                           anew, who played plays on
 //!                         ── a1 is back ──> a2 drains, a1 has its address: no body is cut
 //!                         ── a1 and a2 do not hear each other: each has it, no byte is wrong
+//!                         ── a1 is given one more address, and loses it: no body is cut
 //! ```
+//!
+//! A process may have 20,000 files: a crowd for which that is too few is of two machines, which are
+//! cut off together, and a third has their addresses.
 
 mod browser;
+pub(crate) mod crowd;
 mod viewers;
 mod world;
 
@@ -25,14 +30,15 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
-use viewers::{Answer, Crowd, LONG, LONG_LEN, Played, Way, play, waiting};
-use world::{ASSET, By, World, service};
+use crowd::Crowd;
+use viewers::{Answer, LONG, LONG_LEN, Played, Way, play, waiting};
+use world::{ASSET, By, World, additional, service};
 
 /// `nearcast-lab takeover`: as root, with iproute2 and keepalived.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Clients that have a connection and ask for nothing.
-    #[arg(long, default_value_t = 18_000)]
+    #[arg(long, default_value_t = 20_000)]
     crowd: usize,
     /// First of the ports of control and origin.
     #[arg(long, default_value_t = 19_300)]
@@ -40,7 +46,7 @@ pub(crate) struct Args {
     /// How the address moves.
     #[arg(long, value_enum, default_value_t = By::Keepalived)]
     by: By,
-    /// Without tickles: who waits goes on waiting. Nothing is judged.
+    /// Without tickles: who waits goes on waiting, or the run is not valid. Nothing else is judged.
     #[arg(long)]
     no_tickles: bool,
     /// Real players too, in Chromium: all four, unless some are named. Needs node and Chromium.
@@ -84,6 +90,12 @@ struct Report {
     /// While the machines did not hear each other.
     split_pieces: u64,
     split_gap_ms: u64,
+    /// Until the machine has an address that it was given while viewers played, and has it no more.
+    added_ms: u64,
+    removed_ms: u64,
+    /// Bodies broken off meanwhile, and the longest time from one piece to the next.
+    change_cut: u64,
+    change_gap_ms: u64,
     wrong_bytes: u64,
     /// What each real player has seen: `failover_ms` and `hang_failover_ms` from a cut to the next
     /// media byte on every lane, from whichever machine.
@@ -96,6 +108,10 @@ const TAKEOVER_MAX_MS: u64 = 1500;
 const NEXT_BYTE_MAX_MS: u64 = 3500;
 const RESET_MAX_MS: u64 = 3000;
 const STALLED: Duration = Duration::from_secs(12);
+/// Of those who play on: a piece takes 1.6 s, and one who is reset in the middle of it begins anew.
+const GAP_MAX_MS: u64 = 5000;
+/// A machine serves so many and is below the usual hard limit of 20,000 files.
+const CROWD_MAX: usize = 18_000;
 const BACK_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long players go on when the address is back.
@@ -118,14 +134,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pattern = Pattern { seed: 7 };
     pattern.fill(0, 0, &mut long);
     std::fs::write(source.join(LONG), long)?;
-    let world = World::start(&room, &source, args.port, args.by, !args.no_tickles)?;
+    // The second serves who was with the others.
+    let machines = if args.crowd <= CROWD_MAX { 2 } else { 3 };
+    let world = World::start(&room, &source, args.port, args.by, machines, !args.no_tickles)?;
     let way = way(&world, &room)?;
     let mut report = Report { tickles: !args.no_tickles, ..Report::default() };
-    cut_off(args, &world, &way, &mut report)?;
+    cut_off(args, &world, &way, &room, &mut report)?;
     if !args.no_tickles {
         give_back(args.by, &world, &way, pattern, &mut report)?;
         if args.by == By::Keepalived {
             split(&world, &way, pattern, &mut report)?;
+            change(&world, &way, pattern, &mut report)?;
         }
     }
     if let Some(named) = &args.players {
@@ -136,7 +155,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     drop(world);
     rig::say(args.json, &report, || format!("{report:#?}"))?;
-    if args.no_tickles { Ok(()) } else { report.check(args.by) }
+    if !args.no_tickles {
+        return report.check(args.by);
+    }
+    let Report { stalls, waiting, .. } = report;
+    ensure!(stalls == waiting, "{stalls} of {waiting} waited in vain, and tickles do nothing then");
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -164,9 +188,10 @@ fn way(world: &World, room: &Path) -> Result<Way> {
     Ok(Way { at: service(0), config, base: base.to_owned() })
 }
 
-fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result<()> {
+fn cut_off(args: &Args, world: &World, way: &Way, room: &Path, report: &mut Report) -> Result<()> {
     info!(count = args.crowd, "connecting the crowd");
-    let crowd = Crowd::connect(way, args.crowd)?;
+    let within = if args.no_tickles { Duration::from_secs(5) } else { STALLED };
+    let mut crowds = crowds(args, world, room, within)?;
     let cut = Arc::new(AtomicBool::new(false));
     let clients: Vec<JoinHandle<Result<Option<Duration>>>> = (0..WAITING)
         .map(|_| {
@@ -177,7 +202,7 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
     // Until they are in the middle of their bodies and the sibling knows of all.
     std::thread::sleep(Duration::from_secs(2));
     info!("cutting a1 off");
-    world.cut_off(0, true)?;
+    world.owners().try_for_each(|index| world.cut_off(index, true))?;
     cut.store(true, Ordering::SeqCst);
     let began = Instant::now();
     rig::until("the sibling's first answer", STALLED, LOOK_EVERY, || {
@@ -186,9 +211,13 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
         Ok(matches!(answer, Ok(Answer::Body(_))))
     })?;
     report.takeover_ms = millis(began.elapsed());
-    let within = if args.no_tickles { Duration::from_secs(5) } else { STALLED };
-    let (reset, took) = crowd.gone(within)?;
-    (report.crowd, report.reset, report.reset_ms) = (args.crowd, reset, millis(took));
+    crowds.iter_mut().try_for_each(Crowd::watch)?;
+    report.crowd = args.crowd;
+    for crowd in &mut crowds {
+        let gone = crowd.gone()?;
+        report.reset += gone.count;
+        report.reset_ms = report.reset_ms.max(gone.last_ms);
+    }
     report.waiting = clients.len();
     let mut slowest = Some(Duration::ZERO);
     for client in clients {
@@ -201,14 +230,26 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
     Ok(())
 }
 
+/// Connects the crowd, the same number to each machine that will be cut off.
+fn crowds(args: &Args, world: &World, room: &Path, within: Duration) -> Result<Vec<Crowd>> {
+    let owners: Vec<u8> = world.owners().collect();
+    let start = |(place, index): (usize, &u8)| {
+        let count = (args.crowd + place) / owners.len();
+        Crowd::start(service(*index), &room.join("ca.pem"), count, within)
+    };
+    let mut crowds: Vec<Crowd> = owners.iter().enumerate().map(start).collect::<Result<_>>()?;
+    crowds.iter_mut().try_for_each(Crowd::connected)?;
+    Ok(crowds)
+}
+
 fn give_back(by: By, world: &World, way: &Way, long: Pattern, report: &mut Report) -> Result<()> {
     let players = Players::start(way, long);
     std::thread::sleep(Duration::from_secs(1));
     info!("a1 is back");
-    world.cut_off(0, false)?;
+    world.owners().try_for_each(|index| world.cut_off(index, false))?;
     let back = rig::until("until a1 has its address", BACK_MAX, LOOK_EVERY, || {
         Ok(match by {
-            By::Keepalived => world.has(0, service(0).ip()) && !world.has(1, service(0).ip()),
+            By::Keepalived => world.has_alone(0, service(0).ip()),
             By::Bird => World::is_routed_to(0)?,
         })
     })?;
@@ -239,6 +280,34 @@ fn split(world: &World, way: &Way, long: Pattern, report: &mut Report) -> Result
     report.split_pieces = played.iter().map(|one| one.pieces).sum();
     report.split_gap_ms = played.iter().map(|one| millis(one.gap)).max().unwrap_or(0);
     report.wrong_bytes += played.iter().map(|one| one.wrong).sum::<u64>();
+    Ok(())
+}
+
+/// Gives the first machine one more address while viewers play by the one that it has, plays by the
+/// new one, and takes it away.
+fn change(world: &World, way: &Way, long: Pattern, report: &mut Report) -> Result<()> {
+    let players = Players::start(way, long);
+    std::thread::sleep(Duration::from_secs(1));
+    info!("a1 is given one more address");
+    let (old, new) = (service(0).ip(), additional().ip());
+    world.give(0, &[old, new])?;
+    let has =
+        rig::until("until a1 has one more", BACK_MAX, LOOK_EVERY, || Ok(world.has_alone(0, new)))?;
+    report.added_ms = millis(has);
+    let by_new = Players::start(&Way { at: additional(), ..way.clone() }, long);
+    std::thread::sleep(AFTER);
+    let by_new = by_new.end()?;
+    ensure!(by_new.iter().all(|one| one.pieces != 0), "nobody played by the new address");
+    world.give(0, &[old])?;
+    let gone = rig::until("until nobody has it", BACK_MAX, LOOK_EVERY, || {
+        Ok((0..world.count()).all(|index| !world.has(index, new)))
+    })?;
+    report.removed_ms = millis(gone);
+    std::thread::sleep(AFTER);
+    let played = players.end()?;
+    report.change_cut = played.iter().map(|one| one.cut).sum();
+    report.change_gap_ms = played.iter().map(|one| millis(one.gap)).max().unwrap_or(0);
+    report.wrong_bytes += played.iter().chain(&by_new).map(|one| one.wrong).sum::<u64>();
     Ok(())
 }
 
@@ -284,6 +353,15 @@ impl Report {
         ensure!(may_cut || cut == 0, "{cut} bodies cut as it went back");
         ensure!(self.give_back_stalls == 0, "{} stalled as it went back", self.give_back_stalls);
         ensure!(self.wrong_bytes == 0, "{} pieces with wrong bytes", self.wrong_bytes);
+        ensure!(may_cut || self.give_back_sent_on != 0, "nobody was sent on as it went back");
+        for (gap, when) in [
+            (self.give_back_gap_ms, "as it went back"),
+            (self.split_gap_ms, "while the machines did not hear each other"),
+            (self.change_gap_ms, "as addresses were changed"),
+        ] {
+            ensure!(gap <= GAP_MAX_MS, "nothing for {gap} ms {when}");
+        }
+        ensure!(self.change_cut == 0, "{} bodies cut by a change", self.change_cut);
         let is_split = by == By::Keepalived;
         ensure!(
             !is_split || self.split_pieces != 0,

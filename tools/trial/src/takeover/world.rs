@@ -1,5 +1,5 @@
-//! A site of two machines in namespaces of their own, on one segment with its viewers, or behind a
-//! router.
+//! A site of two or three machines in namespaces of their own, on one segment with its viewers, or
+//! behind a router.
 //!
 //! ```text
 //! viewers, control, origin ── bridge ─┬─ a1: appliance, agent, keepalived
@@ -25,7 +25,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use tracing::info;
 
-/// The segment: viewers are .1, machines .11 and .12, their service addresses .101 and .102. Where
+/// The segment: viewers are .1, machines from .11 on, their service addresses from .101 on. Where
 /// there is a router, each machine has the address that it has here on a segment of its own.
 const SEGMENT: [u8; 3] = [10, 99, 64];
 /// What viewers ask.
@@ -46,7 +46,7 @@ pub(crate) struct World {
     pub(crate) room: PathBuf,
     /// The public key of all servers, as Chromium wants it.
     pub(crate) spki: String,
-    _network: Network,
+    network: Network,
 }
 
 /// One machine: dropping it ends its processes, and its agent gives its addresses away.
@@ -64,8 +64,11 @@ pub(crate) enum By {
     Bird,
 }
 
-/// The namespaces and the bridges.
-struct Network;
+/// The namespaces and the bridges, for so many machines.
+struct Network(u8);
+
+/// Most machines of a site.
+const MACHINES_MAX: u8 = 3;
 
 fn bridge(index: u8) -> String {
     format!("nctobr{index}")
@@ -98,6 +101,12 @@ pub(crate) fn service(index: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(a, b, c, 101 + index), PORT))
 }
 
+/// One more address, for the first.
+pub(crate) fn additional() -> SocketAddr {
+    let [a, b, c] = SEGMENT;
+    SocketAddr::from((Ipv4Addr::new(a, b, c, 111), PORT))
+}
+
 fn viewers() -> Ipv4Addr {
     let [a, b, c] = SEGMENT;
     Ipv4Addr::new(a, b, c, 1)
@@ -106,8 +115,8 @@ fn viewers() -> Ipv4Addr {
 impl Network {
     /// Makes it, and moves this process into the viewers' namespace. As root, with iproute2, before
     /// there are other threads.
-    fn enter(by: By) -> Result<Self> {
-        let network = Self;
+    fn enter(by: By, machines: u8) -> Result<Self> {
+        let network = Self(machines);
         network.remove();
         ip(&["netns", "add", "ncto0"]).context("namespaces need root")?;
         let file = File::open("/var/run/netns/ncto0")?;
@@ -118,11 +127,11 @@ impl Network {
             By::Keepalived => add_bridge(0, viewers())?,
             By::Bird => {
                 ip(&["address", "add", &format!("{}/32", viewers()), "dev", "lo"])?;
-                (0..2).try_for_each(|index| add_bridge(index, gateway(index)))?;
+                (0..machines).try_for_each(|index| add_bridge(index, gateway(index)))?;
                 fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
             }
         }
-        for index in 0..2 {
+        for index in 0..machines {
             let (name, link) = (machine_name(index), link(index));
             ip(&["netns", "add", &name])?;
             let far = ["type", "veth", "peer", "name", "eth0", "netns", &name];
@@ -141,7 +150,8 @@ impl Network {
     }
 
     fn remove(&self) {
-        for name in ["ncto0".to_owned(), machine_name(0), machine_name(1)] {
+        // Those that a run left which was killed, too.
+        for name in ["ncto0".to_owned()].into_iter().chain((0..MACHINES_MAX).map(machine_name)) {
             if Path::new("/var/run/netns").join(&name).exists() {
                 let _ = ip(&["netns", "delete", &name]);
             }
@@ -163,46 +173,50 @@ impl World {
         source: &Path,
         port: u16,
         by: By,
+        machines: u8,
         tickle: bool,
     ) -> Result<Self> {
+        ensure!((2..=MACHINES_MAX).contains(&machines), "two or three machines");
         let (program, package) = match by {
             By::Keepalived => ("/usr/sbin/keepalived", "keepalived"),
             By::Bird => (BIRD, "bird2"),
         };
         let is_there = Path::new(program).is_file();
         ensure!(is_there, "{program} is not installed: install Debian's package {package}");
-        let network = Network::enter(by)?;
+        let network = Network::enter(by, machines)?;
         fs::create_dir_all(room)?;
-        let addresses = [service(0), service(1)].map(|at| at.ip().to_string());
-        let names = [&addresses[0], &addresses[1], &viewers().to_string(), "127.0.0.1"];
+        let services = (0..machines).map(service).chain([additional()]);
+        let addresses: Vec<String> = services.map(|at| at.ip().to_string()).collect();
+        let own = [viewers().to_string(), "127.0.0.1".to_owned()];
+        let names: Vec<&str> = addresses.iter().chain(&own).map(String::as_str).collect();
         let certificate = Certificate::make_for(room, &names)?;
         let spki = certificate.spki()?;
         let plan = Plan { host: viewers(), ..Plan::new(room.to_owned(), port, ASSET) };
         let fleet = Fleet::start_with(plan, certificate.clone(), source)?;
-        fleet.put("/v1/policy", &json!({ "copies": 2 }))?;
-        let routers = if by == By::Bird { routers(room)? } else { Vec::new() };
+        fleet.put("/v1/policy", &json!({ "copies": machines }))?;
+        let routers = if by == By::Bird { routers(room, machines)? } else { Vec::new() };
         let mut world = Self {
             machines: Vec::new(),
             _routers: routers,
             fleet,
             room: room.to_owned(),
             spki,
-            _network: network,
+            network,
         };
-        for index in 0..2 {
+        for index in 0..machines {
             let machine = world.machine(index, &certificate, by, tickle)?;
             world.machines.push(machine);
         }
-        for index in 0..2 {
+        for index in 0..machines {
             rig::until("until an appliance answers by its address", READY_MAX, LOOK_EVERY, || {
                 world.check()?;
                 Ok(TcpStream::connect_timeout(&service(index), LOOK_EVERY * 10).is_ok())
             })?;
         }
-        rig::until("until both hold the film", READY_MAX, LOOK_EVERY * 10, || {
+        rig::until("until all hold the film", READY_MAX, LOOK_EVERY * 10, || {
             world.check()?;
             let view = world.fleet.get(Role::Writer, "/v1/fleet")?;
-            Ok(view["assets"][0]["copies_complete"] == 2)
+            Ok(view["assets"][0]["copies_complete"] == machines)
         })?;
         Ok(world)
     }
@@ -214,8 +228,7 @@ impl World {
         fs::create_dir_all(&drive)?;
         fs::create_dir_all(home.join("state"))?;
         let path = |file: &str| home.join(file).display().to_string();
-        let body = json!({ "site": "lab", "addresses": [service(index).ip()] });
-        self.fleet.put(&format!("/v1/appliances/{name}"), &body)?;
+        self.give(index, &[service(index).ip()])?;
         let agent = json!({
             "user": "root",
             "group": "root",
@@ -298,15 +311,31 @@ impl World {
         }
     }
 
+    /// How many machines there are.
+    pub(crate) fn count(&self) -> u8 {
+        self.network.0
+    }
+
+    /// Those that are cut off: all but the second.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = u8> + use<> {
+        (0..self.count()).filter(|index| *index != 1)
+    }
+
+    /// These are the service addresses of a machine from now on.
+    pub(crate) fn give(&self, index: u8, addresses: &[IpAddr]) -> Result<()> {
+        let body = json!({ "site": "lab", "addresses": addresses });
+        self.fleet.put(&format!("/v1/appliances/a{}", index + 1), &body)
+    }
+
     /// A machine is cut off from all others, or is there again.
     pub(crate) fn cut_off(&self, index: u8, cut: bool) -> Result<()> {
         set_link(index, cut)
     }
 
-    /// The two machines do not hear each other, or do again; viewers hear both.
+    /// The machines do not hear each other, or do again; viewers hear both.
     pub(crate) fn split(&self, split: bool) -> Result<()> {
         let state = if split { "on" } else { "off" };
-        (0..2).try_for_each(|index| {
+        (0..self.count()).try_for_each(|index| {
             run("bridge", &["link", "set", "dev", &link(index), "isolated", state])
         })
     }
@@ -317,6 +346,11 @@ impl World {
         let output = Command::new("ip").args(["route", "get", &address]).output()?;
         let via = own(By::Bird, index).to_string();
         Ok(String::from_utf8_lossy(&output.stdout).contains(&format!("via {via} ")))
+    }
+
+    /// This machine has an address, and no other.
+    pub(crate) fn has_alone(&self, index: u8, address: IpAddr) -> bool {
+        (0..self.count()).all(|other| self.has(other, address) == (other == index))
     }
 
     /// Who answers for an address now, by its hardware address as viewers know it.
@@ -341,7 +375,7 @@ fn add_bridge(index: u8, address: Ipv4Addr) -> Result<()> {
 }
 
 /// BIRD on the router and on both machines, as docs/operate/takeover.md says it.
-fn routers(room: &Path) -> Result<Vec<Process>> {
+fn routers(room: &Path, machines: u8) -> Result<Vec<Process>> {
     let start = |name: &str, config: &str, inside: &dyn Fn(&[&str]) -> Vec<String>| {
         let at = |kind: &str| room.join(format!("{name}.{kind}")).display().to_string();
         fs::write(at("conf"), config)?;
@@ -357,7 +391,7 @@ fn routers(room: &Path) -> Result<Vec<Process>> {
              ipv4 {{ import all; export none; }}; }}\n"
         )
     };
-    let neighbours: String = (0..2).map(neighbour).collect();
+    let neighbours: String = (0..machines).map(neighbour).collect();
     let common = "log stderr all;\nprotocol device { scan time 1; }\n\
                   protocol bfd { interface \"*\" { interval 100 ms; multiplier 3; }; }\n";
     let kernel =
@@ -365,14 +399,16 @@ fn routers(room: &Path) -> Result<Vec<Process>> {
     let router = format!("router id {};\n{common}{kernel}{neighbours}", viewers());
     let hub = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let mut started = vec![start("router", &router, &hub)?];
-    for index in 0..2 {
+    for index in 0..machines {
         let (gateway, own) = (gateway(index), own(By::Bird, index));
-        let (mine, theirs) = (service(index).ip(), service(1 - index).ip());
+        let rule = |of: u8| {
+            let (address, preference) = (service(of).ip(), if of == index { 200 } else { 100 });
+            format!("if net = {address}/32 then {{ bgp_local_pref = {preference}; accept; }}\n")
+        };
+        let rules: String = (0..machines).map(rule).collect();
         let config = format!(
             "router id {own};\n{common}protocol direct {{ ipv4; interface \"lo\"; }}\n\
-             filter addresses {{\n\
-             if net = {mine}/32 then {{ bgp_local_pref = 200; accept; }}\n\
-             if net = {theirs}/32 then {{ bgp_local_pref = 100; accept; }}\nreject;\n}}\n\
+             filter addresses {{\n{rules}reject;\n}}\n\
              protocol bgp uplink {{ local {own} as 64512; neighbor {gateway} as 64512; {bgp}\n\
              ipv4 {{ import none; export filter addresses; next hop self; }}; }}\n"
         );

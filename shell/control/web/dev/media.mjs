@@ -2,7 +2,9 @@
 // can be killed and stopped like a real one. Started by mock.mjs, which passes one JSON argument:
 // {host, port, dir, tls: {cert, key}?, fault?}. Twice a second it tells its parent what it sent.
 //
-// The last part of a token says when it ends, in ms since 1970: 403 from then on.
+// The last part of a token says when it ends, in ms since 1970: 403 from then on. Told
+// {sendTo: URL} by its parent, it sends each request on to that appliance with 307, marked as
+// appliances mark it.
 //
 // `fault` makes it lie, so that the self-test's checker can be seen to notice:
 //   {"kind":"flip","path":"r2.mp4","offset":5000}   one bit of one byte is wrong
@@ -33,6 +35,8 @@ const COMMON = {
 
 let sentBytes = 0;
 let requests = 0;
+let sendTo = null;
+process.on("message", (message) => (sendTo = message.sendTo));
 const connections = new Set();
 
 /** What to send for a Range header and a file of `size` bytes; null if it cannot be satisfied. */
@@ -66,6 +70,11 @@ function answer(request, response) {
     response.writeHead(status, { ...COMMON, "Cache-Control": "no-store" }).end();
   if (t !== "t" || !token || !version || name.startsWith("..")) return refuse(404);
   if (Number(token.split("-").at(-1)) <= Date.now()) return refuse(403);
+  if (sendTo && !url.searchParams.has("hop")) {
+    url.searchParams.set("hop", "1");
+    const Location = sendTo + url.pathname + url.search;
+    return response.writeHead(307, { ...COMMON, "Cache-Control": "no-store", Location }).end();
+  }
   let size;
   try {
     size = statSync(path.join(options.dir, name)).size;

@@ -67,6 +67,11 @@ class PretendAppliance {
     if (this.child.exitCode !== null || this.child.signalCode !== null) await this.start();
   }
 
+  /** Sends each request on to another one. */
+  sendOnTo(other) {
+    this.child.send({ sendTo: other.url });
+  }
+
   get url() {
     const { tls, host, port } = this.options;
     return `${tls ? "https" : "http"}://${host}:${port}`;

@@ -18,6 +18,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   // which an appliance is started again.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
   player.configure("streaming.retryParameters", { maxAttempts: 4, baseDelay: 300 });
+  // By itself it leaves a rendition that failed out for half a minute, takes the error for handled,
+  // and was seen never to ask for a segment again when that had happened to all of them.
+  player.configure("streaming.maxDisabledTime", 0);
   const fail = (error: unknown) => {
     const { code, category } = error as { code?: number; category?: number };
     events.trouble(`Shaka stopped on error ${code ?? "without a number"} (category ${category})`);

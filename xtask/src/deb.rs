@@ -3,9 +3,10 @@
 //! ```text
 //! packaging/NAME/DEBIAN  ─┐ version, architecture, libraries
 //! packaging/NAME/root    ─┼─> target/deb/NAME/ ── dpkg-deb ──> target/deb/NAME_VERSION_ARCH.deb
-//! target/PROFILE/PROGRAM ─┘ stripped, its help as a manual page
+//! target/PROFILE/PROGRAM ─┘ stripped; it writes its completions and manual pages
 //! ```
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -15,13 +16,9 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{say, workspace};
 
-/// A package, and the verbs of its program that a manual page shows.
-pub(crate) const PACKAGES: [(&str, &[&str]); 4] = [
-    ("nearcast-appliance", &["serve", "format", "inspect", "check", "config"]),
-    ("nearcast-agent", &["serve", "addresses", "config", "drives", "health", "trim"]),
-    ("nearcast-control", &["serve", "migrate", "config"]),
-    ("nearcast", &["ingest", "apply", "export", "explain", "origin", "demo"]),
-];
+/// The packages. Each has the program of its name, which writes its own completions and manual.
+const PACKAGES: [&str; 4] =
+    ["nearcast-appliance", "nearcast-agent", "nearcast-control", "nearcast"];
 
 const MAINTAINER: &str = "Nearcast maintainers <maintainers@nearcast.org>";
 /// The libraries that a program in Rust needs, where dpkg-shlibdeps is not there to find out.
@@ -39,9 +36,9 @@ pub(crate) fn build(root: &Path, programs: &Path) -> Result<Vec<PathBuf>> {
         epoch: commit("--format=%at")?,
     };
     let mut made = Vec::new();
-    for (name, verbs) in PACKAGES {
+    for name in PACKAGES {
         let package = Package { root, name, tree: out.join(name), about: &about };
-        made.push(package.make(programs, verbs).with_context(|| format!("package {name}"))?);
+        made.push(package.make(programs).with_context(|| format!("package {name}"))?);
     }
     for path in &made {
         say(&format!("deb: {}", path.display()));
@@ -72,7 +69,7 @@ struct Package<'a> {
 }
 
 impl Package<'_> {
-    fn make(&self, programs: &Path, verbs: &[&str]) -> Result<PathBuf> {
+    fn make(&self, programs: &Path) -> Result<PathBuf> {
         let from = self.root.join("packaging").join(self.name);
         copy_tree(&from.join("DEBIAN"), &self.tree.join("DEBIAN"))?;
         if from.join("root").is_dir() {
@@ -82,7 +79,7 @@ impl Package<'_> {
         put(&program, &fs::read(programs.join(self.name)).context("build the programs first")?)?;
         mode(&program, 0o755)?;
         run(Command::new("strip").arg("--strip-unneeded").arg(&program))?;
-        self.documents(&program, verbs)?;
+        self.documents(&program)?;
         self.control(&program)?;
         let About { version, architecture, epoch, .. } = self.about;
         let file = format!("{}_{version}_{architecture}.deb", self.name);
@@ -95,8 +92,8 @@ impl Package<'_> {
         Ok(made)
     }
 
-    /// Changelog, copyright, how to install, and a manual page.
-    fn documents(&self, program: &Path, verbs: &[&str]) -> Result<()> {
+    /// Changelog, copyright, how to install, completions for shells and manual pages.
+    fn documents(&self, program: &Path) -> Result<()> {
         let About { version, date, .. } = self.about;
         let documents = self.tree.join("usr/share/doc").join(self.name);
         for source in ["packaging/copyright", "CHANGELOG.md", "docs/operate/install.md"] {
@@ -111,9 +108,21 @@ impl Package<'_> {
         put(&documents.join("changelog"), changes.as_bytes())?;
         compress(&documents.join("changelog"))?;
         compress(&documents.join("CHANGELOG.md"))?;
-        let page = self.tree.join(format!("usr/share/man/man1/{}.1", self.name));
-        put(&page, manual(self.name, version, program, verbs)?.as_bytes())?;
-        compress(&page)
+        let share = self.tree.join("usr/share");
+        run(Command::new(program).arg("manual").arg(&share))?;
+        for path in files(&share)? {
+            let path = share.join(path);
+            mode(&path, 0o644)?;
+            // What the program made has the folders' modes of this process.
+            path.ancestors()
+                .skip(1)
+                .take_while(|above| above.starts_with(&share))
+                .try_for_each(|above| mode(above, 0o755))?;
+            if path.parent().and_then(Path::file_name).is_some_and(is_manual) {
+                compress(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// The control file completed, the list of configuration files, and checksums.
@@ -181,31 +190,9 @@ fn libraries(program: &Path) -> Result<String> {
     list.map(str::to_owned).context("dpkg-shlibdeps finds no library")
 }
 
-/// A manual page with the program's own help on its verbs.
-fn manual(name: &str, version: &str, program: &Path, verbs: &[&str]) -> Result<String> {
-    let whole = said(Command::new(program).arg("--help"))?;
-    let first = whole.lines().next().unwrap_or_default().trim_end_matches('.');
-    let mut page = format!(
-        ".TH {} 1 \"\" \"nearcast {version}\" \"User Commands\"\n.SH NAME\n{name} \\- {}\n\
-         .SH DESCRIPTION\n.nf\n{}\n.fi\n",
-        name.to_uppercase(),
-        roff(first),
-        roff(&whole)
-    );
-    for verb in verbs {
-        let help = said(Command::new(program).args([verb, "--help"]))?;
-        page.push_str(&format!(".SH {}\n.nf\n{}\n.fi\n", verb.to_uppercase(), roff(&help)));
-    }
-    Ok(page)
-}
-
-/// Text that roff leaves alone.
-fn roff(text: &str) -> String {
-    let line = |line: &str| {
-        let line = line.trim_end().replace('\\', "\\e").replace('-', "\\-");
-        if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
-    };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
+/// True of the folder of a section of manuals.
+fn is_manual(folder: &OsStr) -> bool {
+    folder.to_str().is_some_and(|name| name.starts_with("man") && name != "man")
 }
 
 fn compress(path: &Path) -> Result<()> {
@@ -258,14 +245,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_is_left_alone_by_roff() {
-        assert_eq!(roff(".dot\n'quote\n --flag  \n\\n"), "\\&.dot\n\\&'quote\n \\-\\-flag\n\\en");
-    }
-
-    #[test]
     fn each_package_has_what_debian_wants() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for (name, _) in PACKAGES {
+        for name in PACKAGES {
             let folder = root.join("packaging").join(name);
             let control = fs::read_to_string(folder.join("DEBIAN/control")).unwrap();
             assert!(control.starts_with(&format!("Package: {name}\nSection: ")), "{control}");

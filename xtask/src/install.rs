@@ -28,6 +28,20 @@ for unit in /lib/systemd/system/nearcast-*.service; do
     systemd-analyze security --offline=true --threshold=25 --no-pager $unit | tail -n 1
 done
 ";
+/// Bash completes a verb, and man finds no fault in any page.
+const MANUALS: &str = r#"apt-get install --yes --no-install-recommends man-db > /dev/null
+for program in nearcast nearcast-control nearcast-appliance nearcast-agent; do
+    source /usr/share/bash-completion/completions/$program
+done
+COMP_WORDS=(nearcast applia) COMP_CWORD=1
+_nearcast nearcast applia nearcast
+test "${COMPREPLY[*]}" = appliance
+for page in /usr/share/man/man[18]/nearcast*; do
+    man --warnings --local-file -Tutf8 -Z "$page" 2>> /tmp/man.errors > /dev/null
+done
+cat /tmp/man.errors
+test ! -s /tmp/man.errors
+"#;
 /// True if everything on the page worked, with programs of `programs` in its packages.
 pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
     let page = read(root, PAGE)?;
@@ -43,7 +57,8 @@ pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
     let (apt, others): (Vec<_>, Vec<_>) = blocks.iter().partition(|b| b.text.contains("apt-get"));
     say(&format!("install: {} blocks with apt-get, {} others", apt.len(), others.len()));
     let units = Block { line: 0, text: UNITS.to_owned() };
-    let all = [(&apt[..], true), (&[&units], false), (&others, false)];
+    let manuals = Block { line: 0, text: MANUALS.to_owned() };
+    let all = [(&apt[..], true), (&[&manuals], true), (&[&units], false), (&others, false)];
     let mut worked = true;
     for (blocks, has_network) in all {
         worked = worked && run(&tree, blocks, has_network)?;

@@ -18,7 +18,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use wire::v1::agent::{Answer, Request};
 
 mod addresses;
@@ -32,7 +32,7 @@ mod tickle;
 
 /// Does what an appliance needs more privileges for.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(name = "nearcast-agent", version, max_term_width = 100)]
 struct Arguments {
     /// What to log: error, warn, info, debug or trace.
     #[arg(long, env = "NEARCAST_LOG", default_value = "info", global = true)]
@@ -60,6 +60,8 @@ enum Verb {
         /// A drive's folder, as the agent's configuration has it.
         drive: String,
     },
+    /// Write completions for shells, and manual pages.
+    Manual(manual::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,6 +100,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Addresses(file) => return addresses::run(&config::Settings::load(&file.config)?),
         Verb::Config(file) => {
             return Ok(print(&config::Settings::load(&file.config)?.describe())?);
+        }
+        Verb::Manual(manual) => {
+            return Ok(manual.write(Arguments::command(), manual::Section::Daemons)?);
         }
         Verb::Drives(agent) => (agent, Request::Drives),
         Verb::Health(agent) => (agent, Request::Health),

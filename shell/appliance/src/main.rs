@@ -14,12 +14,12 @@ use appliance::process::inspect::{inspect, inspect_aead};
 use appliance::process::memory;
 use appliance::process::server::{self, Guarded};
 use appliance::storage::format;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use store::marker::Reserve;
 
 /// Serves published objects to players.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(name = "nearcast-appliance", version, max_term_width = 100)]
 struct Arguments {
     /// What to log: error, warn, info, debug or trace, also per room (`info,fill=debug`).
     #[arg(long, env = "NEARCAST_LOG", default_value = "info", global = true)]
@@ -99,6 +99,8 @@ enum Verb {
         #[arg(long)]
         config: PathBuf,
     },
+    /// Write completions for shells, and manual pages.
+    Manual(manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -152,6 +154,7 @@ fn run(verb: Verb, log: (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
             ))?;
         }
         Verb::Check { config } => check(&config)?,
+        Verb::Manual(manual) => manual.write(Arguments::command(), manual::Section::Daemons)?,
         Verb::Config { config } => print(memory::fit(load(&config)?).describe().trim_end())?,
     }
     Ok(ExitCode::SUCCESS)

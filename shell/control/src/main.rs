@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use control::config::Config;
 use control::members::access::Role;
 use control::state::store::Store;
 
 /// The control plane of Nearcast: which appliance holds what, and whom players ask.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "nearcast-control", version)]
 struct Cli {
     /// What to log: error, warn, info, debug, trace, or a filter such as control=debug,info.
     #[arg(long, global = true, env = "NEARCAST_LOG", default_value = "info")]
@@ -36,6 +36,8 @@ enum Verb {
     Token(TokenArgs),
     /// Print every effective setting and where it came from.
     Config(File),
+    /// Write completions for shells, and manual pages.
+    Manual(manual::Args),
 }
 
 #[derive(Args)]
@@ -81,11 +83,16 @@ fn main() -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<()> {
-    let (Verb::Serve(file)
-    | Verb::Enrol(Enrol { file, .. })
-    | Verb::Migrate(file)
-    | Verb::Token(TokenArgs { file, .. })
-    | Verb::Config(file)) = &verb;
+    let file = match &verb {
+        Verb::Serve(file)
+        | Verb::Enrol(Enrol { file, .. })
+        | Verb::Migrate(file)
+        | Verb::Token(TokenArgs { file, .. })
+        | Verb::Config(file) => file,
+        Verb::Manual(manual) => {
+            return Ok(manual.write(Cli::command(), manual::Section::Daemons)?);
+        }
+    };
     let config = Config::load(&file.config, settings::environment())?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     match verb {
@@ -115,6 +122,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             tracing::info!(id = token.id(), %role, name, "a token, which is shown only now");
             writeln!(std::io::stdout(), "{}", token.text()).context("cannot print")
         }),
+        // Written above, without a configuration.
+        Verb::Manual(_) => Ok(()),
         Verb::Config(_) => {
             write!(std::io::stdout(), "{}", config.describe()).context("cannot print")
         }

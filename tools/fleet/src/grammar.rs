@@ -21,7 +21,7 @@ use crate::output::{self, Cell, Table, Tone};
 pub(crate) struct Verb {
     pub(crate) thing: &'static str,
     pub(crate) verb: &'static str,
-    about: &'static str,
+    pub(crate) about: &'static str,
     /// Requests that it makes. Its own is the first; the second, where the path has a name that may
     /// be given and was.
     pub(crate) routes: &'static [Route],
@@ -90,8 +90,9 @@ pub(crate) struct Call<'a> {
 
 impl Verb {
     pub(crate) fn command(&self) -> Command {
-        let command = Command::new(self.verb).about(self.about);
-        Query::augment_args(command.args(self.takes.iter().map(Take::arg)))
+        let command = Command::new(self.verb).args(self.takes.iter().map(Take::arg));
+        // Its own words, after those of the options that all verbs have.
+        Query::augment_args(command).about(self.about).long_about(None)
     }
 
     pub(crate) fn run(&self, matches: &ArgMatches) -> anyhow::Result<()> {

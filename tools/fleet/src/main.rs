@@ -49,6 +49,8 @@ enum Verb {
     Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Write completions for shells, and manual pages
+    Manual(manual::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -101,6 +103,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Apply(args) => applying::run(args),
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

@@ -117,8 +117,20 @@ fn each_thing_is_described_and_has_verbs_of_different_names() {
         assert!(!about.is_empty());
     }
     assert!(VERBS.iter().all(|verb| THINGS.iter().any(|(thing, _)| *thing == verb.thing)));
+    let command = crate::command();
+    for verb in VERBS {
+        let found =
+            command.find_subcommand(verb.thing).unwrap().find_subcommand(verb.verb).unwrap();
+        assert_eq!(
+            found.get_about().unwrap().to_string(),
+            verb.about,
+            "{} {}",
+            verb.thing,
+            verb.verb
+        );
+    }
     // Clap's own checks of the whole command line.
-    crate::command().debug_assert();
+    command.debug_assert();
 }
 
 #[test]

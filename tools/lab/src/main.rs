@@ -11,12 +11,14 @@ mod flame;
 mod ideal;
 mod idle;
 mod layout;
+mod link;
 mod load;
 mod lock;
 mod pace;
 mod processor;
 mod sample;
 mod scale;
+mod shaped;
 mod slow;
 mod token;
 
@@ -71,10 +73,16 @@ enum Verb {
     Handshake(compare::handshake::Args),
     /// What pacing costs, and what it spares a short queue on the way.
     Pace(pace::Args),
+    /// The rival of `pace`.
+    #[command(hide = true)]
+    Burn(pace::rival::BurnArgs),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
     /// CPU per GB of two workers against one, at the same rate.
     Scale(scale::Args),
+    /// Real players behind slow links, paced and not: stalls, start-up, bitrate, drops, and the
+    /// delay of a neighbour on the same queue.
+    Shaped(shaped::Args),
     /// The model of a drive against what others proved of such drives.
     Ssd(drive_protocol::validate::Args),
     /// Many clients that read slowly: memory per connection, with and without a bound on what waits
@@ -129,8 +137,10 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Layout(args) => layout::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Pace(args) => pace::run(args),
+        Verb::Burn(args) => pace::rival::burn(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
+        Verb::Shaped(args) => shaped::run(args),
         Verb::Ssd(args) => drive_protocol::validate::run(args),
         Verb::Slow(args) => slow::run(args),
         Verb::Far(args) => slow::run_far(args),

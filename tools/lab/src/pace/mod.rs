@@ -3,6 +3,7 @@
 //! ```text
 //! crowd   500 viewers at 20 Mb/s on loopback, paced and not, in turns     CPU s/GB, lateness
 //! link    one player behind 30 Mb/s with a queue of 32 KB, in turns       drops, goodput
+//!         and the same while others want the appliance's CPU
 //! ```
 //!
 //! Both under cubic and under bbr; the verdict on CPU is cubic's, which is what an appliance that
@@ -11,7 +12,7 @@
 //! A paced player says with CMCD what it wants; the same requests without it are not paced, since
 //! the film has no pace of its own. All is the product, unchanged; only the appliance's CPU counts.
 
-mod bottleneck;
+pub(crate) mod rival;
 mod world;
 
 use std::fmt::Write as _;
@@ -24,8 +25,8 @@ use rig::window::Timing;
 use serde::Serialize;
 use tracing::info;
 
-use bottleneck::{PAYLOAD_KBPS, QUEUE_BYTES, RATE};
-use world::{CONGESTION, CROWD_KBPS, Crowd, Link, World, quantile};
+use rival::Rival;
+use world::{CONGESTION, CROWD_KBPS, Crowd, PAYLOAD_KBPS, SHAPE, Window, World, quantile};
 
 /// `nearcast-lab pace`
 #[derive(Debug, clap::Args)]
@@ -42,6 +43,12 @@ pub(crate) struct Args {
     /// Length of a window, in seconds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
+    /// Behind the link only: no crowd.
+    #[arg(long)]
+    link_only: bool,
+    /// Who wants the appliance's CPU too while somebody plays behind the link: each in its turn.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none")]
+    rivals: Vec<Rival>,
     /// More of `[pacing]` of the appliance's configuration, for example `burst = "64 KiB"`.
     #[arg(long, default_value = "")]
     pacing: String,
@@ -50,14 +57,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Of what unpaced windows lose, a paced one may lose so much, whoever wants the CPU.
+const DROP_RATIO_MAX: f64 = 0.1;
+
 /// One congestion control behind the link.
 #[derive(Clone, Debug, Serialize)]
 struct Behind {
     congestion: &'static str,
+    rival: Rival,
     drop_ratio: Spread,
     goodput_ratio: Spread,
-    paced: Vec<Link>,
-    unpaced: Vec<Link>,
+    paced: Vec<Window>,
+    unpaced: Vec<Window>,
 }
 
 /// A crowd under one congestion control.
@@ -84,16 +95,18 @@ struct Report {
     pairs: u32,
     connections: u32,
     paced_kbps: u64,
-    /// Those under the first congestion control.
+    /// Those under the first congestion control; none with `--link-only`.
     #[serde(flatten)]
-    verdict: Viewers,
+    verdict: Option<Viewers>,
     /// And under the others.
     others: Vec<Viewers>,
-    link_rate: &'static str,
+    link_rate_bps: u64,
     link_queue_bytes: u64,
     link_kbps_asked: u64,
-    /// The worse of the congestion controls.
+    /// The worst of the congestion controls and rivals.
     drop_ratio: f64,
+    drop_ratio_max: f64,
+    drop_ratio_holds: bool,
     goodput_ratio: f64,
     behind: Vec<Behind>,
 }
@@ -123,23 +136,29 @@ fn timing(args: &Args) -> Timing {
 
 fn verdict(args: &Args, world: &World) -> Result<()> {
     let appliance = world.start(&args.pacing)?;
+    let all = 0..CONGESTION.len();
+    let with_crowd = all.clone().filter(|_| !args.link_only);
     let crowds: Result<Vec<Viewers>> =
-        (0..CONGESTION.len()).map(|which| viewers(args, world, &appliance, which)).collect();
-    let mut crowds = crowds?;
+        with_crowd.map(|which| viewers(args, world, &appliance, which)).collect();
+    let mut crowds = crowds?.into_iter();
+    let each = args.rivals.iter().flat_map(|rival| all.clone().map(|which| (*rival, which)));
     let behind: Result<Vec<Behind>> =
-        (0..CONGESTION.len()).map(|which| behind(args, world, which)).collect();
+        each.map(|(rival, which)| behind(args, world, rival, which)).collect();
     let behind = behind?;
     let worst = |values: Vec<f64>| values.into_iter().reduce(f64::max).context("no link");
+    let drop_ratio = worst(behind.iter().map(|one| one.drop_ratio.median).collect())?;
     let report = Report {
         pairs: args.pairs,
         connections: args.connections,
         paced_kbps: CROWD_KBPS,
-        verdict: crowds.remove(0),
-        others: crowds,
-        link_rate: RATE,
-        link_queue_bytes: QUEUE_BYTES,
+        verdict: crowds.next(),
+        others: crowds.collect(),
+        link_rate_bps: SHAPE.rate.0,
+        link_queue_bytes: SHAPE.queue.0,
         link_kbps_asked: PAYLOAD_KBPS,
-        drop_ratio: worst(behind.iter().map(|one| one.drop_ratio.median).collect())?,
+        drop_ratio,
+        drop_ratio_max: DROP_RATIO_MAX,
+        drop_ratio_holds: drop_ratio <= DROP_RATIO_MAX,
         goodput_ratio: -worst(behind.iter().map(|one| -one.goodput_ratio.median).collect())?,
         behind,
     };
@@ -177,11 +196,13 @@ fn viewers(args: &Args, world: &World, appliance: &Appliance, which: usize) -> R
     })
 }
 
-fn behind(args: &Args, world: &World, which: usize) -> Result<Behind> {
+fn behind(args: &Args, world: &World, rival: Rival, which: usize) -> Result<Behind> {
+    let _rival = rival.start(world.dir())?;
     let (mut paced, mut unpaced) = (Vec::new(), Vec::new());
     for pair in 0..args.pairs {
         paced.push(world.link(which, true, timing(args), pair.into())?);
         unpaced.push(world.link(which, false, timing(args), pair.into())?);
+        info!(?rival, congestion = CONGESTION[which], paced = ?paced.last(), "behind the link");
     }
     ensure!(
         unpaced.iter().all(|link| 0 < link.drops),
@@ -189,6 +210,7 @@ fn behind(args: &Args, world: &World, which: usize) -> Result<Behind> {
     );
     Ok(Behind {
         congestion: CONGESTION[which],
+        rival,
         drop_ratio: spread(&paced, &unpaced, |link| link.drops_per_1000)?,
         goodput_ratio: spread(&paced, &unpaced, |link| link.mbps)?,
         paced,
@@ -255,16 +277,16 @@ fn frontier(args: &Args, world: &World) -> Result<()> {
             point.mbps[1],
         );
     }
-    rig::print(&format!("{table}drops per 1,000 packets behind {RATE}, {QUEUE_BYTES} B"))
+    rig::print(&format!("{table}drops per 1,000 packets behind {SHAPE:?}"))
 }
 
 fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
     let appliance = world.start(&pacing)?;
     let connections = usize::try_from(args.connections)?;
     let crowd = world.crowd(&appliance, (0, connections), true, timing(args), 1)?;
-    let links: Result<Vec<Link>> =
+    let links: Result<Vec<Window>> =
         (0..CONGESTION.len()).map(|which| world.link(which, true, timing(args), 1)).collect();
-    let links: [Link; CONGESTION.len()] =
+    let links: [Window; CONGESTION.len()] =
         links?.try_into().ok().context("one for each congestion control")?;
     Ok(Point {
         pacing,
@@ -279,13 +301,16 @@ fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
 
 impl Report {
     fn table(&self) -> String {
-        let crowds = std::iter::once(&self.verdict).chain(&self.others);
-        let crowds: String = crowds.map(Viewers::table).collect();
-        let behind = [
-            ("drops, paced over unpaced", self.drop_ratio),
-            ("goodput, paced over unpaced", self.goodput_ratio),
-        ];
-        crowds + &rows(&behind)
+        let crowds = self.verdict.iter().chain(&self.others);
+        let mut table: String = crowds.map(Viewers::table).collect();
+        for one in &self.behind {
+            let of = [
+                ("drops, paced over unpaced", one.drop_ratio.median),
+                ("goodput, paced over unpaced", one.goodput_ratio.median),
+            ];
+            let _ = write!(table, "{}, rival {:?}\n{}", one.congestion, one.rival, rows(&of));
+        }
+        table
     }
 }
 

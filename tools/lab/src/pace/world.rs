@@ -2,19 +2,19 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 use rig::client::{Plan, Ranges, Receive, Target, Truth};
 use rig::cpu::{self, Account};
 use rig::stage::{Appliance, Film, Setup, Stage};
 use rig::window::{Timing, measure};
 use tracing::info;
 
-use super::bottleneck::{ADDRESS, Bottleneck, PAYLOAD_KBPS};
+use crate::link::{Homes, Link, Shape};
 
 /// The crowd's port under the first congestion control, then the second's; those behind the link
 /// have the next.
@@ -22,7 +22,7 @@ const PORT: u16 = 18_600;
 /// As the appliance calls them.
 pub(super) const CONGESTION: [&str; 2] = ["cubic", "bbr"];
 /// What the appliance runs on, and who asks.
-const SERVER_CPU: usize = 0;
+pub(super) const SERVER_CPU: usize = 0;
 const CLIENT_CPU: usize = 1;
 const RANGE_LEN: Bytes = Bytes::mib(2);
 const FILES: u64 = 16;
@@ -30,6 +30,13 @@ const FILE_LEN: u64 = 16_000_000;
 const FILL_MAX: Duration = Duration::from_secs(120);
 /// What each of the crowd asks to be sent at.
 pub(super) const CROWD_KBPS: u64 = 20_000;
+/// The slow link, which is as short of queue as a modem.
+pub(super) const SHAPE: Shape = Shape { rate: BitsPerSecond(30_000_000), queue: Bytes(32_768) };
+/// What a player can get of that in bodies, less half a percent: 1448 of 1514 bytes of a packet
+/// are TCP's, 16384 of 16406 of a record are the body's.
+pub(super) const PAYLOAD_KBPS: u64 = 28_500;
+/// Of the slow link.
+const LINK_INDEX: u8 = 7;
 /// A viewer asks for so much of its rate: the last burst has to come before the next request.
 const CROWD_SHARE: f64 = 0.98;
 
@@ -37,7 +44,8 @@ pub(super) struct World {
     stage: Stage,
     film: Film,
     dir: tempfile::TempDir,
-    pub(super) bottleneck: Bottleneck,
+    link: Link,
+    homes: Homes,
 }
 
 /// What a window of the crowd cost.
@@ -57,7 +65,7 @@ pub(super) struct Crowd {
 
 /// What a window behind the link brought.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub(super) struct Link {
+pub(super) struct Window {
     pub(super) mbps: f64,
     pub(super) drops: u64,
     pub(super) drops_per_1000: f64,
@@ -65,7 +73,8 @@ pub(super) struct Link {
 
 impl World {
     pub(super) fn new() -> Result<Self> {
-        let bottleneck = Bottleneck::new()?;
+        let homes = Homes::new("pace")?;
+        let link = homes.link(LINK_INDEX, SHAPE)?;
         let dir = tempfile::Builder::new().prefix("nearcast-pace-").tempdir()?;
         let mut stage = Stage::new(dir.path())?;
         let lens = std::iter::repeat_n(FILE_LEN, usize::try_from(FILES)?);
@@ -76,14 +85,19 @@ impl World {
         }
         let drive = dir.path().join("drive");
         Appliance::format(&drive)?;
-        Ok(Self { stage, film, dir, bottleneck })
+        Ok(Self { stage, film, dir, link, homes })
+    }
+
+    /// Where its files are.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// An appliance with this `[pacing]`, once it holds the film.
     pub(super) fn start(&self, pacing: &str) -> Result<Appliance> {
         let drives: [PathBuf; 1] = [self.dir.path().join("drive")];
         let state = self.dir.path().join("state");
-        let hosts = [Ipv4Addr::LOCALHOST, ADDRESS];
+        let hosts = [Ipv4Addr::LOCALHOST, self.link.near];
         let places = hosts.iter().flat_map(|host| CONGESTION.map(|name| (host, name)));
         let listen: Vec<String> = places
             .clone()
@@ -146,18 +160,18 @@ impl World {
         paced: bool,
         timing: Timing,
         seed: u64,
-    ) -> Result<Link> {
+    ) -> Result<Window> {
         let said = paced.then(|| says(PAYLOAD_KBPS));
         let port = PORT + u16::try_from(CONGESTION.len() + congestion)?;
-        let plan = self.plan(SocketAddr::from((ADDRESS, port)), said.as_deref(), seed)?;
+        let plan = self.plan(SocketAddr::from((self.link.near, port)), said.as_deref(), seed)?;
         let truth = self.truth()?;
         let (window, before, after) = on_client_cpu(|| {
-            self.bottleneck.enter()?;
-            measure(&plan, truth, timing, || self.bottleneck.seen())
+            self.homes.enter()?;
+            measure(&plan, truth, timing, || self.link.seen())
         })?;
         let drops = after.drops - before.drops;
         let sent = u32::try_from(after.packets - before.packets)?.max(1);
-        Ok(Link {
+        Ok(Window {
             mbps: window.gbps * 1e3,
             drops,
             drops_per_1000: f64::from(u32::try_from(drops)?) * 1e3 / f64::from(sent),

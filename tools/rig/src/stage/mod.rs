@@ -27,7 +27,7 @@ use identity::member::Member;
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 
 use crate::certificate::Certificate;
@@ -52,6 +52,8 @@ pub struct Film {
     /// Its name, also the first folder of its files at the origin.
     pub name: String,
     pub objects: Vec<Object>,
+    /// Of viewers whose players do not say what they need.
+    pub pace: Option<BitsPerSecond>,
 }
 
 /// Everything around the appliance.
@@ -85,11 +87,17 @@ impl Object {
             bytes.extend(dice.throw().to_le_bytes());
         }
         bytes.truncate(Bytes(len).as_usize());
+        Self::of(path, bytes)
+    }
+
+    /// A file with these bytes.
+    pub fn of(path: String, bytes: Vec<u8>) -> Self {
+        let len = Bytes::of(bytes.len());
         let pieces: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
         let single = pieces.len() == 1;
         let hashes: Vec<BlockHash> =
             (0..).zip(&pieces).map(|(i, piece)| block_hash(i, piece, single)).collect();
-        let blocks = Blocks::of_hashes(Bytes(len), hashes).expect("one hash for each block");
+        let blocks = Blocks::of_hashes(len, hashes).expect("one hash for each block");
         Self { path, bytes: Arc::new(bytes), blocks }
     }
 
@@ -111,7 +119,19 @@ impl Film {
         let object = |(i, len): (u64, u64)| {
             Object::new(format!("{i}.mp4"), len, seed ^ (i + 1).wrapping_mul(0x9e37_79b9))
         };
-        Self { name: name.to_owned(), objects: (0..).zip(lens).map(object).collect() }
+        let objects = (0..).zip(lens).map(object).collect();
+        Self { name: name.to_owned(), objects, pace: None }
+    }
+
+    /// The files of a folder.
+    pub fn read(name: &str, dir: &Path) -> Result<Self> {
+        let mut objects = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let path = entry.file_name().into_string().ok().context("a name that is no text")?;
+            objects.push(Object::of(path, std::fs::read(entry.path())?));
+        }
+        Ok(Self { name: name.to_owned(), objects, pace: None })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -233,7 +253,12 @@ impl Stage {
     fn version(&self, film: &Film) -> Result<Arc<AssetVersion>> {
         let file = |object: &Object| {
             let len = object.blocks.len();
-            let file = File { object: object.id(), len, content_type: "video/mp4".to_owned() };
+            let content_type = match object.path.rsplit('.').next() {
+                Some("m3u8") => "application/vnd.apple.mpegurl",
+                Some("mpd") => "application/dash+xml",
+                _ => "video/mp4",
+            };
+            let file = File { object: object.id(), len, content_type: content_type.to_owned() };
             (object.path.clone(), file)
         };
         Ok(Arc::new(AssetVersion {
@@ -241,7 +266,7 @@ impl Stage {
             asset: "lab".parse().ok().context("not a name of an asset")?,
             sources: vec![format!("{}/{}/", self.seen(&self.origin.url()), film.name)],
             modified: UnixSeconds(1_700_000_000),
-            pace: None,
+            pace: film.pace,
             files: film.objects.iter().map(file).collect::<BTreeMap<_, _>>(),
         }))
     }

@@ -1,0 +1,340 @@
+//! What the sessions say: each kind of pacing against none, link by link and over all of them.
+//!
+//! A paced session is compared with the unpaced one of the same player in the same round. Worse
+//! beyond noise: if it did not matter who was paced, each difference might as well have the other
+//! sign, and of all such worlds less than a share of `FALSE_ALARM` would look so bad or worse (a
+//! permutation test by signs, one-sided). That share is divided by the number of tests.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use rig::client::Dice;
+use rig::statistics::median;
+use serde::Serialize;
+
+use super::{Arm, Session};
+
+/// Drops of unpaced sessions over those of paced ones, at least.
+const FEWER_MIN: f64 = 5.0;
+/// Chance of any false "worse" in the whole table.
+const FALSE_ALARM: f64 = 0.05;
+/// Worlds that are looked at for a test.
+const WORLDS: u32 = 20_000;
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    sessions: usize,
+    /// Those of which a player gave up, or never began.
+    failed: usize,
+    fewer_drops_min: f64,
+    /// Over all links: the worse of both kinds of pacing.
+    fewer_drops: f64,
+    fewer_drops_holds: bool,
+    /// The least of all rows.
+    fewer_drops_worst_row: f64,
+    /// Below this probability a figure is worse beyond noise.
+    p_min: f64,
+    /// Figures that are, in words.
+    worse: Vec<String>,
+    not_worse_holds: bool,
+    pub(super) rows: Vec<Row>,
+    /// Over all links, by kind of pacing.
+    overall: Vec<Compared>,
+}
+
+/// One link.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) rate_bps: u64,
+    pub(super) queue_bytes: u64,
+    pub(super) arms: Vec<Figures>,
+    compared: Vec<Compared>,
+}
+
+/// One kind of pacing, or none, behind one link.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) arm: Arm,
+    pub(super) sessions: usize,
+    /// Median.
+    pub(super) start_ms: f64,
+    /// Of all sessions together.
+    pub(super) stalls: f64,
+    pub(super) stall_s: f64,
+    /// Means over sessions.
+    pub(super) mean_kbps: f64,
+    pub(super) drops: f64,
+    pub(super) drops_per_1000: f64,
+    pub(super) neighbour_ms_p50: f64,
+    pub(super) neighbour_ms_p95: f64,
+}
+
+/// Paced against unpaced: pairs of the same player and round.
+#[derive(Clone, Debug, Serialize)]
+struct Compared {
+    arm: Arm,
+    pairs: usize,
+    /// Drops per packet of the unpaced over those of the paced; drops of none count as half a one.
+    fewer_drops: f64,
+    /// Probabilities that chance alone is so bad.
+    p_start: f64,
+    p_stalls: f64,
+    p_bitrate: f64,
+}
+
+impl Report {
+    pub(super) fn of(sessions: &[Session]) -> Result<Self> {
+        let mut links: Vec<(u64, u64)> =
+            sessions.iter().map(|one| (one.rate_bps, one.queue_bytes)).collect();
+        links.sort_unstable();
+        links.dedup();
+        let rows: Result<Vec<Row>> = links.iter().map(|link| row(sessions, *link)).collect();
+        let rows = rows?;
+        let all: Vec<&Session> = sessions.iter().collect();
+        let paced = [Arm::Cmcd, Arm::Silent];
+        let overall: Vec<Compared> =
+            paced.iter().map(|arm| compare(&all, *arm)).collect::<Result<_>>()?;
+        let every = || rows.iter().flat_map(|row| &row.compared).chain(&overall);
+        let tests = u32::try_from(every().count() * 3)?;
+        let p_min = FALSE_ALARM / f64::from(tests);
+        let of_row = rows.iter().flat_map(|row| {
+            row.compared.iter().map(|one| (format!("{}: {}", row.name(), one.arm.name()), one))
+        });
+        let of_all = overall.iter().map(|one| (format!("all links: {}", one.arm.name()), one));
+        let worse: Vec<String> = of_row
+            .chain(of_all)
+            .flat_map(|(name, one)| {
+                let tests = [
+                    ("start-up", one.p_start),
+                    ("stalls", one.p_stalls),
+                    ("bitrate", one.p_bitrate),
+                ];
+                let bad = tests.into_iter().filter(|(_, p)| *p < p_min);
+                bad.map(|(what, p)| format!("{name}: {what} (p = {p:.4})")).collect::<Vec<_>>()
+            })
+            .collect();
+        let least = |all: &mut dyn Iterator<Item = &Compared>| {
+            all.map(|one| one.fewer_drops).fold(f64::INFINITY, f64::min)
+        };
+        let fewer_drops = least(&mut overall.iter());
+        let failed = |one: &&Session| one.error.is_some() || one.start_ms.is_none();
+        Ok(Self {
+            sessions: sessions.len(),
+            failed: sessions.iter().filter(failed).count(),
+            fewer_drops_min: FEWER_MIN,
+            fewer_drops,
+            fewer_drops_holds: FEWER_MIN <= fewer_drops,
+            fewer_drops_worst_row: least(&mut rows.iter().flat_map(|row| &row.compared)),
+            p_min,
+            not_worse_holds: worse.is_empty(),
+            worse,
+            rows,
+            overall,
+        })
+    }
+
+    /// The table, with what it comes to below it.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::from(
+            "| link, queue | served | sessions | start-up, s | stalls | stalled, s | Mb/s | drops \
+             per 1,000 | fewer by | neighbour, ms: median, p95 |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        );
+        for row in &self.rows {
+            for arm in &row.arms {
+                let fewer = row.compared.iter().find(|one| one.arm == arm.arm);
+                let fewer = fewer.map_or_else(String::new, |one| format!("{:.1}", one.fewer_drops));
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {} | {:.2} | {} | {:.1} | {:.2} | {:.2} | {fewer} | {:.0}, \
+                     {:.0} |",
+                    row.name(),
+                    arm.arm.name(),
+                    arm.sessions,
+                    arm.start_ms / 1e3,
+                    arm.stalls,
+                    arm.stall_s,
+                    arm.mean_kbps / 1e3,
+                    arm.drops_per_1000,
+                    arm.neighbour_ms_p50,
+                    arm.neighbour_ms_p95,
+                );
+            }
+        }
+        for one in &self.overall {
+            let _ = write!(
+                text,
+                "\nOver all links, {}: {} pairs, drops fewer by {:.1}; p of start-up {:.3}, of \
+                 stalls {:.3}, of bitrate {:.3}.",
+                one.arm.name(),
+                one.pairs,
+                one.fewer_drops,
+                one.p_start,
+                one.p_stalls,
+                one.p_bitrate
+            );
+        }
+        let worse = if self.worse.is_empty() { "none".to_owned() } else { self.worse.join("; ") };
+        let _ = writeln!(text, "\nWorse beyond noise (p < {:.4}): {worse}.", self.p_min);
+        text
+    }
+}
+
+impl Row {
+    pub(super) fn name(&self) -> String {
+        format!("{} Mb/s, {} KiB", self.rate_bps / 1_000_000, self.queue_bytes >> 10)
+    }
+}
+
+fn row(sessions: &[Session], link: (u64, u64)) -> Result<Row> {
+    let of_it = |one: &&Session| (one.rate_bps, one.queue_bytes) == link;
+    let here: Vec<&Session> = sessions.iter().filter(of_it).collect();
+    let arms = [Arm::Unpaced, Arm::Cmcd, Arm::Silent];
+    let arms: Result<_> = arms.iter().map(|arm| figures(&here, *arm)).collect();
+    let compared: Result<_> =
+        [Arm::Cmcd, Arm::Silent].iter().map(|arm| compare(&here, *arm)).collect();
+    let (rate_bps, queue_bytes) = link;
+    Ok(Row { rate_bps, queue_bytes, arms: arms?, compared: compared? })
+}
+
+fn figures(here: &[&Session], arm: Arm) -> Result<Figures> {
+    let of_it: Vec<&Session> = here.iter().copied().filter(|one| one.arm == arm).collect();
+    ensure!(!of_it.is_empty(), "no session is {}", arm.name());
+    let sum = |of: &dyn Fn(&Session) -> f64| of_it.iter().map(|one| of(one)).sum::<f64>();
+    let count = sum(&|_| 1.0);
+    let starts: Vec<f64> = of_it.iter().filter_map(|one| one.start_ms).collect();
+    let drops = sum(&|one| float(one.drops));
+    Ok(Figures {
+        arm,
+        sessions: of_it.len(),
+        start_ms: median(&starts).context("no session began")?,
+        stalls: sum(&|one| one.stalls),
+        stall_s: sum(&|one| one.stall_ms) / 1e3,
+        mean_kbps: sum(&|one| one.mean_kbps) / count,
+        drops: drops / count,
+        drops_per_1000: drops * 1e3 / sum(&|one| float(one.packets)).max(1.0),
+        neighbour_ms_p50: sum(&|one| one.neighbour_ms_p50) / count,
+        neighbour_ms_p95: sum(&|one| one.neighbour_ms_p95) / count,
+    })
+}
+
+fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
+    let pair = |paced: &'a Session| {
+        let same = |one: &&&Session| {
+            let of = |one: &Session| (one.rate_bps, one.queue_bytes, one.round);
+            one.arm == Arm::Unpaced && of(one) == of(paced) && one.player == paced.player
+        };
+        Some((paced, *here.iter().find(same)?))
+    };
+    let paced = here.iter().filter(|one| one.arm == arm);
+    let pairs: Vec<(&Session, &Session)> = paced.filter_map(|one| pair(one)).collect();
+    ensure!(!pairs.is_empty(), "no session is {} and has another to compare with", arm.name());
+    let rate = |which: &dyn Fn(&(&'a Session, &'a Session)) -> &'a Session| {
+        let all = pairs.iter().map(which);
+        let (mut drops, mut packets) = (0, 0);
+        for one in all {
+            drops += one.drops;
+            packets += one.packets;
+        }
+        float(drops).max(0.5) / float(packets).max(1.0)
+    };
+    let unpaced = rate(&|pair| pair.1);
+    let worse_by = |of: &dyn Fn(&Session) -> f64| {
+        let by: Vec<f64> = pairs.iter().map(|(paced, unpaced)| of(paced) - of(unpaced)).collect();
+        chance(&by)
+    };
+    // Who never began waited for the whole session.
+    let start = |one: &Session| one.start_ms.unwrap_or(90_000.0);
+    Ok(Compared {
+        arm,
+        pairs: pairs.len(),
+        fewer_drops: unpaced / rate(&|pair| pair.0),
+        p_start: worse_by(&start),
+        p_stalls: worse_by(&|one| one.stall_ms),
+        p_bitrate: worse_by(&|one| -one.mean_kbps),
+    })
+}
+
+/// How likely the sum of these differences is by chance, or a greater one.
+fn chance(by: &[f64]) -> f64 {
+    let seen: f64 = by.iter().sum();
+    let mut dice = Dice::new(7);
+    let as_bad = (0..WORLDS).filter(|_| {
+        let sum: f64 = by.iter().map(|one| if dice.below(2) == 0 { *one } else { -one }).sum();
+        // Sums of the same terms in the same order are the same but for this.
+        seen - seen.abs() * 1e-9 <= sum
+    });
+    // The world that was seen is one of them.
+    f64::from(1 + u32::try_from(as_bad.count()).unwrap_or(WORLDS)) / f64::from(1 + WORLDS)
+}
+
+fn float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(arm: Arm, round: u32, kbps: f64, drops: u64) -> Session {
+        Session {
+            rate_bps: 3_000_000,
+            queue_bytes: 32_768,
+            round,
+            arm,
+            player: "hls.js".to_owned(),
+            start_ms: Some(500.0),
+            stalls: 0.0,
+            stall_ms: 0.0,
+            played_s: 45.0,
+            mean_kbps: kbps,
+            error: None,
+            packets: 10_000,
+            drops,
+            neighbour_ms_p50: 10.0,
+            neighbour_ms_p95: 40.0,
+            neighbour_lost: 0,
+        }
+    }
+
+    fn report(paced: impl Fn(u32) -> (f64, u64)) -> Report {
+        let rounds = 0..12;
+        let sessions: Vec<Session> = rounds
+            .flat_map(|round| {
+                let (kbps, drops) = paced(round);
+                let unpaced = 1000.0 + f64::from(round % 4);
+                [
+                    session(Arm::Unpaced, round, unpaced, 100),
+                    session(Arm::Cmcd, round, kbps, drops),
+                    session(Arm::Silent, round, unpaced, drops),
+                ]
+            })
+            .collect();
+        Report::of(&sessions).unwrap()
+    }
+
+    #[test]
+    fn what_is_worse_each_time_is_beyond_noise_and_what_varies_is_not() {
+        let worse = report(|_| (900.0, 10)).worse;
+        assert_eq!(worse.len(), 2, "the row and all links: {worse:?}");
+        assert!(worse[0].starts_with("3 Mb/s, 32 KiB: paced, CMCD: bitrate"), "{worse:?}");
+        let varies = report(|round| (if round % 2 == 0 { 900.0 } else { 1090.0 }, 10));
+        assert!(varies.not_worse_holds, "{:?}", varies.worse);
+    }
+
+    #[test]
+    fn drops_are_told_as_a_ratio_and_none_is_half_a_one() {
+        let ratio = |drops| report(|_| (1000.0, drops)).fewer_drops;
+        assert_eq!(ratio(10).round().to_string(), "10");
+        assert_eq!(ratio(0).round().to_string(), "2400");
+        assert!(!report(|_| (1000.0, 30)).fewer_drops_holds);
+        assert!(report(|_| (1000.0, 20)).fewer_drops_holds);
+    }
+
+    #[test]
+    fn chance_is_one_where_nothing_differs() {
+        assert_eq!(chance(&[0.0; 12]).to_string(), "1");
+        assert!(chance(&[1.0; 12]) < 0.001);
+        assert!(0.4 < chance(&[1.0, -1.0, 1.0, -1.0]));
+    }
+}

@@ -1,4 +1,4 @@
-//! One ECDSA P-256 certificate for all servers of a run, signed by a CA that ends with the run.
+//! One certificate for all servers of a run, signed by a CA that ends with the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::PublicKeyData as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// The kind of a certificate's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Key {
+    /// ECDSA P-256.
+    #[default]
+    Ecdsa,
+    /// RSA of 2,048 bits.
+    Rsa,
+}
+
+impl Key {
+    /// For people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ecdsa => "ECDSA P-256",
+            Self::Rsa => "RSA 2048",
+        }
+    }
+}
 
 /// Where the PEM files are.
 #[derive(Clone, Debug)]
@@ -25,17 +45,29 @@ impl Certificate {
         Self::make_for(dir, &["127.0.0.1", "localhost"])
     }
 
+    /// The same with a key of this kind.
+    pub fn make_with(dir: &Path, key: Key) -> Result<Self> {
+        Self::make_of(dir, &["127.0.0.1", "localhost"], key)
+    }
+
     /// Makes one for these names and addresses.
     pub fn make_for(dir: &Path, names: &[&str]) -> Result<Self> {
+        Self::make_of(dir, names, Key::Ecdsa)
+    }
+
+    fn make_of(dir: &Path, names: &[&str], key: Key) -> Result<Self> {
         let at = |name: &str| dir.join(name);
         let made = Self { ca: at("ca.pem"), chain: at("cert.pem"), key: at("key.pem") };
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "nearcast lab");
-        let p256 = || KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256);
-        let ca = CertifiedIssuer::self_signed(params, p256()?)?;
+        let p256 = &rcgen::PKCS_ECDSA_P256_SHA256;
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate_for(p256)?)?;
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let key = p256()?;
+        let key = KeyPair::generate_for(match key {
+            Key::Ecdsa => p256,
+            Key::Rsa => &rcgen::PKCS_RSA_SHA256,
+        })?;
         let leaf = CertificateParams::new(names)?.signed_by(&key, &ca)?;
         fs::write(&made.ca, ca.pem())?;
         fs::write(&made.chain, leaf.pem())?;

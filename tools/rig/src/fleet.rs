@@ -391,7 +391,7 @@ impl Plan {
         SocketAddr::from((self.host, self.at(2 + self.place(role) * 2).port()))
     }
 
-    fn appliance(&self, index: u16) -> SocketAddr {
+    pub fn appliance(&self, index: u16) -> SocketAddr {
         self.at(3 + self.fronts * 2 + index)
     }
 

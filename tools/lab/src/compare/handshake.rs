@@ -12,15 +12,16 @@
 //!
 //! A peer has no tokens: its first starts are its full ones, and are not done twice.
 //!
-//! Both have the same certificate (ECDSA P-256), and the client offers one group and one cipher
-//! suite. The byte is part of it since a start without a request is none, and since its answer
-//! shows that the server has finished, too: tickets have come before it.
+//! Both have the same certificate, and the client offers one group and one cipher suite. The byte
+//! is part of it since a start without a request is none, and since its answer shows that the
+//! server has finished, too: tickets have come before it.
 
 use std::fmt::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::certificate::{Certificate, Key};
 use rig::client::{Begun, GROUP, Starts, Target};
 use rig::cpu;
 use rig::statistics::{Spread, median_of};
@@ -43,6 +44,9 @@ use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
 pub(crate) struct Args {
     #[command(flatten)]
     against: peer::Chosen,
+    /// The kind of key that both have.
+    #[arg(long, value_enum, default_value_t)]
+    key: Key,
     /// Handshakes under way at once.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
@@ -69,7 +73,7 @@ struct Report {
     sides: Sides,
     group: String,
     certificate: &'static str,
-    cipher: &'static str,
+    cipher: String,
     after: &'static str,
     connections: u32,
     pairs: usize,
@@ -145,6 +149,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let room = Room::open(&args.common)?;
     let workload = workload(usize::try_from(args.connections)?);
     let bench = Bench::open(&args.common, Asking::default(), workload, &room.path)?;
+    let certificate = Certificate::make_with(&room.path, args.key)?;
+    let bench = Bench { certificate, key: args.key, ..bench };
     let variant = match &args.against.peer_config {
         Some(name) => peer.peer().variant(name)?,
         // They differ in how files are read, and one byte is.
@@ -174,8 +180,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = Report {
         sides: bench.sides(tuned, version, OURS, &library),
         group: format!("{GROUP:?}"),
-        certificate: "ECDSA P-256",
-        cipher: "TLS13_AES_128_GCM_SHA256",
+        certificate: args.key.label(),
+        cipher: format!("{:?}", args.common.tls.suite(args.key)),
         after: AFTER,
         connections: args.connections,
         pairs: full.len(),
@@ -444,7 +450,7 @@ mod tests {
             sides: sides(),
             group: format!("{GROUP:?}"),
             certificate: "ECDSA P-256",
-            cipher: "TLS13_AES_128_GCM_SHA256",
+            cipher: "TLS13_AES_128_GCM_SHA256".to_owned(),
             after: AFTER,
             connections: 64,
             pairs: 3,

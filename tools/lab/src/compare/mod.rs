@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
-use rig::certificate::Certificate;
+use rig::certificate::{Certificate, Key};
 use rig::client::{Plan, Ranges, Receive, Target};
 use rig::cpu::{self, Account};
 use rig::peer::{self, Found, Place, Variant, Version};
@@ -108,6 +108,28 @@ impl Flames {
     }
 }
 
+/// The version of TLS that the load client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tls {
+    /// Servers take 1.3 beside it, as they would.
+    #[value(name = "1.2")]
+    V12,
+    #[default]
+    #[value(name = "1.3")]
+    V13,
+}
+
+impl Tls {
+    /// The only cipher suite that the client offers.
+    fn suite(self, key: Key) -> CipherSuite {
+        match (self, key) {
+            (Self::V13, _) => CipherSuite::TLS13_AES_128_GCM_SHA256,
+            (Self::V12, Key::Ecdsa) => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+            (Self::V12, Key::Rsa) => CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        }
+    }
+}
+
 /// What every measurement is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
@@ -120,6 +142,9 @@ pub(crate) struct Common {
     /// Load before each window, in seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     warm_up: u32,
+    /// The version of TLS; with 1.2, `compare` measures our side with 1.3 in the same run.
+    #[arg(long, value_enum, default_value_t)]
+    tls: Tls,
     /// The appliance's TCP congestion control.
     #[arg(long, default_value = "cubic")]
     congestion: String,
@@ -208,6 +233,7 @@ struct Bench<'a> {
     room: &'a Path,
     catalogue: Catalogue,
     certificate: Certificate,
+    key: Key,
     /// Measured where the workload reads from it.
     drive: Option<Drive>,
     pace: Pace,
@@ -219,6 +245,8 @@ struct Bench<'a> {
 /// What was seen of both sides: all pairs, and where CPU time went if that was wanted.
 struct Seen {
     turns: Vec<(Turn, Turn)>,
+    /// Ours with TLS 1.3, where the others are with 1.2.
+    newer: Vec<Turn>,
     profiles: Option<[Profile; 2]>,
 }
 
@@ -313,7 +341,7 @@ impl<'a> Bench<'a> {
         let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, drive);
         let processor = Processor::read()?;
         cpu::pin(common.client_cpu)?;
-        let flames = None;
+        let (flames, key) = (None, Key::Ecdsa);
         Ok(Bench {
             common,
             asking,
@@ -321,6 +349,7 @@ impl<'a> Bench<'a> {
             room,
             catalogue,
             certificate,
+            key,
             drive,
             pace,
             processor,
@@ -360,7 +389,7 @@ impl<'a> Bench<'a> {
             drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
             sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, &library),
         };
-        let report = Report::new(setting, &race, seen.turns)?;
+        let report = Report::new(setting, &race, seen.turns)?.beside_newer(seen.newer)?;
         match (&seen.profiles, self.flames) {
             (Some(profiles), Some(folder)) => report.explained(profiles, folder),
             _ => Ok(report),
@@ -391,7 +420,7 @@ impl<'a> Bench<'a> {
             Ok(peer) => peer,
             Err(reason) => return Ok(Err(reason)),
         };
-        let mut turns = Vec::new();
+        let (mut turns, mut newer) = (Vec::new(), Vec::new());
         for pair in 0..self.common.pairs {
             let seed = self.asking.seed.wrapping_add(u64::from(pair));
             info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
@@ -399,6 +428,14 @@ impl<'a> Bench<'a> {
             match attempt(self.turn(&mut peer, seed, self.pace.window))? {
                 Ok(second) => turns.push((first, second)),
                 Err(reason) => return Ok(Err(reason)),
+            }
+            if self.common.tls == Tls::V12 {
+                info!("ours with TLS 1.3");
+                let older =
+                    std::mem::replace(&mut ours.plan.suites, vec![Tls::V13.suite(self.key)]);
+                let turn = self.turn(ours, seed, self.pace.window);
+                ours.plan.suites = older;
+                newer.push(turn.context("our side failed")?);
             }
         }
         let mut profiles = None;
@@ -408,7 +445,7 @@ impl<'a> Bench<'a> {
                 profiles = Some([ours, peer]);
             }
         }
-        Ok(Ok(Seen { turns, profiles }))
+        Ok(Ok(Seen { turns, newer, profiles }))
     }
 
     /// Where CPU time goes, of one window that does not count; none if perf fails.
@@ -575,6 +612,7 @@ impl<'a> Bench<'a> {
             other_cpu: self.common.client_cpu,
             asset,
             hot_memory: self.workload.hot_memory,
+            tls12: self.common.tls == Tls::V12,
             fill_max: self.drive.map_or(FILL_MAX, |drive| {
                 FILL_MAX.max(drive.time_of(self.catalogue.total()) * FILL_READS_MAX)
             }),
@@ -586,7 +624,7 @@ impl<'a> Bench<'a> {
             address,
             name: address.ip().to_string(),
             trust: self.certificate.ca.clone(),
-            suites: vec![CipherSuite::TLS13_AES_128_GCM_SHA256],
+            suites: vec![self.common.tls.suite(self.key)],
             targets,
             connections: self.workload.connections,
             range_len: self.workload.range_len,

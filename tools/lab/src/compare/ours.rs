@@ -36,6 +36,8 @@ pub(crate) struct Site<'a> {
     pub(crate) hot_memory: Bytes,
     /// A fill that takes longer has failed.
     pub(crate) fill_max: Duration,
+    /// Its listener takes TLS 1.2, too.
+    pub(crate) tls12: bool,
 }
 
 /// How an appliance is started otherwise than by default.
@@ -68,7 +70,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const METRICS_MAX: Duration = Duration::from_secs(10);
 /// Once an appliance shows this metric, it shows that of its AEAD as well, if it has one: its main
 /// thread gathers both each second.
-const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left ";
+const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left{";
 
 impl Site<'_> {
     /// Starts all of it; returns when the appliance holds the whole asset.
@@ -84,13 +86,23 @@ impl Site<'_> {
     }
 
     fn plan(&self) -> Plan {
-        Plan {
+        let plan = Plan {
             appliances: 1,
             appliance: self.settings(Change::default()),
             cpu: Some(self.cpu),
             whole_max: self.fill_max,
             ..Plan::new(self.room.clone(), self.port, self.asset)
+        };
+        let appliance = self.with_tls12(plan.appliance.clone(), plan.appliance(0));
+        Plan { appliance, ..plan }
+    }
+
+    /// These settings of an appliance that listens there.
+    fn with_tls12(&self, mut settings: Value, at: SocketAddr) -> Value {
+        if self.tls12 {
+            settings["serve"]["tls12"] = json!([at.to_string()]);
         }
+        settings
     }
 
     /// What is otherwise than an appliance of a fleet has it.
@@ -103,8 +115,9 @@ impl Site<'_> {
             "fill": { "concurrency": 4 },
             "pacing": table(change.pacing.unwrap_or("mode = \"off\"")),
         });
+        settings["serve"] = json!({});
         if !change.unpinned {
-            settings["serve"] = json!({ "cpus": [self.cpu] });
+            settings["serve"]["cpus"] = json!([self.cpu]);
         }
         fleet::merge(&mut settings, &table(change.lines));
         settings
@@ -165,7 +178,7 @@ impl Site<'_> {
         let mut config = plan.appliance_config(0, self.certificate);
         config["serve"]["listen"] = json!([address.to_string()]);
         config["serve"]["base_url"] = json!(format!("https://{address}"));
-        config
+        self.with_tls12(config, address)
     }
 
     /// Where the asset's files are for so many viewers, each with a token of his own.
@@ -232,6 +245,7 @@ mod tests {
             asset: "lab-warm",
             hot_memory: Bytes::mib(1024),
             fill_max: Duration::ZERO,
+            tls12: true,
         };
         let change = Change { lines: "[ablation]\nsending = \"ring\"", ..Change::default() };
         let config = site.again_config("127.0.0.1:18501".parse().unwrap(), change);
@@ -239,7 +253,10 @@ mod tests {
         assert_eq!(config["ablation"]["sending"].as_str(), Some("ring"));
         assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
         assert_eq!(config["serve"]["workers"].as_integer(), Some(1));
-        assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
+        for key in ["listen", "tls12"] {
+            assert_eq!(config["serve"][key].as_array().unwrap().len(), 1);
+            assert_eq!(config["serve"][key][0].as_str(), Some("127.0.0.1:18501"));
+        }
         assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/room/a1/drive"));
         assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18503"));
         assert_eq!(config["hot"]["memory"].as_str(), Some("1 GiB"));

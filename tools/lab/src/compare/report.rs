@@ -121,6 +121,9 @@ pub(crate) struct Report {
     calibration: Vec<Trial>,
     /// Configurations of the peer that failed, each with the reason: out of the race.
     peer_configs_failed: Vec<String>,
+    /// Ours with TLS 1.3, where the rest is with 1.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    newer: Option<Newer>,
     /// Where CPU time went on both sides; where nobody wanted to know, nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Row>,
@@ -128,6 +131,17 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     flame: Option<PathBuf>,
     windows: Vec<Pair>,
+}
+
+/// Our turns with TLS 1.3, beside those with 1.2 in the same run.
+#[derive(Clone, Debug, Serialize)]
+struct Newer {
+    cpu_s_per_gb: f64,
+    /// Ours with 1.2 divided by ours with 1.3, in CPU seconds per GB: the median over rounds.
+    ratio: f64,
+    ratio_iqr: f64,
+    cipher: String,
+    windows: Vec<Turn>,
 }
 
 /// The client was the limit, rather than the server, above this share of its CPU.
@@ -174,10 +188,25 @@ impl Report {
             setting,
             calibration: race.trials().to_vec(),
             peer_configs_failed: race.failures().collect(),
+            newer: None,
             rows: Vec::new(),
             flame: None,
             windows,
         })
+    }
+
+    /// The same with our turns with TLS 1.3, one for each pair, or none.
+    pub(crate) fn beside_newer(self, windows: Vec<Turn>) -> Result<Self> {
+        let Some(cipher) = windows.first().and_then(|turn| turn.window.ciphers.first()) else {
+            return Ok(self);
+        };
+        let cipher = cipher.clone();
+        let both = self.windows.iter().zip(&windows);
+        let ratios: Vec<f64> =
+            both.map(|(pair, newer)| pair.ours.cpu_s_per_gb / newer.cpu_s_per_gb).collect();
+        let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
+        let cpu_s_per_gb = median_of(&windows, |turn| turn.cpu_s_per_gb)?;
+        Ok(Self { newer: Some(Newer { cpu_s_per_gb, ratio, ratio_iqr, cipher, windows }), ..self })
     }
 
     /// The same, with a row for each kind of work, ours and the peer's, and a picture in `folder`.
@@ -232,6 +261,13 @@ impl Report {
             self.ratio_iqr,
             gigabytes(self.bytes_verified)
         );
+        if let Some(Newer { cpu_s_per_gb, ratio, ratio_iqr, cipher, .. }) = &self.newer {
+            let _ = writeln!(
+                text,
+                "ours with {cipher}: {cpu_s_per_gb:.3} CPU s/GB; ours as above divided by that: \
+                 {ratio:.3} (interquartile range {ratio_iqr:.3})"
+            );
+        }
         for failure in &self.peer_configs_failed {
             let _ = writeln!(text, "out of the race: {failure}");
         }
@@ -344,6 +380,20 @@ pub(crate) mod tests {
         assert_eq!((report.ours_cpu_s_per_gb, report.peer_cpu_s_per_gb), (2.0, 3.0));
         assert_eq!((report.pairs, report.bytes_verified), (3, 60));
         assert!(report.doubts().is_empty());
+    }
+
+    #[test]
+    fn ours_with_tls_1_2_is_divided_by_ours_with_1_3_round_by_round() {
+        let without = report(&[(1.0, 2.0)]).beside_newer(Vec::new()).unwrap();
+        assert!(serde_json::to_value(&without).unwrap().get("newer").is_none());
+        let newer = [1.0, 4.0, 2.0].map(|cost| turn(cost, "AES of 1.3")).to_vec();
+        let report = report(&[(1.1, 2.0), (2.0, 8.0), (2.1, 3.0)]).beside_newer(newer).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["newer"]["ratio"], 1.05);
+        assert_eq!(json["newer"]["cpu_s_per_gb"], 2.0);
+        assert_eq!(json["newer"]["cipher"], "AES of 1.3");
+        let line = "ours with AES of 1.3: 2.000 CPU s/GB; ours as above divided by that: 1.050 (";
+        assert!(report.table().contains(line), "{}", report.table());
     }
 
     #[test]

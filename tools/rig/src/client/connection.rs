@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::handshake::{self, Keys};
-use super::record::{Content, OVERHEAD, Walk, Walked, Want};
+use super::record::{Content, Form, Walk, Walked, Want};
 use super::reply::{Asked, Reply};
 use super::truth::Truth;
 
@@ -111,14 +111,8 @@ impl Connection {
     /// Of a socket after its handshake.
     pub(super) fn new(socket: TcpStream, keys: Keys) -> Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket,
-            keys,
-            walk: Walk::default(),
-            reply: None,
-            asked_at: Instant::now(),
-            outgoing: Vec::new(),
-        })
+        let walk = Walk::new(keys.receive.form());
+        Ok(Self { socket, keys, walk, reply: None, asked_at: Instant::now(), outgoing: Vec::new() })
     }
 
     /// The socket, to be polled.
@@ -248,7 +242,7 @@ impl Connection {
             }
             Walked::Dropped(len) => {
                 self.keys.receive.skip();
-                let n = u64::try_from(len - OVERHEAD)?;
+                let n = u64::try_from(len - self.keys.receive.form().overhead())?;
                 shared.body_bytes += n;
                 self.reply.as_mut().context("data came unasked")?.skipped(n)?;
             }
@@ -306,13 +300,13 @@ impl Connection {
     }
 
     fn key_update(&mut self, ours_too: bool) -> Result<()> {
-        self.keys.receive = handshake::key(self.keys.kernel.update_rx_secret()?)?;
+        self.keys.receive = handshake::key(Form::Tls13, self.keys.kernel.update_rx_secret()?)?;
         if !ours_too {
             return Ok(());
         }
         self.outgoing.clear();
         self.keys.send.seal(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], &mut self.outgoing);
-        self.keys.send = handshake::key(self.keys.kernel.update_tx_secret()?)?;
+        self.keys.send = handshake::key(Form::Tls13, self.keys.kernel.update_tx_secret()?)?;
         self.send()
     }
 

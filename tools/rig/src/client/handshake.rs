@@ -15,9 +15,12 @@ use rustls::kernel::KernelConnection;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::unbuffered::{ConnectionState, EncodeError};
-use rustls::{CipherSuite, ClientConfig, ConnectionTrafficSecrets, RootCertStore};
+use rustls::{
+    CipherSuite, ClientConfig, ConnectionTrafficSecrets, ProtocolVersion, RootCertStore,
+    SupportedProtocolVersion, version,
+};
 
-use super::record::{HEADER_LEN, Key};
+use super::record::{Form, HEADER_LEN, Key};
 
 /// Longest record before the keys change: plaintext records carry no overhead, 16 KiB + 2,048 is
 /// what any version allows.
@@ -33,8 +36,15 @@ pub struct Keys {
     pub suite: CipherSuite,
 }
 
-/// A client's configuration: TLS 1.3 only, no resumption, and of the cipher suites only those in
-/// `suites` (all, if empty).
+/// The version of TLS that these suites are of; 1.3 if they are none.
+pub(super) fn version(suites: &[CipherSuite]) -> &'static SupportedProtocolVersion {
+    let all = &rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+    let first = all.iter().find(|suite| suites.contains(&suite.suite()));
+    first.map_or(&version::TLS13, |suite| suite.version())
+}
+
+/// A client's configuration: of the cipher suites only those in `suites`, which are of one version
+/// (all of TLS 1.3, if there is none), and no resumption.
 pub fn config(trust: &Path, suites: &[CipherSuite]) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(trust)
@@ -48,7 +58,7 @@ pub fn config(trust: &Path, suites: &[CipherSuite]) -> Result<Arc<ClientConfig>>
         provider.cipher_suites.retain(|suite| suites.contains(&suite.suite()));
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_protocol_versions(&[version(suites)])?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.enable_secret_extraction = true;
@@ -118,20 +128,23 @@ fn read_record(socket: &mut TcpStream, incoming: &mut Vec<u8>) -> Result<()> {
 fn keys(tls: UnbufferedClientConnection) -> Result<Keys> {
     let (secrets, kernel) = tls.dangerous_into_kernel_connection()?;
     let suite = kernel.negotiated_cipher_suite().suite();
-    Ok(Keys { receive: key(secrets.rx)?, send: key(secrets.tx)?, kernel, suite })
+    let is_13 = kernel.protocol_version() == ProtocolVersion::TLSv1_3;
+    let form = if is_13 { Form::Tls13 } else { Form::Gcm12 };
+    Ok(Keys { receive: key(form, secrets.rx)?, send: key(form, secrets.tx)?, kernel, suite })
 }
 
 /// A key as we use it, from a sequence number and a secret as rustls gives it.
-pub(super) fn key((sequence, secret): (u64, ConnectionTrafficSecrets)) -> Result<Key> {
+pub(super) fn key(form: Form, (sequence, secret): (u64, ConnectionTrafficSecrets)) -> Result<Key> {
     let (algorithm, key, iv) = match &secret {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
         ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
         ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+            ensure!(form == Form::Tls13, "this load client has no ChaCha20 of TLS 1.2");
             (&aead::CHACHA20_POLY1305, key, iv)
         }
         _ => bail!("a cipher suite that this load client does not know"),
     };
     let unbound = aead::UnboundKey::new(algorithm, key.as_ref())?;
     let iv = iv.as_ref().try_into().context("an IV has twelve bytes")?;
-    Ok(Key::new(aead::LessSafeKey::new(unbound), iv, sequence))
+    Ok(Key::new(form, aead::LessSafeKey::new(unbound), iv, sequence))
 }

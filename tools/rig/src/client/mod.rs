@@ -60,7 +60,7 @@ pub struct Plan {
     pub name: String,
     /// Certificates that are trusted, PEM.
     pub trust: PathBuf,
-    /// The cipher suites that are offered; empty is all of TLS 1.3.
+    /// The cipher suites that are offered, all of one version of TLS; empty is all of TLS 1.3.
     pub suites: Vec<CipherSuite>,
     pub targets: Vec<Target>,
     /// How many connections, each with one request at a time.

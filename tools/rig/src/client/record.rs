@@ -12,18 +12,38 @@ use aws_lc_rs::aead;
 
 /// A record header's length: type, version, length (RFC 8446, section 5.1).
 pub(super) const HEADER_LEN: usize = 5;
-/// What a TLS 1.3 record is longer than its content by: the inner type byte and the tag.
-pub(super) const OVERHEAD: usize = 1 + TAG_LEN;
 const TAG_LEN: usize = 16;
-/// Longest ciphertext of TLS 1.3 (RFC 8446, section 5.2).
+/// What of a nonce of TLS 1.2 stands in the record (RFC 5288, section 3).
+const EXPLICIT_LEN: usize = 8;
+/// Longest ciphertext of TLS 1.3 (RFC 8446, section 5.2), and longer than any of ours in TLS 1.2.
 const LEN_MAX: usize = (1 << 14) + 256;
 const APPLICATION_DATA: u8 = 23;
 
-/// Why the stream is not TLS 1.3 as it should be.
+/// How records are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// TLS 1.3: the type is sealed behind the content.
+    #[default]
+    Tls13,
+    /// TLS 1.2 with AES-GCM: half of the nonce stands before the content, the type in the open.
+    Gcm12,
+}
+
+impl Form {
+    /// By how much a record, its header not counted, is longer than its content.
+    pub(super) fn overhead(self) -> usize {
+        match self {
+            Self::Tls13 => 1 + TAG_LEN,
+            Self::Gcm12 => EXPLICIT_LEN + TAG_LEN,
+        }
+    }
+}
+
+/// Why the stream is not TLS as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The five bytes are no header of an encrypted TLS 1.3 record.
-    #[error("not an encrypted TLS 1.3 record header: {0:02x?}")]
+    /// The five bytes are no header of an encrypted record.
+    #[error("not the header of an encrypted TLS record: {0:02x?}")]
     Header([u8; HEADER_LEN]),
     /// The tag does not fit: the bytes, the key or the count of records is wrong.
     #[error("record {sequence} does not open: wrong bytes, wrong key or a lost record")]
@@ -69,6 +89,7 @@ enum Phase {
 /// Where one connection's incoming stream is.
 #[derive(Debug)]
 pub(super) struct Walk {
+    form: Form,
     phase: Phase,
     header: [u8; HEADER_LEN],
     /// Bytes of the header, or of the record, that have come.
@@ -79,13 +100,13 @@ pub(super) struct Walk {
     kept: Vec<u8>,
 }
 
-impl Default for Walk {
-    fn default() -> Self {
-        Self { phase: Phase::Header, header: [0; HEADER_LEN], have: 0, len: 0, kept: Vec::new() }
-    }
-}
-
 impl Walk {
+    /// At the beginning of a record.
+    pub(super) fn new(form: Form) -> Self {
+        let (phase, header, kept) = (Phase::Header, [0; HEADER_LEN], Vec::new());
+        Self { form, phase, header, have: 0, len: 0, kept }
+    }
+
     /// What is to be read next; never empty.
     pub(super) fn want(&mut self) -> Want<'_> {
         match self.phase {
@@ -101,7 +122,7 @@ impl Walk {
         self.have += n;
         match self.phase {
             Phase::Header if self.have == HEADER_LEN => {
-                self.len = record_len(self.header)?;
+                self.len = record_len(self.form, self.header)?;
                 self.have = 0;
                 self.phase = Phase::Decide;
                 Ok(Walked::Header(self.len))
@@ -146,11 +167,14 @@ impl Walk {
 }
 
 /// The length that a header announces.
-pub(super) fn record_len(header: [u8; HEADER_LEN]) -> Result<usize, RecordError> {
+fn record_len(form: Form, header: [u8; HEADER_LEN]) -> Result<usize, RecordError> {
     let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
-    let plausible = header[0] == APPLICATION_DATA
-        && header[1..3] == [3, 3]
-        && (OVERHEAD..=LEN_MAX).contains(&len);
+    let kind_is_known = match form {
+        Form::Tls13 => header[0] == APPLICATION_DATA,
+        Form::Gcm12 => (21..=APPLICATION_DATA).contains(&header[0]),
+    };
+    let plausible =
+        kind_is_known && header[1..3] == [3, 3] && (form.overhead()..=LEN_MAX).contains(&len);
     if plausible { Ok(len) } else { Err(RecordError::Header(header)) }
 }
 
@@ -169,6 +193,7 @@ pub enum Content {
 
 /// One direction's key, and which record comes next.
 pub struct Key {
+    form: Form,
     key: aead::LessSafeKey,
     iv: [u8; aead::NONCE_LEN],
     sequence: u64,
@@ -176,8 +201,17 @@ pub struct Key {
 
 impl Key {
     /// A key that has `sequence` records behind it.
-    pub fn new(key: aead::LessSafeKey, iv: [u8; aead::NONCE_LEN], sequence: u64) -> Self {
-        Self { key, iv, sequence }
+    pub fn new(
+        form: Form,
+        key: aead::LessSafeKey,
+        iv: [u8; aead::NONCE_LEN],
+        sequence: u64,
+    ) -> Self {
+        Self { form, key, iv, sequence }
+    }
+
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Counts a record that was dropped unopened.
@@ -192,44 +226,61 @@ impl Key {
         record: &'a mut [u8],
     ) -> Result<(Content, &'a [u8]), RecordError> {
         let sequence = self.sequence;
+        let closed = RecordError::Open { sequence };
+        if self.form == Form::Gcm12 {
+            self.sequence += 1;
+            let additional = additional_12(sequence, header[0], record.len() - self.overhead());
+            let (explicit, sealed) = record.split_at_mut(EXPLICIT_LEN);
+            let mut nonce = self.iv;
+            nonce[4..].copy_from_slice(explicit);
+            let nonce = aead::Nonce::assume_unique_for_key(nonce);
+            let additional = aead::Aad::from(additional);
+            let opened = self.key.open_in_place(nonce, additional, sealed).map_err(|_| closed)?;
+            return Ok((content(header[0]), opened));
+        }
         let nonce = self.nonce_next();
-        let opened = self
-            .key
-            .open_in_place(nonce, aead::Aad::from(header), record)
-            .map_err(|_| RecordError::Open { sequence })?;
+        let opened =
+            self.key.open_in_place(nonce, aead::Aad::from(header), record).map_err(|_| closed)?;
         let opened: &[u8] = opened;
         let typed = opened.iter().rposition(|byte| *byte != 0);
         let Some((at, kind)) = typed.and_then(|at| Some((at, opened.get(at)?))) else {
             return Err(RecordError::Empty { sequence });
         };
-        let content = match kind {
-            21 => Content::Alert,
-            22 => Content::Handshake,
-            23 => Content::Data,
-            other => Content::Other(*other),
-        };
-        Ok((content, &opened[..at]))
+        Ok((content(*kind), &opened[..at]))
+    }
+
+    fn overhead(&self) -> usize {
+        self.form.overhead()
     }
 
     /// Appends one record of `kind` to `out`; `plain` fits in one record.
     pub fn seal(&mut self, kind: u8, plain: &[u8], out: &mut Vec<u8>) {
         assert!(plain.len() <= 1 << 14, "a record holds 16 KiB");
-        let len = u16::try_from(plain.len() + OVERHEAD).expect("asserted above to fit");
+        let len = u16::try_from(plain.len() + self.overhead()).expect("asserted above to fit");
         let [high, low] = len.to_be_bytes();
-        let header = [APPLICATION_DATA, 3, 3, high, low];
-        out.extend_from_slice(&header);
+        let (outer, additional) = match self.form {
+            Form::Tls13 => (APPLICATION_DATA, [APPLICATION_DATA, 3, 3, high, low].to_vec()),
+            Form::Gcm12 => (kind, additional_12(self.sequence, kind, plain.len()).to_vec()),
+        };
+        out.extend_from_slice(&[outer, 3, 3, high, low]);
+        let nonce = self.nonce_next();
+        if self.form == Form::Gcm12 {
+            out.extend_from_slice(&nonce.as_ref()[4..]);
+        }
         let start = out.len();
         out.extend_from_slice(plain);
-        out.push(kind);
-        let nonce = self.nonce_next();
+        if self.form == Form::Tls13 {
+            out.push(kind);
+        }
         let tag = self
             .key
-            .seal_in_place_separate_tag(nonce, aead::Aad::from(header), &mut out[start..])
+            .seal_in_place_separate_tag(nonce, aead::Aad::from(additional), &mut out[start..])
             .expect("sealing fails only above 64 GiB");
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// The nonce is the IV xor the sequence number (RFC 8446, section 5.3).
+    /// The nonce is the IV xor the sequence number (RFC 8446, section 5.3). So may it be in TLS
+    /// 1.2, where the second half goes over the wire and is only to be used once.
     fn nonce_next(&mut self) -> aead::Nonce {
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -240,23 +291,43 @@ impl Key {
     }
 }
 
+/// The additional data of TLS 1.2 (RFC 5246, section 6.2.3.3).
+fn additional_12(sequence: u64, kind: u8, plain_len: usize) -> [u8; 13] {
+    let mut data = [0; 13];
+    let len = u16::try_from(plain_len).expect("a record's length is one of 16 bits");
+    data[..8].copy_from_slice(&sequence.to_be_bytes());
+    data[8..11].copy_from_slice(&[kind, 3, 3]);
+    data[11..].copy_from_slice(&len.to_be_bytes());
+    data
+}
+
+fn content(kind: u8) -> Content {
+    match kind {
+        21 => Content::Alert,
+        22 => Content::Handshake,
+        23 => Content::Data,
+        other => Content::Other(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn key() -> Key {
+    fn key(form: Form) -> Key {
         let unbound = aead::UnboundKey::new(&aead::AES_128_GCM, &[7; 16]).unwrap();
-        Key::new(aead::LessSafeKey::new(unbound), [9; 12], 0)
+        Key::new(form, aead::LessSafeKey::new(unbound), [9; 12], 0)
     }
 
     /// Walks `stream` in pieces of the given sizes; keeps every record for which `keep` says so.
     fn walk(
+        form: Form,
         stream: &[u8],
         pieces: &[usize],
         keep: impl Fn(usize) -> bool,
     ) -> Result<Vec<Result<Vec<u8>, usize>>, RecordError> {
-        let (mut walk, mut opener, mut seen) = (Walk::default(), key(), Vec::new());
+        let (mut walk, mut opener, mut seen) = (Walk::new(form), key(form), Vec::new());
         let (mut at, mut pieces) = (0, pieces.iter().cycle());
         while at < stream.len() {
             let piece = (*pieces.next().unwrap()).min(stream.len() - at);
@@ -280,7 +351,7 @@ mod tests {
                 }
                 Walked::Dropped(len) => {
                     opener.skip();
-                    seen.push(Err(len - OVERHEAD));
+                    seen.push(Err(len - form.overhead()));
                 }
                 Walked::Part => {}
             }
@@ -294,14 +365,16 @@ mod tests {
             lens in prop::collection::vec(0usize..2000, 1..12),
             pieces in prop::collection::vec(1usize..700, 1..8),
             keep in any::<u16>(),
+            is_12: bool,
         ) {
-            let (mut sealer, mut stream) = (key(), Vec::new());
+            let form = if is_12 { Form::Gcm12 } else { Form::Tls13 };
+            let (mut sealer, mut stream) = (key(form), Vec::new());
             let plain: Vec<Vec<u8>> =
                 (0..).zip(&lens).map(|(byte, len)| vec![byte; *len]).collect();
             for text in &plain {
                 sealer.seal(23, text, &mut stream);
             }
-            let seen = walk(&stream, &pieces, |i| keep >> i & 1 == 1).unwrap();
+            let seen = walk(form, &stream, &pieces, |i| keep >> i & 1 == 1).unwrap();
             prop_assert_eq!(seen.len(), plain.len());
             for (i, (seen, plain)) in seen.iter().zip(&plain).enumerate() {
                 match seen {
@@ -314,37 +387,46 @@ mod tests {
 
     #[test]
     fn one_wrong_bit_does_not_open() {
-        let (mut sealer, mut stream) = (key(), Vec::new());
-        sealer.seal(23, b"film", &mut stream);
-        stream[HEADER_LEN] ^= 1;
-        assert_eq!(walk(&stream, &[99], |_| true), Err(RecordError::Open { sequence: 0 }));
+        for form in [Form::Tls13, Form::Gcm12] {
+            let (mut sealer, mut stream) = (key(form), Vec::new());
+            sealer.seal(23, b"film", &mut stream);
+            stream[HEADER_LEN] ^= 1;
+            let opened = walk(form, &stream, &[99], |_| true);
+            assert_eq!(opened, Err(RecordError::Open { sequence: 0 }));
+        }
     }
 
     #[test]
     fn a_skipped_record_still_counts_in_the_nonce() {
-        let (mut sealer, mut stream) = (key(), Vec::new());
-        sealer.seal(23, b"one", &mut stream);
-        sealer.seal(23, b"two", &mut stream);
-        let seen = walk(&stream, &[99], |i| i == 1);
-        assert_eq!(seen, Ok(vec![Err(3), Ok(b"two".to_vec())]));
+        for form in [Form::Tls13, Form::Gcm12] {
+            let (mut sealer, mut stream) = (key(form), Vec::new());
+            sealer.seal(23, b"one", &mut stream);
+            sealer.seal(23, b"two", &mut stream);
+            let seen = walk(form, &stream, &[99], |i| i == 1);
+            assert_eq!(seen, Ok(vec![Err(3), Ok(b"two".to_vec())]));
+        }
     }
 
     #[test]
     fn what_is_no_encrypted_record_is_refused() {
         fn check(header: [u8; HEADER_LEN]) {
-            assert_eq!(record_len(header), Err(RecordError::Header(header)));
+            assert_eq!(record_len(Form::Tls13, header), Err(RecordError::Header(header)));
         }
         check(*b"HTTP/");
         check([22, 3, 3, 1, 0]);
         check([23, 3, 3, 0, 16]);
         check([23, 3, 3, 0x41, 1]);
-        assert_eq!(record_len([23, 3, 3, 0x41, 0]), Ok(LEN_MAX));
+        assert_eq!(record_len(Form::Tls13, [23, 3, 3, 0x41, 0]), Ok(LEN_MAX));
+        let in_the_open = [22, 3, 3, 1, 0];
+        assert_eq!(record_len(Form::Gcm12, in_the_open), Ok(256));
+        let short = [23, 3, 3, 0, 23];
+        assert_eq!(record_len(Form::Gcm12, short), Err(RecordError::Header(short)));
     }
 
     #[test]
     fn padding_is_taken_off() {
-        let (mut sealer, mut stream) = (key(), Vec::new());
+        let (mut sealer, mut stream) = (key(Form::Tls13), Vec::new());
         sealer.seal(0, b"data\x17\0\0", &mut stream);
-        assert_eq!(walk(&stream, &[99], |_| true), Ok(vec![Ok(b"data".to_vec())]));
+        assert_eq!(walk(Form::Tls13, &stream, &[99], |_| true), Ok(vec![Ok(b"data".to_vec())]));
     }
 }

@@ -26,20 +26,22 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
 };
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind,
-    NamedGroup, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
+    NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
 use super::reply::{Asked, Reply};
 use super::truth::Truth;
 use super::{EVENTS_MAX, HANDSHAKE_MAX, Plan, Target};
 
-/// The only group that is offered: servers that could agree on others have the same to do.
+/// The only group that is agreed on: servers that could agree on others have the same to do.
 pub const GROUP: NamedGroup = NamedGroup::X25519;
+/// Offered behind it in TLS 1.2, where OpenSSL wants to see the group of the certificate's key.
+const GROUP_OF_KEY: NamedGroup = NamedGroup::secp256r1;
 /// Arbitrary, and more than connections need: the oldest go first.
 const TICKETS_MAX: usize = 4096;
 /// Arbitrary: a look at all players costs microseconds, and comes a little late.
@@ -110,7 +112,11 @@ impl Starts {
     pub fn drive(&mut self, deadline: Instant) -> Result<()> {
         while Instant::now() < deadline {
             for index in self.complete()? {
-                let kind = self.players[index].tls.handshake_kind();
+                let tls = &self.players[index].tls;
+                let group = tls.negotiated_key_exchange_group().map(|group| group.name());
+                // A session of TLS 1.2 that is resumed has none.
+                ensure!(group.is_none_or(|group| group == GROUP), "the server wants {group:?}");
+                let kind = tls.handshake_kind();
                 let resumed = agreed(self.world.tickets.kept, kind)?;
                 self.handshakes += 1;
                 self.resumed += u64::from(resumed);
@@ -136,7 +142,7 @@ impl Starts {
     /// One full handshake on each connection.
     fn first_tickets(&mut self) -> Result<()> {
         let done = each_once(self.players.len(), || self.complete())?;
-        let (held, players) = (self.world.tickets.held().len(), self.players.len());
+        let (held, players) = (self.world.tickets.count(), self.players.len());
         ensure!(
             players <= held,
             "the server gave {held} tickets to {players} clients: not all can resume"
@@ -320,7 +326,11 @@ impl Player {
 
 fn config(plan: &Plan, shown: &Path, tickets: Arc<Tickets>) -> Result<ClientConfig> {
     let mut provider = aws_lc_rs::default_provider();
-    provider.kx_groups.retain(|group| group.name() == GROUP);
+    let version = super::handshake::version(&plan.suites);
+    let is_12 = version.version == ProtocolVersion::TLSv1_2;
+    provider
+        .kx_groups
+        .retain(|group| group.name() == GROUP || (is_12 && group.name() == GROUP_OF_KEY));
     if !plan.suites.is_empty() {
         provider.cipher_suites.retain(|suite| plan.suites.contains(&suite.suite()));
     }
@@ -334,7 +344,7 @@ fn config(plan: &Plan, shown: &Path, tickets: Arc<Tickets>) -> Result<ClientConf
         seen: AtomicU64::new(0),
     };
     let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_protocol_versions(&[version])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(pinned))
         .with_no_client_auth();
@@ -360,7 +370,7 @@ impl ServerCertVerifier for Pinned {
         _name: &ServerName<'_>,
         _ocsp: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<ServerCertVerified, Error> {
         if *shown == self.certificate {
             return Ok(ServerCertVerified::assertion());
         }
@@ -369,11 +379,13 @@ impl ServerCertVerifier for Pinned {
 
     fn verify_tls12_signature(
         &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verified(|algorithms| {
+            rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        })
     }
 
     fn verify_tls13_signature(
@@ -381,13 +393,10 @@ impl ServerCertVerifier for Pinned {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let number = self.seen.fetch_add(1, Ordering::Relaxed);
-        if self.verify_every == 0 || !number.is_multiple_of(self.verify_every) {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verified(|algorithms| {
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        })
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -395,18 +404,50 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// The tickets of all of them: each is given out once.
+impl Pinned {
+    /// By this, in its turn.
+    fn verified(
+        &self,
+        verify: impl FnOnce(&WebPkiSupportedAlgorithms) -> Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let number = self.seen.fetch_add(1, Ordering::Relaxed);
+        if self.verify_every == 0 || !number.is_multiple_of(self.verify_every) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        verify(&self.provider.signature_verification_algorithms)
+    }
+}
+
+/// The tickets of all of them: each is given out once. A client of TLS 1.2 gives its own back where
+/// the server gave it no other, and so it comes again.
 #[derive(Debug, Default)]
 struct Tickets {
     kept: bool,
     held: Mutex<VecDeque<Tls13ClientSessionValue>>,
+    held_12: Mutex<VecDeque<Tls12ClientSessionValue>>,
     came: AtomicU64,
 }
 
 impl Tickets {
-    fn held(&self) -> std::sync::MutexGuard<'_, VecDeque<Tls13ClientSessionValue>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count(&self) -> usize {
+        lock(&self.held).len() + lock(&self.held_12).len()
     }
+
+    fn keep<T>(&self, held: &Mutex<VecDeque<T>>, value: T) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+        if !self.kept {
+            return;
+        }
+        let mut held = lock(held);
+        held.push_back(value);
+        if TICKETS_MAX < held.len() {
+            held.pop_front();
+        }
+    }
+}
+
+fn lock<T>(held: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ClientSessionStore for Tickets {
@@ -416,27 +457,21 @@ impl ClientSessionStore for Tickets {
         None
     }
 
-    fn set_tls12_session(&self, _name: ServerName<'static>, _value: Tls12ClientSessionValue) {}
+    fn set_tls12_session(&self, _name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.keep(&self.held_12, value);
+    }
 
     fn tls12_session(&self, _name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
+        lock(&self.held_12).pop_front()
     }
 
     fn remove_tls12_session(&self, _name: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.came.fetch_add(1, Ordering::Relaxed);
-        if !self.kept {
-            return;
-        }
-        let mut held = self.held();
-        held.push_back(value);
-        if TICKETS_MAX < held.len() {
-            held.pop_front();
-        }
+        self.keep(&self.held, value);
     }
 
     fn take_tls13_ticket(&self, _name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.held().pop_front()
+        lock(&self.held).pop_front()
     }
 }

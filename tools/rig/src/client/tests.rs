@@ -46,6 +46,8 @@ enum Manner {
     Forgetful,
     /// It agrees on another group than X25519 only.
     OtherGroup,
+    /// It speaks TLS 1.2.
+    Older,
 }
 
 /// Tickets that nobody can open.
@@ -129,7 +131,8 @@ fn respond(
         | Manner::SilentToOne
         | Manner::NoTickets
         | Manner::Forgetful
-        | Manner::OtherGroup => send(&[head.as_bytes(), &body].concat(), 1 << 20),
+        | Manner::OtherGroup
+        | Manner::Older => send(&[head.as_bytes(), &body].concat(), 1 << 20),
     }
 }
 
@@ -209,8 +212,9 @@ fn start_counting(manner: Manner) -> (SocketAddr, tempfile::TempDir, Arc<Paths>)
     if manner == Manner::OtherGroup {
         provider.kx_groups.retain(|group| group.name() != GROUP);
     }
+    let version = handshake::version(&suites(manner));
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
@@ -252,10 +256,16 @@ fn plan(address: SocketAddr, dir: &Path, verify_every: u64, receive: Receive) ->
     }
 }
 
+/// The suites that a client offers.
+fn suites(manner: Manner) -> Vec<CipherSuite> {
+    let suite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    if manner == Manner::Older { vec![suite] } else { Vec::new() }
+}
+
 /// Drives a load for `RESPONSES`; what came, or why the run is not valid.
 fn load(manner: Manner, verify_every: u64, receive: Receive) -> Result<Totals, String> {
     let (address, dir) = start(manner);
-    let plan = plan(address, dir.path(), verify_every, receive);
+    let plan = Plan { suites: suites(manner), ..plan(address, dir.path(), verify_every, receive) };
     let run = || {
         let mut load = Load::connect(&plan, Truth::Pattern(CONTENT))?;
         if manner == Manner::Silent {
@@ -265,7 +275,8 @@ fn load(manner: Manner, verify_every: u64, receive: Receive) -> Result<Totals, S
         while load.totals().responses < RESPONSES {
             load.drive(Instant::now() + Duration::from_millis(50))?;
         }
-        assert_eq!(load.suites(), ["TLS13_AES_256_GCM_SHA384"]);
+        let suite = suites(manner).pop().unwrap_or(CipherSuite::TLS13_AES_256_GCM_SHA384);
+        assert_eq!(load.suites(), [format!("{suite:?}")]);
         Ok(load.totals())
     };
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
@@ -301,7 +312,7 @@ fn check_wrong(manner: Manner, verify_every: u64, says: &str) {
 /// Begins until `RESPONSES` are complete; what was done, or why the run is not valid.
 fn begin(manner: Manner, resume: bool, shown: Option<&Path>) -> Result<Begun, String> {
     let (address, dir) = start(manner);
-    let plan = plan(address, dir.path(), 4, Receive::Copy);
+    let plan = Plan { suites: suites(manner), ..plan(address, dir.path(), 4, Receive::Copy) };
     let run = || {
         let shown = shown.unwrap_or(&plan.trust);
         let mut starts = Starts::connect(&plan, Truth::Pattern(CONTENT), shown, resume)?;
@@ -317,7 +328,7 @@ fn begin(manner: Manner, resume: bool, shown: Option<&Path>) -> Result<Begun, St
 
 #[test]
 fn right_answers_are_counted_however_records_are_cut() {
-    for manner in [Manner::Together, Manner::Apart] {
+    for manner in [Manner::Together, Manner::Apart, Manner::Older] {
         for verify_every in [0, 1, 4] {
             check_right(manner, verify_every);
         }
@@ -388,12 +399,14 @@ fn a_client_that_copies_has_all_bytes_in_its_hands_and_one_that_discards_only_th
 
 #[test]
 fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
-    let full = begin(Manner::Together, false, None).unwrap();
-    assert!(RESPONSES <= full.handshakes && full.resumed == 0, "{full:?}");
-    assert!(full.handshakes <= full.tickets, "they were given: {full:?}");
-    let resumed = begin(Manner::Together, true, None).unwrap();
-    assert!(RESPONSES <= resumed.handshakes, "{resumed:?}");
-    assert_eq!(resumed.resumed, resumed.handshakes);
+    for manner in [Manner::Together, Manner::Older] {
+        let full = begin(manner, false, None).unwrap();
+        assert!(RESPONSES <= full.handshakes && full.resumed == 0, "{full:?}");
+        assert!(full.handshakes <= full.tickets, "they were given: {full:?}");
+        let resumed = begin(manner, true, None).unwrap();
+        assert!(RESPONSES <= resumed.handshakes, "{resumed:?}");
+        assert_eq!(resumed.resumed, resumed.handshakes);
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ listen:
   ssl:
     certificate-file: \"{chain}\"
     key-file: \"{key}\"
-    minimum-version: TLSv1.3
+    minimum-version: TLSv1.2
     ocsp-update-interval: 0
     neverbleed: OFF
 hosts:

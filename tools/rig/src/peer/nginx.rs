@@ -81,8 +81,8 @@ http {{
     Process::listening("nginx", &command, on, &room.join("log"), address)
 }
 
-/// No access log; CPUs are inherited. The client offers one cipher suite, so none is named here:
-/// aws-lc has no command for it.
+/// No access log; CPUs are inherited. The client offers one version and one cipher suite, so none
+/// is named here: aws-lc has no command for it.
 pub fn text(variant: Variant, place: &Place<'_>) -> String {
     let (address, root, room) = (place.address, place.root.display(), place.room.display());
     let (chain, key) = (place.certificate.chain.display(), place.certificate.key.display());
@@ -114,7 +114,7 @@ http {{
   keepalive_time 1d;
   keepalive_timeout 300s;
   {cached}
-  ssl_protocols TLSv1.3;
+  ssl_protocols TLSv1.2 TLSv1.3;
   server {{
     listen {address} ssl backlog=4096;
     server_name localhost;

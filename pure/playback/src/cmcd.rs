@@ -1,9 +1,10 @@
-//! Common Media Client Data: a player's state, told with a request (CTA-5004, CMCD version 1).
+//! Common Media Client Data: a player's state, told with a request (CTA-5004 and CTA-5004-A: CMCD
+//! versions 1 and 2).
 //!
 //! ```text
 //! ?CMCD=br%3D3200%2Cbl%3D21300%2Csu      one query argument, percent-encoded
 //! CMCD-Request: bl=21300,su              or four header fields
-//! CMCD-Object: br=3200,tb=6000
+//! CMCD-Object: br=3200,tb=6000           in version 2 br=(3200;v 128;a),tb=(6000)
 //! ```
 //!
 //! It comes from strangers and may say anything: what cannot be read or cannot be is left out, and
@@ -102,9 +103,20 @@ impl Hints {
     }
 }
 
-/// A number without sign; decimals are cut off.
+/// Of an inner list (RFC 8941 section 3.1.1), as version 2 has them, the item that is of video, or
+/// else the first. What is no list is itself.
+fn item(value: &[u8]) -> &[u8] {
+    let Some(list) = value.strip_prefix(b"(") else { return value };
+    let list = list.strip_suffix(b")").unwrap_or(list);
+    let is_video = |item: &&[u8]| item.ends_with(b";v") || item.ends_with(b";av");
+    let items = || list.split(|byte| *byte == b' ').filter(|item| !item.is_empty());
+    let item = items().find(is_video).or_else(|| items().next()).unwrap_or_default();
+    item.split(|byte| *byte == b';').next().unwrap_or_default()
+}
+
+/// A number without sign, or one of a list; decimals are cut off.
 fn number(text: &[u8]) -> Option<u64> {
-    let whole = text.split(|byte| *byte == b'.').next()?;
+    let whole = item(text).split(|byte| *byte == b'.').next()?;
     if whole.is_empty() || 15 < whole.len() {
         return None;
     }
@@ -173,6 +185,24 @@ mod tests {
             starved: false,
         };
         assert_eq!(said, wanted);
+    }
+
+    #[test]
+    fn version_2_says_the_same_in_lists() {
+        // As the library of hls.js and Shaka writes it (@svta/cml-cmcd 2.3.2).
+        let two = query(
+            "CMCD=bl%3D(21400)%2Cbr%3D(3200)%2Cbs%2Cd%3D4004%2Cmtp%3D(48100)%2Cnor%3D(%22a.mp4\
+             %22)%2Cot%3Dv%2Crtp%3D16000%2Csta%3Dr%2Ctb%3D(6000)%2Cv%3D2",
+        );
+        assert_eq!(two, field("bl=21400,br=3200,bs,d=4004,ot=v,rtp=16000,tb=6000,v=1"));
+        assert_eq!(two.bitrate, Some(BitsPerSecond(3_200_000)));
+        let both = field("br=(128;a 3200;v),bl=(900;a 2100;av)");
+        assert_eq!(both.bitrate, Some(BitsPerSecond(3_200_000)));
+        assert_eq!(both.buffer, Some(Nanos::millis(2100)));
+        assert_eq!(field("bl=(700;a)").buffer, Some(Nanos::millis(700)));
+        for bad in ["bl=()", "bl=(", "bl=(;v)", "bl=(-1)", "br=(0)", "br=((5))"] {
+            assert_eq!(field(bad), Hints::default(), "{bad}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod ingest;
 mod list;
 mod origin;
 mod output;
+mod qoe;
 mod remove;
 mod tree;
 mod verbs;
@@ -49,6 +50,8 @@ enum Verb {
     Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Show what viewers felt: start-up, stalls, bitrate, buffer
+    Qoe(qoe::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -101,6 +104,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Apply(args) => applying::run(args),
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Qoe(args) => qoe::run(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

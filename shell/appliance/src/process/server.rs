@@ -50,6 +50,7 @@ use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Sender, mailbox};
 use crate::serving::request_log;
 use crate::serving::request_log::Lines;
+use crate::serving::viewers::{self, Views};
 use crate::storage::gate::Rules;
 use crate::storage::mounts;
 use crate::storage::mounts::Medium;
@@ -133,16 +134,26 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let counters: Vec<Arc<ServeCounters>> =
         (0..settings.serve.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let book = Arc::default();
+    let (views, viewers_thread) =
+        viewers::start(settings.serve.workers, Arc::clone(&book), ring_is_made)
+            .context("cannot start the thread that follows playbacks")?;
     let clients = settings.agent.addresses.as_ref().map(|_| Arc::default());
     let around = Around { ring_is_made, blocking, silent, clients };
     let slices = drive_slices(settings);
     let seen = (&counters[..], &slices[..]);
     let clients = around.clients.clone();
-    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
+    let ends = (logs, views);
+    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, ends)?;
     ring_is_made();
     let serving = show_life(guarded.as_ref(), &counters, &stop)?;
     let draining = AtomicBool::new(false);
-    let serve_counters = Arc::new(storage::Serving { workers: counters.clone(), slices, draining });
+    let serve_counters = Arc::new(storage::Serving {
+        workers: counters.clone(),
+        slices,
+        draining,
+        viewers: Arc::clone(&book),
+    });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
     let plans = (silent, rules, tiering, takeover(settings, clients, &senders));
@@ -163,6 +174,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         let said = lock(&said).clone();
         let mut page = metrics::others(&storage, &reload, &settings.drives.paths, &said);
         aead::put(&mut page, &sealing);
+        metrics::put_viewers(&mut page, book.status());
         if let Some(guarded) = &guarded {
             page.put(&metrics::STARTS, "", guarded.starts);
         }
@@ -174,6 +186,10 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.serve.stop_within.0);
+    if result.is_ok() {
+        // Before the last report.
+        let _ = viewers_thread.join();
+    }
     storage.stop();
     if let (Ok(()), Some(thread)) = (&result, log_thread) {
         let _ = thread.join();
@@ -309,6 +325,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worke
         progress_timeout: settings.serve.progress_timeout.0,
         verify_every: settings.serve.verify_every,
         log_requests: settings.requests.log_max.0 != Bytes::ZERO,
+        views_max: viewers::VIEWS_MAX,
         pacing: settings.pacing.share(settings.serve.workers),
     }
 }
@@ -335,9 +352,9 @@ fn start_workers(
     (counters, slices): (&[Arc<ServeCounters>], &[Arc<[DriveSlice]>]),
     faults: &SyncSender<Finding>,
     Around { ring_is_made, blocking, silent, clients }: Around,
-    logs: Vec<Lines>,
+    (logs, views): (Vec<Lines>, Vec<Views>),
 ) -> anyhow::Result<Vec<WorkerThread>> {
-    let mut logs = logs.into_iter();
+    let (mut logs, mut views) = (logs.into_iter(), views.into_iter());
     if settings.ablation != Ablation::default() {
         tracing::warn!("[ablation] is for measurements: take it out of the configuration");
     }
@@ -354,6 +371,7 @@ fn start_workers(
             counters: counters.clone(),
             slices: slices.clone(),
             log: logs.next(),
+            views: views.next(),
             report: Box::new(move |finding| {
                 let _ = faults.try_send(finding);
             }),

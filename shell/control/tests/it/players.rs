@@ -376,6 +376,12 @@ fn playing() -> (Running, Vec<TokenKey>) {
 }
 
 fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
+    let (control, _, keys) = with_appliances(settings);
+    (control, keys)
+}
+
+/// A control plane whose three appliances hold a film.
+pub(crate) fn with_appliances(settings: &str) -> (Running, Vec<Appliance>, Vec<TokenKey>) {
     let control = Running::start(settings);
     let names = ["a1", "a2", "b1"];
     control.register(&names);
@@ -399,7 +405,7 @@ fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
         appliance.hold(&control, &wire);
         keys = wire::convert::manifest_in(&wire).unwrap().token_keys;
     }
-    (control, keys)
+    (control, appliances, keys)
 }
 
 /// Where a player begins, with a grant.

@@ -12,7 +12,8 @@ use model::units::{BitsPerSecond, Bytes, Instant, UnixSeconds};
 use playback::token::Grant;
 
 use crate::black_box::Recorder;
-use crate::pace::{Pacer, Path, Plan};
+use crate::pace::{Pacer, Plan};
+use crate::path::Path;
 use crate::request_log::Entry;
 
 #[derive(Debug)]

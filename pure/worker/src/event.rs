@@ -32,8 +32,8 @@ pub enum Event<'a> {
     Received { connection: ConnectionId, bytes: &'a [u8] },
     /// The last `Action::Send` was taken whole by the kernel.
     Sent { connection: ConnectionId },
-    /// The kernel sent so many packets again since the connection began.
-    Resent { connection: ConnectionId, resent: u64 },
+    /// What TCP knows of a connection, after `Action::LookAtPath`.
+    PathSeen { connection: ConnectionId, sample: TcpSample },
     /// The other side is gone, or broke the protocol below HTTP.
     Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.

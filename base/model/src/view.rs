@@ -42,8 +42,10 @@ pub struct ApplianceView {
 pub enum Health {
     /// It reports and takes sessions.
     Healthy,
-    /// It reports, and asks for no new sessions.
+    /// It reports, and gets no new sessions.
     Draining,
+    /// The same, and next to nothing leaves it: it may be stopped.
+    Drained,
     /// It reports that it cannot serve.
     Unhealthy,
     /// Its reports have stopped.
@@ -57,6 +59,7 @@ impl fmt::Display for Health {
         f.write_str(match self {
             Self::Healthy => "healthy",
             Self::Draining => "draining",
+            Self::Drained => "drained",
             Self::Unhealthy => "unhealthy",
             Self::Stale => "stale",
             Self::NeverSeen => "never_seen",

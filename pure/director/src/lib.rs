@@ -19,6 +19,7 @@
 
 mod catalog;
 mod desired;
+pub mod drain;
 mod event;
 pub mod front;
 mod history;
@@ -87,6 +88,7 @@ pub struct Config {
     /// The fleet is placed anew for that at most so often.
     pub usable_replans: Nanos,
     pub sources: sources::Config,
+    pub drain: drain::Config,
     /// Longest that a playback's token is good. A version that is not offered any more goes after
     /// this.
     pub tokens_max: Nanos,
@@ -158,6 +160,8 @@ struct Member {
     moved: Option<Instant>,
     /// When it was last found to be ahead.
     overtaken: Option<Instant>,
+    /// How far an operator's drain of it has come.
+    course: drain::Course,
 }
 
 /// One appliance for the status page.
@@ -498,6 +502,10 @@ impl Director {
             return;
         }
         self.desired.apply(change.clone());
+        if let Change::Drain(id, _) = &change {
+            // No file moves for it.
+            return self.judge(now, id);
+        }
         match change {
             Change::Site(_) | Change::SiteGone(_) => self.find_places(),
             Change::Appliance(appliance) => {
@@ -524,6 +532,7 @@ impl Director {
             | Change::Policy(_)
             | Change::TokenKeys(..)
             | Change::Playbacks(_)
+            | Change::Drain(..)
             | Change::Revoked(_) => {}
         }
         self.choose_kept();
@@ -706,6 +715,7 @@ impl Member {
             observed: None,
             moved: None,
             overtaken: None,
+            course: drain::Course::default(),
         }
     }
 }
@@ -722,7 +732,7 @@ fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
 
 fn is_reporting(health: Health) -> bool {
     match health {
-        Health::Healthy | Health::Draining | Health::Unhealthy => true,
+        Health::Healthy | Health::Draining | Health::Drained | Health::Unhealthy => true,
         Health::Stale | Health::NeverSeen => false,
     }
 }
@@ -750,6 +760,8 @@ impl Director {
     }
 }
 
+#[cfg(test)]
+mod drain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use model::id::{ApplianceId, Generation};
 use model::units::Instant;
 use model::view::Health;
 
+use crate::drain::State;
 use crate::observed::{Cause, Probe};
 use crate::{Action, Director, Notice, Role};
 
@@ -55,11 +56,19 @@ impl Director {
         };
         let is_cloned = self.is_cloned(id);
         let slump = self.slump(now, id);
+        let (drains, config) = (self.drains(id), self.config.drain);
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(observed) = &member.observed else { return };
-        let (health, cause) = match observed.health(now, self.config.stale_after, newest) {
+        let found = observed.health(now, self.config.stale_after, newest);
+        let egress = (found.0 != Health::Stale).then_some(observed.report.load.egress);
+        let drain = member.course.look(now, drains, egress, &config);
+        let (health, cause) = match found {
             stale @ (Health::Stale, _) => stale,
             _ if is_cloned => (Health::Unhealthy, Cause::Cloned),
+            (Health::Healthy | Health::Draining, _) if let Some(state) = drain => match state {
+                State::Draining => (Health::Draining, Cause::Drains),
+                State::Drained(end) => (Health::Drained, Cause::Drained(end)),
+            },
             (Health::Healthy, Cause::None | Cause::DrivesSetAside(_))
                 if let Some(slump) = slump =>
             {

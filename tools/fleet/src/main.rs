@@ -15,6 +15,7 @@ mod content_type;
 mod control;
 mod declared;
 mod demo;
+mod drain;
 mod explain;
 mod grammar;
 mod ingest;
@@ -49,6 +50,8 @@ enum Verb {
     Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Take an appliance out of players' lists for a while, or end that
+    Drain(drain::Args),
     /// Write completions for shells, and manual pages
     Manual(manual::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
@@ -103,6 +106,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Apply(args) => applying::run(args),
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Drain(args) => drain::run(args),
         Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),

@@ -10,6 +10,7 @@
 mod conformance;
 mod crash_fill;
 mod cut;
+mod drain;
 mod faults;
 mod flood;
 mod odd;
@@ -56,6 +57,8 @@ pub enum Verb {
     Storm(storm::Args),
     /// A title is withdrawn while it plays, and an appliance is away.
     Takedown(takedown::Args),
+    /// An appliance is drained while it plays, restarted, and serves again.
+    Drain(drain::Args),
     /// A machine is cut off: a sibling takes its address over, has its clients reset, and gives it
     /// back.
     Takeover(takeover::Args),
@@ -79,6 +82,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Takedown(args) => takedown::run(args),
+        Verb::Drain(args) => drain::run(args),
         Verb::Takeover(args) => takeover::run(args),
         Verb::Vm(args) => vm::run(args),
     }

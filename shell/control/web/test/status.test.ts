@@ -21,6 +21,9 @@ test("the first sentence says how the fleet is", () => {
   assert.equal(title([one, stale]), "1 of 2 appliances needs a look");
   const draining = appliance("a2", { state: "draining" });
   assert.equal(title([appliance("a1"), draining]), "1 of 2 appliances healthy, 1 draining");
+  const drained = appliance("a3", { state: "drained" });
+  const both = "1 of 3 appliances healthy, 1 draining, 1 drained";
+  assert.equal(title([appliance("a1"), draining, drained]), both);
 });
 
 test("a concern names each thing that is wrong", () => {
@@ -30,6 +33,7 @@ test("a concern names each thing that is wrong", () => {
   const of = (changes: object) => plain(concernOf(appliance("a1", changes)) ?? "none");
   assert.equal(of({}), "none");
   assert.equal(of({ state: "draining" }), "none");
+  assert.equal(of({ state: "drained" }), "none");
   assert.equal(of({ state: "never_seen", report: null, last_report_ms: null }), "never seen");
   assert.equal(of({ state: "unhealthy" }), "unhealthy");
   assert.equal(of({ report: report({ drives }) }), "drive /d/1 set aside");

@@ -5,6 +5,7 @@
 //! result, and the exit status is 0 only if the run was valid.
 
 mod compare;
+mod director;
 mod disk;
 mod drive_protocol;
 mod flame;
@@ -45,6 +46,8 @@ enum Verb {
     Ablate(compare::ablate::Args),
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
+    /// What the control plane's decisions cost, at a size that is asked for.
+    Director(director::Args),
     /// The appliance on a drive that takes the times of a model, while it is filled.
     FuseDrive(disk::fuse::Args),
     /// What a fill does to viewers on this machine's disk, ours and a peer.
@@ -117,6 +120,7 @@ fn run(cli: &Cli) -> Result<()> {
     match &cli.verb {
         Verb::Ablate(args) => compare::ablate::run(args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Director(args) => director::run(args),
         Verb::FuseDrive(args) => disk::fuse::run(args),
         Verb::Disk(args) => disk::run(args),
         Verb::Drive(args) => drive_protocol::run(args),

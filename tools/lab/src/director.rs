@@ -1,0 +1,441 @@
+//! `nearcast-lab director`: what the control plane's decisions cost, at a size that is asked for.
+//!
+//! ```text
+//! generator ──> desired state ──> Director::new ──> all report all ──> a day's mix of reports
+//!                            ──> playbacks begun, steered ──> changes: routes, a version, a key
+//! ```
+//!
+//! It drives the product's own `pure/director` in one thread, as the shell does: each report is
+//! handled, its actions taken and its reply made, and the picture for fronts is asked for. Nothing
+//! is sent, parsed or stored. docs/internals/director.md has the parameters.
+
+mod world;
+
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+use anyhow::{Context, Result, ensure};
+use director::front::{Player, Ticket};
+use director::{Action, Change, Desired, Director, Event, Hardware, Ledger, Report as Told};
+use model::id::{ApplianceId, Generation};
+use model::inventory::{Check, Delta};
+use model::machine::Machine;
+use model::topology::Site;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::view::Load;
+use playback::token::Session;
+use rig::print;
+use serde::Serialize;
+use tracing::info;
+
+use world::{Draw, Holdings, Size, World};
+
+/// `nearcast-lab director`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    appliances: u32,
+    #[arg(long, default_value_t = 8000)]
+    sites: u32,
+    /// Asset versions.
+    #[arg(long, default_value_t = 100_000)]
+    versions: u32,
+    /// Files of all versions.
+    #[arg(long, default_value_t = 10_000_000)]
+    files: u32,
+    /// Files held by all appliances together.
+    #[arg(long, default_value_t = 500_000_000)]
+    placements: u64,
+    #[arg(long, default_value_t = 1_200_000, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    prefixes: u32,
+    /// All of the above divided by this.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    divide: u32,
+    /// Reports of the mix.
+    #[arg(long, default_value_t = 400_000)]
+    reports: u32,
+    /// Playbacks begun, and polls of steering.
+    #[arg(long, default_value_t = 200_000)]
+    decisions: u32,
+    /// Changes of one prefix, and a quarter of it of each other kind.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    changes: u32,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    size: Option<Size>,
+    /// Files that all appliances together hold, as they said.
+    held: u64,
+    /// From desired state to a director that was told nothing.
+    start_s: f64,
+    /// All of all appliances, once.
+    first_reports_s: f64,
+    /// Mean of the mix, ticks and actions with it.
+    report_us: f64,
+    reports_per_s_core: f64,
+    /// The longest report and the longest tick of the mix.
+    report_ms_max: f64,
+    tick_ms_max: f64,
+    /// Playbacks begun: the version, and its list.
+    decisions_per_s_core: f64,
+    /// Polls of steering, with an opened ticket.
+    polls_per_s_core: f64,
+    /// One prefix of one site comes or goes, until lists have it: the 99th of 100.
+    route_change_ms: f64,
+    /// The same for 50,000 prefixes of a site, the longest.
+    route_flood_ms: f64,
+    new_version_ms: f64,
+    revoked_key_ms: f64,
+    /// An operator says that an appliance's drives hold less.
+    hardware_ms: f64,
+    /// Resident memory of this process: the director's, and what it shares of the catalogue.
+    writer_rss_gb: f64,
+}
+
+/// As with so many appliances an operator would have it.
+const CONFIG: director::Config = director::Config {
+    stale_after: Nanos::seconds(8),
+    probe_after: Nanos::seconds(4),
+    recovery: Nanos::seconds(30),
+    report_interval: INTERVAL,
+    objects_held_max: 500_000,
+    placement_lines_max: 200,
+    notices_max: 100,
+    rotation_min: Nanos::seconds(30),
+    rotation_max: Nanos::seconds(3600),
+    usable_settles: Nanos::seconds(300),
+    usable_replans: Nanos::seconds(10),
+    sources: director::sources::Config { siblings_max: 4, elsewhere: true },
+    tokens_max: Nanos::seconds(3600),
+    withdrawals_max: 1000,
+};
+const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+const INTERVAL: Nanos = Nanos::seconds(2);
+const TICKS_PER_INTERVAL: u32 = 20;
+/// One report in so many says that objects came or went.
+const DELTA: u32 = 50;
+const DELTA_OBJECTS: usize = 10;
+/// One report in so many has all of an inventory.
+const FULL: u32 = 10_000;
+/// One appliance in so many is silent, for so many rounds.
+const SILENT: u32 = 2000;
+const SILENT_ROUNDS: u32 = 6;
+const DRIVES: u32 = 12;
+const FLOOD: u32 = 50_000;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let size = Size {
+        appliances: (args.appliances / args.divide).max(1),
+        sites: (args.sites / args.divide).max(1),
+        versions: args.versions / args.divide,
+        files: args.files / args.divide,
+        placements: args.placements / u64::from(args.divide),
+        prefixes: args.prefixes / args.divide,
+    };
+    info!(?size, "drawing a world");
+    let world = World::new(size, args.seed)?;
+    let desired = world.desired()?;
+    let mut report = Report { size: Some(size), ..Report::default() };
+    let mut stand = Stand::start(&world, desired, &mut report)?;
+    stand.all_report_all(&mut report)?;
+    stand.mix(args, &mut report)?;
+    stand.decide(args, &mut report)?;
+    report.writer_rss_gb = gigabytes(rig::site::resident(std::process::id())?.0);
+    stand.change(args, &mut report)?;
+    print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
+}
+
+/// A director, and the appliances as far as they have a state.
+struct Stand<'a> {
+    world: &'a World,
+    director: Director,
+    now: Instant,
+    names: Vec<ApplianceId>,
+    /// State of the inventory of each, and whether its delta is out.
+    states: Vec<(u64, bool)>,
+    sequence: u64,
+    template: Told,
+}
+
+impl<'a> Stand<'a> {
+    fn start(world: &'a World, desired: Desired, report: &mut Report) -> Result<Self> {
+        info!("starting");
+        let begun = Clock::now();
+        let now = Instant(1_000_000_000_000);
+        let director = Director::new(CONFIG, desired, Ledger::default(), now, UnixSeconds(1));
+        let count = usize::try_from(world.size.appliances)?;
+        let drives = (0..DRIVES).map(|n| format!("{n:032x}")).collect();
+        let template = Told {
+            start_id: 1,
+            peer_address: Some("192.0.2.1:9443".to_owned()),
+            serving: true,
+            hardware: Hardware { machine: "ab".repeat(16), drives },
+            drives_in_use: usize::try_from(DRIVES)?,
+            usable: world.usable(),
+            ..Told::default()
+        };
+        let mut stand = Self {
+            world,
+            director,
+            now,
+            names: (0..world.size.appliances).map(world::appliance).collect::<Result<_>>()?,
+            states: vec![(0, false); count],
+            sequence: 0,
+            template,
+        };
+        stand.settle();
+        report.start_s = begun.elapsed().as_secs_f64();
+        Ok(stand)
+    }
+
+    /// Takes the director's actions: all that it wants stored is stored at once.
+    fn settle(&mut self) {
+        while let Some(action) = self.director.poll() {
+            match action {
+                Action::Store(ledger) => {
+                    self.director.handle(self.now, Event::Stored(ledger.generation));
+                }
+                Action::StoreUsable { appliance, usable } => {
+                    self.director.handle(self.now, Event::UsableStored(appliance, usable));
+                }
+                Action::StoreHardware { .. }
+                | Action::StoreCloned(_)
+                | Action::UseNextSigningKey
+                | Action::UseNextTokenKey
+                | Action::DropOldTokenKeys
+                | Action::WithdrawEnded(_)
+                | Action::RemoveSuperseded(_)
+                | Action::StoreReceipt { .. }
+                | Action::ForgetWithdrawals(_)
+                | Action::Probe { .. }
+                | Action::Tell(_) => {}
+            }
+        }
+    }
+
+    /// Lets one report be taken and answered; how long that took, in seconds.
+    fn tell(&mut self, n: u32, inventory: Delta) -> Result<f64> {
+        let at = usize::try_from(n)?;
+        self.sequence += 1;
+        let id = &self.names[at];
+        self.template.sequence = self.sequence;
+        self.template.base_url.clear();
+        self.template.base_url.push_str("https://");
+        self.template.base_url.push_str(id.as_str());
+        self.template.base_url.push_str(".example");
+        let busy = u64::from(Draw::of(self.sequence, "load", n).below(900));
+        self.template.load = Load {
+            connections: busy * 10,
+            connections_max: 10_000,
+            egress: BitsPerSecond(busy * 100_000_000),
+            egress_max: BitsPerSecond(100_000_000_000),
+        };
+        self.template.generation = self.director.reply(id).map_or(Generation(0), |r| r.generation);
+        self.template.served = Some(self.template.generation);
+        self.template.inventory = inventory;
+        let begun = Clock::now();
+        let event = Event::Reported { appliance: id, report: &self.template };
+        self.director.handle(self.now, event);
+        let reply = self.director.reply(id).context("it is registered")?;
+        black_box(self.director.snapshot());
+        self.settle();
+        let took = begun.elapsed().as_secs_f64();
+        let told = &self.template.inventory;
+        ensure!(reply.inventory == told.to, "{n} is asked for {} to {}", reply.inventory, told.to);
+        Ok(took)
+    }
+
+    fn tick(&mut self) -> f64 {
+        let begun = Clock::now();
+        let seconds = UnixSeconds(self.now.0 / 1_000_000_000);
+        self.director.handle(self.now, Event::Tick(seconds));
+        black_box(self.director.snapshot());
+        self.settle();
+        begun.elapsed().as_secs_f64()
+    }
+
+    fn all_report_all(&mut self, report: &mut Report) -> Result<()> {
+        info!("all report all");
+        let mut whole = 0.0;
+        for n in 0..self.world.size.appliances {
+            rig::stop::check()?;
+            let inventory = self.full(n, 1)?;
+            report.held += Bytes::of(inventory.held.len()).0;
+            whole += self.tell(n, inventory)?;
+            if n % (self.world.size.appliances / TICKS_PER_INTERVAL).max(1) == 0 {
+                whole += self.tick();
+            }
+        }
+        whole += self.tick();
+        report.first_reports_s = whole;
+        Ok(())
+    }
+
+    fn full(&mut self, n: u32, to: u64) -> Result<Delta> {
+        let held = self.world.holdings(n).objects();
+        let check = Some(Check::of(&held));
+        self.states[usize::try_from(n)?] = (to, false);
+        Ok(Delta { from: 0, to, held, gone: Vec::new(), check })
+    }
+
+    /// The first objects of an appliance's first version go, or come back.
+    fn delta(&mut self, n: u32) -> Result<Delta> {
+        let Holdings { versions, .. } = self.world.holdings(n);
+        let first = versions.first().context("it holds something")?;
+        let objects: Vec<_> = first.objects().iter().take(DELTA_OBJECTS).copied().collect();
+        let (state, is_out) = &mut self.states[usize::try_from(n)?];
+        let (from, to) = (*state, *state + 1);
+        (*state, *is_out) = (to, !*is_out);
+        let (held, gone) = if *is_out { (Vec::new(), objects) } else { (objects, Vec::new()) };
+        Ok(Delta { from, to, held, gone, check: None })
+    }
+
+    fn mix(&mut self, args: &Args, report: &mut Report) -> Result<()> {
+        info!("a day's mix");
+        let count = self.world.size.appliances;
+        let (mut whole, mut told) = (0.0, 0_u32);
+        let per_tick = (count / TICKS_PER_INTERVAL).max(1);
+        for round in 0..args.reports.div_ceil(count) {
+            for n in 0..count {
+                if n % per_tick == 0 {
+                    rig::stop::check()?;
+                    self.now = self.now + Nanos(INTERVAL.0 / u64::from(TICKS_PER_INTERVAL));
+                    let took = self.tick();
+                    report.tick_ms_max = report.tick_ms_max.max(took * 1e3);
+                    whole += took;
+                }
+                let silent = Draw::of(args.seed, "silent", round / SILENT_ROUNDS ^ n << 8);
+                if silent.clone().below(SILENT) == 0 {
+                    continue;
+                }
+                let mut draw = Draw::of(u64::from(round), "mix", n);
+                let state = self.states[usize::try_from(n)?].0;
+                let inventory = if draw.below(FULL) == 0 {
+                    self.full(n, state + 1)?
+                } else if draw.below(DELTA) == 0 {
+                    self.delta(n)?
+                } else {
+                    Delta { from: state, to: state, ..Delta::default() }
+                };
+                let took = self.tell(n, inventory)?;
+                report.report_ms_max = report.report_ms_max.max(took * 1e3);
+                whole += took;
+                told += 1;
+            }
+        }
+        report.report_us = whole * 1e6 / f64::from(told.max(1));
+        report.reports_per_s_core = f64::from(told) / whole;
+        Ok(())
+    }
+
+    fn decide(&mut self, args: &Args, report: &mut Report) -> Result<()> {
+        info!("playbacks");
+        let mut draw = Draw::of(args.seed, "decisions", 0);
+        let mut players = Vec::new();
+        for _ in 0..POOL {
+            let client = world::prefix(draw.below(self.world.size.prefixes.max(1)))?;
+            let version = self.world.popular(&mut draw);
+            let asset = self.world.versions[version].files.asset.clone();
+            players.push((client, Session::of_random(draw.session()), asset));
+        }
+        let mut tickets = Vec::new();
+        let mut lists = 0;
+        let begun = Clock::now();
+        for n in 0..args.decisions {
+            let (client, session, asset) = &players[usize::try_from(n)? % players.len()];
+            let player = Player { client: *client, session, plain: false };
+            let snapshot = self.director.snapshot();
+            let choice = snapshot.choose(asset, &player, UnixSeconds(1), &STEERING);
+            let Ok(choice) = black_box(choice) else { continue };
+            lists += 1;
+            if tickets.len() < POOL {
+                let offered = choice.list.offered().iter().map(|of| of.appliance.clone());
+                tickets.push(Ticket {
+                    session: *session,
+                    expires: UnixSeconds(1),
+                    version: choice.version.id().clone(),
+                    client: *client,
+                    plain: false,
+                    pathways: offered.collect(),
+                });
+            }
+        }
+        report.decisions_per_s_core = f64::from(args.decisions) / begun.elapsed().as_secs_f64();
+        ensure!(lists == args.decisions, "{lists} of {} have a list", args.decisions);
+        info!("polls");
+        let begun = Clock::now();
+        for n in 0..args.decisions {
+            let ticket = &tickets[usize::try_from(n)? % tickets.len()];
+            let snapshot = self.director.snapshot();
+            ensure!(!snapshot.is_withdrawn(&ticket.version, UnixSeconds(1)), "it is not");
+            black_box(snapshot.steer(ticket, &STEERING));
+        }
+        report.polls_per_s_core = f64::from(args.decisions) / begun.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Lets desired state change, until readers see it; how long that took, in milliseconds.
+    fn changed(&mut self, change: Change) -> Result<f64> {
+        rig::stop::check()?;
+        let begun = Clock::now();
+        self.director.handle(self.now, Event::Changed(change));
+        self.settle();
+        black_box(self.director.snapshot());
+        Ok(begun.elapsed().as_secs_f64() * 1e3)
+    }
+
+    fn change(&mut self, args: &Args, report: &mut Report) -> Result<()> {
+        info!("changes");
+        let mut took = Vec::new();
+        for n in 0..args.changes {
+            let id = world::site(n / 2 * 7 % self.world.size.sites)?;
+            let mut site: Site =
+                self.director.desired().sites.get(&id).context("a site")?.clone();
+            let extra = world::prefix(self.world.size.prefixes + n / 2)?;
+            if n % 2 == 0 { site.prefixes.push(extra) } else { site.prefixes.retain(|p| *p != extra) }
+            took.push(self.changed(Change::Site(site))?);
+        }
+        took.sort_by(f64::total_cmp);
+        report.route_change_ms = took[(took.len() * 99 / 100).min(took.len() - 1)];
+        let few = args.changes / 4;
+        for n in 0..few.min(4) {
+            let id = world::site(n % self.world.size.sites)?;
+            let prefixes = self.world.size.prefixes..self.world.size.prefixes + FLOOD;
+            let prefixes = prefixes.map(world::prefix).collect::<Result<_>>()?;
+            let site = Site { id, prefixes };
+            report.route_flood_ms = report.route_flood_ms.max(self.changed(Change::Site(site))?);
+        }
+        for n in 0..few {
+            let version = world::new_version(self.world, n)?;
+            let took = self.changed(Change::Version(version))?;
+            report.new_version_ms = report.new_version_ms.max(took);
+        }
+        for n in 0..few {
+            let revoked = (0..=n).map(|n| format!("{n:04x}")).collect();
+            let took = self.changed(Change::Revoked(revoked))?;
+            report.revoked_key_ms = report.revoked_key_ms.max(took);
+        }
+        for n in 0..few {
+            let id = self.names[usize::try_from(n % self.world.size.appliances)?].clone();
+            let usable = Bytes(self.world.usable().0 / 4 * 3);
+            let took = self.changed(Change::Usable(id, usable))?;
+            report.hardware_ms = report.hardware_ms.max(took);
+        }
+        Ok(())
+    }
+}
+
+/// Players, and tickets, that are used again and again.
+const POOL: usize = 4096;
+
+fn gigabytes(bytes: u64) -> f64 {
+    Bytes(bytes).0.checked_div(1_000_000).map_or(0.0, |mb| {
+        u32::try_from(mb).map_or(f64::MAX, f64::from) / 1000.0
+    })
+}

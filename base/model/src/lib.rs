@@ -8,10 +8,13 @@
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! metric       numbers that a process tells of itself, with what Prometheus has to know
+//! number       sets of dense numbers
+//! paged        lists that are cheap to copy
 //! path         the one form of a path inside an asset version
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
+//! prefixes     the sites that announce what covers a client
 //! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
 //! view         the fleet at one moment, as placement and steering see it
@@ -32,8 +35,11 @@ pub mod limits;
 pub mod machine;
 pub mod manifest;
 pub mod metric;
+pub mod number;
 pub mod object;
+pub mod paged;
 pub mod path;
+pub mod prefixes;
 pub mod rendezvous;
 pub mod status;
 pub mod tcp;

@@ -1,27 +1,57 @@
 //! The fleet at one moment. Made by the director, read by steering and by every front.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use crate::topology::{Site, Weight};
+use crate::number::NumberSet;
+use crate::paged::Paged;
+use crate::prefixes::Prefixes;
+use crate::topology::{Prefix, Weight};
 use crate::units::BitsPerSecond;
 
-/// An immutable picture of the fleet. Cheap to share, replaced as a whole.
+/// An immutable picture of the fleet. Its parts are shared with the picture before it, but for the
+/// sites that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
     /// Generation of desired state that the picture belongs to.
     pub generation: Generation,
-    pub sites: Arc<BTreeMap<SiteId, Site>>,
-    /// All registered appliances.
-    pub appliances: BTreeMap<ApplianceId, ApplianceView>,
+    /// By number. A number is never used again: one whose site is gone has no appliances.
+    pub sites: Paged<Arc<SiteView>>,
+    pub prefixes: Arc<Prefixes>,
+    /// The number of each registered appliance.
+    pub appliances: Arc<BTreeMap<ApplianceId, u32>>,
+    /// Where each stands, by number; none where there is no such appliance any more.
+    pub places: Paged<Option<Place>>,
+    /// The number of each asset version that should be held.
+    pub versions: Arc<BTreeMap<AssetVersionId, u32>>,
+    /// By the number of a version: the appliances that hold every object of it, by number.
+    pub holders: Paged<Arc<NumberSet>>,
+}
+
+/// Where an appliance is in a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of its site.
+    pub site: u32,
+    /// Its place among those of the site.
+    pub at: usize,
+}
+
+/// One site in the picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteView {
+    pub id: SiteId,
+    /// In the order of their names.
+    pub appliances: Vec<ApplianceView>,
 }
 
 /// One appliance in the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplianceView {
-    pub site: SiteId,
+    pub id: ApplianceId,
+    pub number: u32,
     /// Its share among the appliances of its site.
     pub weight: Weight,
     pub health: Health,
@@ -33,8 +63,64 @@ pub struct ApplianceView {
     /// The same without TLS, where it has one.
     pub plain_url: Option<Arc<str>>,
     pub load: Load,
-    /// Asset versions of which it holds every object.
-    pub complete: Arc<BTreeSet<AssetVersionId>>,
+}
+
+impl FleetView {
+    /// The appliance of this name.
+    pub fn appliance(&self, id: &ApplianceId) -> Option<&ApplianceView> {
+        Some(self.standing(*self.appliances.get(id)?)?.1)
+    }
+
+    /// The appliance of this number, and the number of its site.
+    pub fn standing(&self, number: u32) -> Option<(u32, &ApplianceView)> {
+        let place = (*self.places.get(number)?)?;
+        let appliance = self.sites.get(place.site)?.appliances.get(place.at)?;
+        assert_eq!(appliance.number, number, "whoever stands there is meant");
+        Some((place.site, appliance))
+    }
+
+    /// All registered appliances, site by site.
+    pub fn all(&self) -> impl Iterator<Item = &ApplianceView> {
+        self.sites.iter().flat_map(|site| &site.appliances)
+    }
+
+    /// True if an appliance, by number, holds every object of a version.
+    pub fn holds(&self, appliance: u32, version: &AssetVersionId) -> bool {
+        let version = self.versions.get(version).and_then(|number| self.holders.get(*number));
+        version.is_some_and(|holders| holders.contains(appliance))
+    }
+
+    /// The longest prefix of any site that covers all of `client`.
+    pub fn longest(&self, client: Prefix) -> Option<Prefix> {
+        self.prefixes.covering(client).next().map(|(prefix, _)| prefix)
+    }
+
+    /// Puts a site in its place, or another picture of it. Whoever stands in it is found there.
+    pub fn put_site(&mut self, number: u32, site: Arc<SiteView>) {
+        for (at, appliance) in site.appliances.iter().enumerate() {
+            let place = Some(Place { site: number, at });
+            if self.places.get(appliance.number) == Some(&place) {
+                continue;
+            }
+            while self.places.len() <= appliance.number {
+                self.places.push(None);
+            }
+            *self.places.get_mut(appliance.number).expect("there is room") = place;
+            Arc::make_mut(&mut self.appliances).insert(appliance.id.clone(), appliance.number);
+        }
+        while self.sites.len() <= number {
+            self.sites.push(Arc::clone(&site));
+        }
+        *self.sites.get_mut(number).expect("there is room") = site;
+    }
+
+    /// An appliance is not registered any more, or stands elsewhere from now on.
+    pub fn take_appliance(&mut self, id: &ApplianceId) {
+        let Some(number) = Arc::make_mut(&mut self.appliances).remove(id) else { return };
+        if let Some(place) = self.places.get_mut(number) {
+            *place = None;
+        }
+    }
 }
 
 /// Whether an appliance can serve.

@@ -64,9 +64,8 @@ impl Snapshot {
     /// longest prefix of any site, else a /24 or /48, which names no single person.
     pub fn client_range(&self, client: IpAddr) -> Prefix {
         let client = client.to_canonical();
-        let prefixes = self.view.sites.values().flat_map(|site| &site.prefixes);
-        let longest = prefixes.filter(|p| p.contains(&client)).max_by_key(|p| p.prefix_len());
-        let range = longest.map(Prefix::trunc).unwrap_or_else(|| {
+        let longest = self.view.longest(Prefix::from(client));
+        let range = longest.unwrap_or_else(|| {
             let len = if client.is_ipv4() { 24 } else { 48 };
             Prefix::new(client, len).expect("both families have such a length").trunc()
         });

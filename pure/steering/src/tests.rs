@@ -1,13 +1,15 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
 use model::id::Generation;
+use model::number::NumberSet;
+use model::prefixes::Prefixes;
 use model::units::BitsPerSecond;
-use model::view::Load;
+use model::view::{Load, SiteView};
 use proptest::prelude::*;
 
-const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4 };
+const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: true };
 
 #[test]
 fn the_site_with_the_longest_prefix_comes_first_then_wider_ones_then_the_rest() {
@@ -30,48 +32,45 @@ fn a_client_of_no_site_gets_all_sites_mixed() {
 #[test]
 fn what_does_not_hold_the_version_or_is_not_healthy_is_left_out() {
     type Change = (&'static str, fn(&mut ApplianceView));
-    let changes: [Change; 6] = [
+    let changes: [Change; 5] = [
         ("stale", |a| a.health = Health::Stale),
         ("unhealthy", |a| a.health = Health::Unhealthy),
         ("draining", |a| a.health = Health::Draining),
         ("never seen", |a| a.health = Health::NeverSeen),
-        ("empty", |a| a.complete = Arc::default()),
         ("without url", |a| a.base_url = None),
     ];
     for (name, change) in changes {
         let mut view = fleet();
-        change(view.appliances.get_mut("b1").unwrap());
+        alter(&mut view, "b1", change);
         let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
         assert!(!names(&list).contains(&"b1".to_owned()), "{name}");
         assert_eq!(list.offered_count, 3, "{name}");
     }
+    let mut view = fleet();
+    lose(&mut view, &["b1"]);
+    let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
+    assert!(!names(&list).contains(&"b1".to_owned()) && list.offered_count == 3, "it lacks it");
 }
 
 #[test]
 fn if_nobody_is_good_the_doubtful_are_offered_best_first() {
     let mut view = fleet();
-    for appliance in view.appliances.values_mut() {
-        appliance.health = Health::Stale;
-    }
+    all(&mut view, |appliance| appliance.health = Health::Stale);
     check(&view, "10.9.9.9", &["a1", "a2", "b1", "b2"]);
-    view.appliances.get_mut("b2").unwrap().health = Health::Draining;
+    alter(&mut view, "b2", |b2| b2.health = Health::Draining);
     check(&view, "10.9.9.9", &["b2", "a1", "a2", "b1"]);
-    for appliance in view.appliances.values_mut() {
-        appliance.health = Health::Healthy;
-        appliance.complete = Arc::default();
-    }
+    all(&mut view, |appliance| appliance.health = Health::Healthy);
+    lose(&mut view, &["a1", "a2", "b1", "b2"]);
     check(&view, "10.9.9.9", &["a1", "a2", "b1", "b2"]);
 }
 
 #[test]
 fn one_good_appliance_is_joined_by_the_best_doubtful_one() {
     let mut view = fleet();
-    for (id, appliance) in &mut view.appliances {
-        if id.as_str() != "b2" {
-            appliance.health = Health::Stale;
-        }
+    for name in ["a1", "a2", "b1"] {
+        alter(&mut view, name, |appliance| appliance.health = Health::Stale);
     }
-    view.appliances.get_mut("a1").unwrap().health = Health::Draining;
+    alter(&mut view, "a1", |a1| a1.health = Health::Draining);
     let list = rank(&view, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(names(&list), ["b2", "a1"]);
     assert_eq!(list.good().count(), 1);
@@ -80,15 +79,15 @@ fn one_good_appliance_is_joined_by_the_best_doubtful_one() {
 #[test]
 fn an_appliance_at_its_limit_comes_after_another_site() {
     let mut view = fleet();
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 95, connections_max: 100, ..Load::default() };
+    let load = Load { connections: 95, connections_max: 100, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
 }
 
 #[test]
 fn an_appliance_that_has_just_come_back_waits_behind_those_that_never_left() {
     let mut view = fleet();
-    view.appliances.get_mut("b1").unwrap().recovering = true;
+    alter(&mut view, "b1", |b1| b1.recovering = true);
     check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
 }
 
@@ -103,11 +102,12 @@ fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
     };
     // Five standard deviations: 5 * sqrt(2000 / 4) = 112.
     assert!(wins(&view).abs_diff(1000) < 112, "{}", wins(&view));
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load.egress = BitsPerSecond(70);
-    b1.load.egress_max = BitsPerSecond(100);
+    alter(&mut view, "b1", |b1| {
+        b1.load.egress = BitsPerSecond(70);
+        b1.load.egress_max = BitsPerSecond(100);
+    });
     assert!(wins(&view).abs_diff(667) < 112, "{}", wins(&view));
-    view.appliances.get_mut("b2").unwrap().weight = Weight::new(4).unwrap();
+    alter(&mut view, "b2", |b2| b2.weight = Weight::new(4).unwrap());
     assert!(wins(&view).abs_diff(222) < 75, "{}", wins(&view));
 }
 
@@ -115,15 +115,15 @@ fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
 fn load_below_the_first_step_moves_no_session() {
     let mut view = fleet();
     let before = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 59, connections_max: 100, ..Load::default() };
+    let load = Load { connections: 59, connections_max: 100, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     assert_eq!(names(&rank(&view, &query("10.1.2.3", b"s"), &CONFIG)), names(&before));
 }
 
 #[test]
 fn a_player_without_tls_gets_only_plain_listeners() {
     let mut view = fleet();
-    view.appliances.get_mut("a2").unwrap().plain_url = Some("http://127.0.0.3:80".into());
+    alter(&mut view, "a2", |a2| a2.plain_url = Some("http://127.0.0.3:80".into()));
     let query = Query { plain: true, ..query("10.1.2.3", b"s") };
     assert_eq!(names(&rank(&view, &query, &CONFIG)), ["a2"]);
 }
@@ -146,10 +146,10 @@ fn an_empty_fleet_gives_an_empty_list() {
 #[test]
 fn every_decision_says_why() {
     let mut view = fleet();
-    view.appliances.get_mut("b2").unwrap().health = Health::Stale;
-    view.appliances.get_mut("a2").unwrap().complete = Arc::default();
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 617, connections_max: 1000, ..Load::default() };
+    alter(&mut view, "b2", |b2| b2.health = Health::Stale);
+    lose(&mut view, &["a2"]);
+    let load = Load { connections: 617, connections_max: 1000, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
     let line = |c: &Candidate| {
         let reasons = c.reasons().map(|reason| reason.to_string()).join("; ");
@@ -168,9 +168,9 @@ proptest! {
         silent in proptest::collection::vec(any::<bool>(), 4), session: u64, client: u32
     ) {
         let mut view = fleet();
-        for (appliance, silent) in view.appliances.values_mut().zip(&silent) {
+        for (name, silent) in ["a1", "a2", "b1", "b2"].iter().zip(&silent) {
             if *silent {
-                appliance.health = Health::Stale;
+                alter(&mut view, name, |appliance| appliance.health = Health::Stale);
             }
         }
         let client = Prefix::from(std::net::IpAddr::from(client.to_be_bytes()));
@@ -220,29 +220,95 @@ fn version() -> &'static AssetVersionId {
     &VERSION
 }
 
+fn alter(view: &mut FleetView, name: &str, change: impl FnOnce(&mut ApplianceView)) {
+    let place = view.places.get(view.appliances[name]).copied().flatten().unwrap();
+    let site = Arc::make_mut(view.sites.get_mut(place.site).unwrap());
+    change(&mut site.appliances[place.at]);
+}
+
+/// These do not hold the version any more.
+fn lose(view: &mut FleetView, names: &[&str]) {
+    for name in names {
+        let number = view.appliances[*name];
+        Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(number);
+    }
+}
+
+fn all(view: &mut FleetView, change: fn(&mut ApplianceView)) {
+    let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
+    ids.iter().for_each(|id| alter(view, id.as_str(), change));
+}
+
 /// Sites a (10/8) and b (10.1/16 and an IPv6 range), two healthy appliances each, all holding.
 fn fleet() -> FleetView {
-    let site = |name: &str, prefixes: &[&str]| {
-        let prefixes = prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
-        Site { id: name.parse().unwrap(), prefixes }
-    };
-    let sites = [site("a", &["10.0.0.0/8"]), site("b", &["10.1.0.0/16", "2001:db8::/32"])];
-    let appliance = |name: &str| {
-        let view = ApplianceView {
-            site: name[..1].parse().unwrap(),
-            weight: Weight::ONE,
-            health: Health::Healthy,
-            recovering: false,
-            base_url: Some(format!("https://{name}.example").into()),
-            plain_url: None,
-            load: Load::default(),
-            complete: Arc::new(BTreeSet::from([version().clone()])),
-        };
-        (name.parse().unwrap(), view)
-    };
-    FleetView {
+    view(&[("a", &["10.0.0.0/8"], 2), ("b", &["10.1.0.0/16", "2001:db8::/32"], 2)])
+}
+
+/// Sites with so many healthy appliances each, all holding the version.
+fn view(sites: &[(&str, &[&str], u32)]) -> FleetView {
+    let mut view = FleetView {
         generation: Generation(1),
-        sites: Arc::new(sites.into_iter().map(|site| (site.id.clone(), site)).collect()),
-        appliances: ["a1", "a2", "b1", "b2"].into_iter().map(appliance).collect(),
+        versions: Arc::new(BTreeMap::from([(version().clone(), 0)])),
+        ..FleetView::default()
+    };
+    let (mut prefixes, mut holders) = (Prefixes::default(), NumberSet::new());
+    for (number, (site, announced, count)) in (0..).zip(sites) {
+        announced.iter().for_each(|prefix| prefixes.put(prefix.parse().unwrap(), number));
+        let mut appliances = Vec::new();
+        for n in 1..=*count {
+            let all = u32::try_from(holders.len()).unwrap();
+            holders.insert(all);
+            appliances.push(ApplianceView {
+                id: format!("{site}{n}").parse().unwrap(),
+                number: all,
+                weight: Weight::ONE,
+                health: Health::Healthy,
+                recovering: false,
+                base_url: Some(format!("https://{site}{n}.example").into()),
+                plain_url: None,
+                load: Load::default(),
+            });
+        }
+        let id = site.parse().unwrap();
+        view.put_site(number, Arc::new(SiteView { id, appliances }));
     }
+    view.prefixes = Arc::new(prefixes);
+    view.holders.push(Arc::new(holders));
+    view
+}
+
+#[test]
+fn of_a_large_fleet_few_are_looked_at_and_sessions_spread_over_all_of_it() {
+    let all = view(&[("a", &["10.0.0.0/8"], 1), ("b", &[], 100), ("c", &[], 100)]);
+    let mut given = BTreeMap::<String, u32>::new();
+    for session in 0..2000_u32 {
+        let session = session.to_le_bytes();
+        let list = rank(&all, &query("10.1.2.3", &session), &CONFIG);
+        assert_eq!((list.offered_count, names(&list)[0].as_str()), (4, "a1"), "the near one first");
+        assert!(list.candidates.len() < 10, "{}", list.candidates.len());
+        assert_eq!(usize::try_from(list.others).unwrap() + list.candidates.len(), 201);
+        assert_eq!(list, rank(&all, &query("10.1.2.3", &session), &CONFIG), "the same each time");
+        let short = rank(&all, &query("10.1.2.3", &session), &Config { explains: false, ..CONFIG });
+        assert_eq!((short.candidates.as_slice(), short.others), (list.offered(), list.others));
+        names(&list)[1..].iter().for_each(|name| *given.entry(name.clone()).or_default() += 1);
+    }
+    // 30 each; five standard deviations are 27.
+    assert_eq!(given.len(), 200);
+    assert!(given.values().all(|count| (3..=57).contains(count)), "{given:?}");
+}
+
+#[test]
+fn of_a_large_fleet_the_few_that_hold_a_version_are_found() {
+    let mut large = view(&[("a", &["10.0.0.0/8"], 1), ("b", &[], 500)]);
+    let numbers = ["b77", "b400"].map(|name| large.appliances[name]);
+    *large.holders.get_mut(0).unwrap() = Arc::new(NumberSet::from(numbers));
+    let list = rank(&large, &query("10.1.2.3", b"s"), &CONFIG);
+    assert_eq!(
+        names(&list).into_iter().collect::<BTreeSet<_>>(),
+        ["b400", "b77"].map(str::to_owned).into()
+    );
+    *large.holders.get_mut(0).unwrap() = Arc::default();
+    let list = rank(&large, &query("10.1.2.3", b"s"), &CONFIG);
+    assert_eq!(names(&list)[0], "a1", "with nobody good, those near are asked before others");
+    assert!(CONFIG.pathways_min <= list.offered_count, "and some other, for lack of a better one");
 }

@@ -12,7 +12,7 @@
 mod world;
 
 use std::hint::black_box;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use anyhow::{Context, Result, ensure};
 use director::front::{Player, Ticket};
@@ -74,12 +74,12 @@ struct Report {
     held: u64,
     /// From desired state to a director that was told nothing.
     start_s: f64,
-    /// All of all appliances, once.
+    /// All of all appliances, once: CPU time.
     first_reports_s: f64,
-    /// Mean of the mix, ticks and actions with it.
+    /// Mean of the mix, ticks and actions with it: CPU time.
     report_us: f64,
     reports_per_s_core: f64,
-    /// The longest report and the longest tick of the mix.
+    /// The longest report and the longest tick of the mix, by the clock.
     report_ms_max: f64,
     tick_ms_max: f64,
     /// Playbacks begun: the version, and its list.
@@ -115,7 +115,8 @@ const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(3600),
     withdrawals_max: 1000,
 };
-const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+const STEERING: steering::Config =
+    steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 const INTERVAL: Nanos = Nanos::seconds(2);
 const TICKS_PER_INTERVAL: u32 = 20;
 /// One report in so many says that objects came or went.
@@ -260,20 +261,29 @@ impl<'a> Stand<'a> {
         begun.elapsed().as_secs_f64()
     }
 
+    /// Lets these be told after a tick; how long all of that took of this thread's CPU.
+    fn tell_all(&mut self, told: Vec<(u32, Delta)>, report: &mut Report) -> Result<Duration> {
+        rig::stop::check()?;
+        let begun = rig::cpu::of_this_thread()?;
+        report.tick_ms_max = report.tick_ms_max.max(self.tick() * 1e3);
+        for (n, inventory) in told {
+            let took = self.tell(n, inventory)?;
+            report.report_ms_max = report.report_ms_max.max(took * 1e3);
+        }
+        Ok(rig::cpu::of_this_thread()?.saturating_sub(begun))
+    }
+
     fn all_report_all(&mut self, report: &mut Report) -> Result<()> {
         info!("all report all");
-        let mut whole = 0.0;
-        for n in 0..self.world.size.appliances {
-            rig::stop::check()?;
+        let count = self.world.size.appliances;
+        let mut whole = Duration::ZERO;
+        for n in 0..count {
             let inventory = self.full(n, 1)?;
             report.held += Bytes::of(inventory.held.len()).0;
-            whole += self.tell(n, inventory)?;
-            if n % (self.world.size.appliances / TICKS_PER_INTERVAL).max(1) == 0 {
-                whole += self.tick();
-            }
+            whole += self.tell_all(vec![(n, inventory)], report)?;
         }
-        whole += self.tick();
-        report.first_reports_s = whole;
+        report.first_reports_s = whole.as_secs_f64();
+        (report.tick_ms_max, report.report_ms_max) = (0.0, 0.0);
         Ok(())
     }
 
@@ -299,39 +309,39 @@ impl<'a> Stand<'a> {
     fn mix(&mut self, args: &Args, report: &mut Report) -> Result<()> {
         info!("a day's mix");
         let count = self.world.size.appliances;
-        let (mut whole, mut told) = (0.0, 0_u32);
-        let per_tick = (count / TICKS_PER_INTERVAL).max(1);
+        let (mut whole, mut all) = (Duration::ZERO, 0_u32);
+        let per_tick = count.div_ceil(TICKS_PER_INTERVAL);
         for round in 0..args.reports.div_ceil(count) {
-            for n in 0..count {
-                if n % per_tick == 0 {
-                    rig::stop::check()?;
-                    self.now = self.now + Nanos(INTERVAL.0 / u64::from(TICKS_PER_INTERVAL));
-                    let took = self.tick();
-                    report.tick_ms_max = report.tick_ms_max.max(took * 1e3);
-                    whole += took;
+            for first in (0..count).step_by(usize::try_from(per_tick)?) {
+                let mut told = Vec::new();
+                for n in first..(first + per_tick).min(count) {
+                    told.extend(self.turn(args.seed, round, n)?);
                 }
-                let silent = Draw::of(args.seed, "silent", round / SILENT_ROUNDS ^ n << 8);
-                if silent.clone().below(SILENT) == 0 {
-                    continue;
-                }
-                let mut draw = Draw::of(u64::from(round), "mix", n);
-                let state = self.states[usize::try_from(n)?].0;
-                let inventory = if draw.below(FULL) == 0 {
-                    self.full(n, state + 1)?
-                } else if draw.below(DELTA) == 0 {
-                    self.delta(n)?
-                } else {
-                    Delta { from: state, to: state, ..Delta::default() }
-                };
-                let took = self.tell(n, inventory)?;
-                report.report_ms_max = report.report_ms_max.max(took * 1e3);
-                whole += took;
-                told += 1;
+                all += u32::try_from(told.len())?;
+                self.now = self.now + Nanos(INTERVAL.0 / u64::from(TICKS_PER_INTERVAL));
+                whole += self.tell_all(told, report)?;
             }
         }
-        report.report_us = whole * 1e6 / f64::from(told.max(1));
-        report.reports_per_s_core = f64::from(told) / whole;
+        report.report_us = whole.as_secs_f64() * 1e6 / f64::from(all.max(1));
+        report.reports_per_s_core = 1e6 / report.report_us;
         Ok(())
+    }
+
+    /// The report of an appliance in a round; none of one that is silent.
+    fn turn(&mut self, seed: u64, round: u32, n: u32) -> Result<Option<(u32, Delta)>> {
+        if Draw::of(seed, "silent", (round / SILENT_ROUNDS) ^ (n << 8)).below(SILENT) == 0 {
+            return Ok(None);
+        }
+        let mut draw = Draw::of(u64::from(round), "mix", n);
+        let state = self.states[usize::try_from(n)?].0;
+        let inventory = if draw.below(FULL) == 0 {
+            self.full(n, state + 1)?
+        } else if draw.below(DELTA) == 0 {
+            self.delta(n)?
+        } else {
+            Delta { from: state, to: state, ..Delta::default() }
+        };
+        Ok(Some((n, inventory)))
     }
 
     fn decide(&mut self, args: &Args, report: &mut Report) -> Result<()> {
@@ -346,7 +356,7 @@ impl<'a> Stand<'a> {
         }
         let mut tickets = Vec::new();
         let mut lists = 0;
-        let begun = Clock::now();
+        let begun = rig::cpu::of_this_thread()?;
         for n in 0..args.decisions {
             let (client, session, asset) = &players[usize::try_from(n)? % players.len()];
             let player = Player { client: *client, session, plain: false };
@@ -366,17 +376,17 @@ impl<'a> Stand<'a> {
                 });
             }
         }
-        report.decisions_per_s_core = f64::from(args.decisions) / begun.elapsed().as_secs_f64();
+        report.decisions_per_s_core = f64::from(args.decisions) / since(begun)?;
         ensure!(lists == args.decisions, "{lists} of {} have a list", args.decisions);
         info!("polls");
-        let begun = Clock::now();
+        let begun = rig::cpu::of_this_thread()?;
         for n in 0..args.decisions {
             let ticket = &tickets[usize::try_from(n)? % tickets.len()];
             let snapshot = self.director.snapshot();
             ensure!(!snapshot.is_withdrawn(&ticket.version, UnixSeconds(1)), "it is not");
             black_box(snapshot.steer(ticket, &STEERING));
         }
-        report.polls_per_s_core = f64::from(args.decisions) / begun.elapsed().as_secs_f64();
+        report.polls_per_s_core = f64::from(args.decisions) / since(begun)?;
         Ok(())
     }
 
@@ -395,10 +405,13 @@ impl<'a> Stand<'a> {
         let mut took = Vec::new();
         for n in 0..args.changes {
             let id = world::site(n / 2 * 7 % self.world.size.sites)?;
-            let mut site: Site =
-                self.director.desired().sites.get(&id).context("a site")?.clone();
+            let mut site: Site = self.director.desired().sites.get(&id).context("a site")?.clone();
             let extra = world::prefix(self.world.size.prefixes + n / 2)?;
-            if n % 2 == 0 { site.prefixes.push(extra) } else { site.prefixes.retain(|p| *p != extra) }
+            if n % 2 == 0 {
+                site.prefixes.push(extra)
+            } else {
+                site.prefixes.retain(|p| *p != extra)
+            }
             took.push(self.changed(Change::Site(site))?);
         }
         took.sort_by(f64::total_cmp);
@@ -434,8 +447,14 @@ impl<'a> Stand<'a> {
 /// Players, and tickets, that are used again and again.
 const POOL: usize = 4096;
 
+/// Seconds of this thread's CPU.
+fn since(begun: Duration) -> Result<f64> {
+    Ok(rig::cpu::of_this_thread()?.saturating_sub(begun).as_secs_f64())
+}
+
 fn gigabytes(bytes: u64) -> f64 {
-    Bytes(bytes).0.checked_div(1_000_000).map_or(0.0, |mb| {
-        u32::try_from(mb).map_or(f64::MAX, f64::from) / 1000.0
-    })
+    Bytes(bytes)
+        .0
+        .checked_div(1_000_000)
+        .map_or(0.0, |mb| u32::try_from(mb).map_or(f64::MAX, f64::from) / 1000.0)
 }

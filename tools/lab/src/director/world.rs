@@ -64,7 +64,7 @@ impl Draw {
 
     /// Below `n`, which is not 0.
     pub(super) fn below(&mut self, n: u32) -> u32 {
-        let high = (self.next() >> 32) * u64::from(n) >> 32;
+        let high = ((self.next() >> 32) * u64::from(n)) >> 32;
         u32::try_from(high).unwrap_or(0)
     }
 
@@ -218,13 +218,13 @@ pub(super) fn asset(n: u32) -> Result<AssetId> {
 /// No two are the same, and shorter ones cover longer ones.
 pub(super) fn prefix(n: u32) -> Result<Prefix> {
     let mut draw = Draw::of(0, "prefix", n);
-    let prefix = if n % 5 == 0 {
+    let prefix = if n.is_multiple_of(5) {
         let len = [48, 48, 44, 40, 36, 32][usize::try_from(draw.below(6))?];
         let bits = (0x2a00_u128 << 112) | (u128::from(n) << 80);
         Prefix::new(Ipv6Addr::from_bits(bits).into(), len)?
     } else {
         let len = [24, 24, 24, 24, 24, 24, 23, 22, 21, 20][usize::try_from(draw.below(10))?];
-        let len = if n % 97 == 0 { 16 } else { len };
+        let len = if n.is_multiple_of(97) { 16 } else { len };
         let bits = 0x0100_0000_u32.wrapping_add(n << 8);
         Prefix::new(Ipv4Addr::from_bits(bits).into(), len)?
     };

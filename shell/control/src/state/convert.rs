@@ -12,9 +12,11 @@ use model::inventory::{Check, Delta};
 use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
+use model::topology::Prefix;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Load;
 use playback::{PlaylistError, dash, hls};
+use routes::{Attributes, Difference, Digest, Part, Peering};
 use wire::convert::WireError;
 use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
 use wire::v1::manifest as wire_manifest;
@@ -29,6 +31,8 @@ pub(crate) enum Refused {
     Wire(#[from] WireError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(transparent)]
+    Routes(#[from] routes::NotADigest),
     #[error("{field}: {reason}")]
     Url { field: &'static str, reason: String },
     #[error("{path}: blocks must be 32-byte hashes in base64 (standard alphabet, padded)")]
@@ -99,6 +103,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
             check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
+        routes: wire.routes.as_ref().map(|heard| heard.digest.parse()).transpose()?,
     })
 }
 
@@ -129,6 +134,47 @@ fn hardware_in(wire: &Report) -> director::Hardware {
         machine: bounded(&wire.machine),
         drives: drives.filter(|id| !id.is_empty()).map(bounded).collect(),
     }
+}
+
+/// A part of what an appliance hears, checked.
+pub(crate) fn routes_part_in(wire: &wire::v1::routes::Part) -> Result<Part, RoutesError> {
+    let digest = |text: &String| text.parse::<Digest>();
+    let prefix = |text: &String| {
+        text.parse::<Prefix>().map_err(|_| RoutesError::Prefix(text.chars().take(60).collect()))
+    };
+    let mut difference = Difference::default();
+    for group in &wire.announced {
+        let peering = match group.peering {
+            wire::v1::routes::Peering::Private => Peering::Private,
+            wire::v1::routes::Peering::Public => Peering::Public,
+        };
+        let community = |text: &String| text.parse().map_err(|()| RoutesError::Community);
+        let communities = group.communities.iter().map(community).collect::<Result<_, _>>()?;
+        let attributes = Attributes::new(peering, group.as_path.clone(), group.med, communities);
+        let attributes = Arc::new(attributes);
+        for text in &group.prefixes {
+            difference.announced.push((prefix(text)?, Arc::clone(&attributes)));
+        }
+    }
+    difference.withdrawn = wire.withdrawn.iter().map(prefix).collect::<Result<_, _>>()?;
+    Ok(Part {
+        from: wire.from.as_ref().map(digest).transpose()?,
+        to: digest(&wire.to)?,
+        number: wire.number,
+        is_last: wire.is_last,
+        difference,
+    })
+}
+
+/// Why a part of a table of routes is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoutesError {
+    #[error(transparent)]
+    Digest(#[from] routes::NotADigest),
+    #[error("\"{0}\" is no prefix")]
+    Prefix(String),
+    #[error("a community is two or three numbers with colons between")]
+    Community,
 }
 
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an

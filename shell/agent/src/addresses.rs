@@ -22,7 +22,7 @@ use wire::v1::agent::{Answer, Request, TICKLES_MAX};
 
 use crate::config::{Addresses, By, Settings};
 use crate::programs::FOLDERS;
-use crate::server::{Answerer, answer_at};
+use crate::server::{self, Answerer, answer_at};
 use crate::tickle::Tickler;
 
 /// Without a word of the appliance for so long it does not serve. It speaks four times a second.
@@ -109,9 +109,11 @@ impl Answerer for Mover {
             Request::Addresses { wanted } => self.take(wanted),
             Request::Held => Ok(held(self.state().wanted.keys())),
             Request::Tickle { clients } => self.tickle(&clients),
-            Request::Drives | Request::Trim { .. } | Request::Health => {
-                Err("`nearcast-agent serve` answers that, on its own socket".to_owned())
-            }
+            Request::Drives
+            | Request::Trim { .. }
+            | Request::Health
+            | Request::Routes
+            | Request::RoutesPart { .. } => Err(server::ELSEWHERE.to_owned()),
         }
     }
 }

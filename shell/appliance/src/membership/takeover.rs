@@ -295,8 +295,11 @@ fn ask(agent: &Path, request: Request) -> Result<Option<Vec<IpAddr>>, String> {
     match agent_link::ask(agent, request, AGENT_MAX)? {
         Answer::Held(held) => Ok(Some(held)),
         Answer::Tickled(_) => Ok(None),
-        Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_) | Answer::Refused(_) => {
-            Err("it answered something else".to_owned())
-        }
+        Answer::Drives(_)
+        | Answer::Trimmed { .. }
+        | Answer::Health(_)
+        | Answer::Routes(_)
+        | Answer::RoutesPart(_)
+        | Answer::Refused(_) => Err(agent_link::SOMETHING_ELSE.to_owned()),
     }
 }

@@ -52,7 +52,12 @@ impl Agent {
                 self.tickled.lock().unwrap().extend(&clients);
                 return Answer::Tickled(u64::try_from(clients.len()).unwrap());
             }
-            Request::Held | Request::Drives | Request::Trim { .. } | Request::Health => {}
+            Request::Held
+            | Request::Drives
+            | Request::Trim { .. }
+            | Request::Health
+            | Request::Routes
+            | Request::RoutesPart { .. } => {}
         }
         Answer::Held(self.held.lock().unwrap().clone())
     }

@@ -52,7 +52,7 @@ const CHECK: [Step; 11] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 14] = [
+const NIGHTLY: [Step; 15] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -63,6 +63,8 @@ const NIGHTLY: [Step; 14] = [
         run: |root| drives(root, "release", "1500", &["files", "folders", "all"]),
     },
     Step { name: "lab-crash-fill", run: |root| lab(root, "release", &["crash-fill"]) },
+    // As root, with namespaces and BIRD.
+    Step { name: "lab-routes", run: |root| lab(root, "release", &["routes"]) },
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },

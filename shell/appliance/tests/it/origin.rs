@@ -33,7 +33,7 @@ pub(crate) struct Faults {
 pub(crate) struct Origin {
     files: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
     pub(crate) faults: Faults,
-    /// Body bytes written.
+    /// Body bytes, written or about to be.
     pub(crate) sent: AtomicU64,
     /// Requests answered.
     pub(crate) requests: AtomicU64,
@@ -134,8 +134,9 @@ impl Origin {
             if let Some(nanos) = ((end - at) * 1_000_000_000).checked_div(rate) {
                 std::thread::sleep(std::time::Duration::from_nanos(nanos));
             }
-            out.write_all(&piece)?;
+            // Counted first, so that nobody can hold a byte that is not counted yet.
             self.sent.fetch_add(end - at, Ordering::SeqCst);
+            out.write_all(&piece)?;
             at = end;
             if silent_after != 0 && silent_after <= at - from {
                 out.flush()?;

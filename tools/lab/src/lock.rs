@@ -365,12 +365,17 @@ impl Life {
 }
 
 /// CPU time of this thread, to the nanosecond: a step takes microseconds.
-fn thread_cpu() -> Timespec {
+pub(crate) fn thread_cpu() -> Timespec {
     clock_gettime(ClockId::ThreadCPUTime)
 }
 
 fn milliseconds(since: Timespec) -> f64 {
-    std::time::Duration::try_from(thread_cpu() - since).unwrap_or_default().as_secs_f64() * 1000.0
+    cpu_seconds(since) * 1000.0
+}
+
+/// CPU time of this thread since then.
+pub(crate) fn cpu_seconds(since: Timespec) -> f64 {
+    std::time::Duration::try_from(thread_cpu() - since).unwrap_or_default().as_secs_f64()
 }
 
 /// A version with objects of its own; `edition` tells apart those that take each other's place.

@@ -83,7 +83,7 @@ END
     "$one_programs/nearcast-appliance" format "$one_work/$1/drive" >/dev/null 2>&1
     NEARCAST_CONTROL=$one_serve NEARCAST_CA=$one_work/ecdsa.pem \
         NEARCAST_TOKEN_FILE=$one_work/token \
-        "$one_programs/nearcast" enrol-code "$1" |
+        "$one_programs/nearcast" appliance enrol "$1" |
         "$one_programs/nearcast-appliance" enrol --config "$one_work/$1.toml" >/dev/null
     "$one_programs/nearcast-appliance" serve --config "$one_work/$1.toml" \
         2>"$one_work/$1.log" &

@@ -23,6 +23,11 @@ use crate::tickets::Tickets;
 /// bounds what a handshake under way can hold in memory.
 const HANDSHAKE_LEN_MAX: usize = 40 * 1024;
 
+/// The kind of the message that a client begins with.
+const CLIENT_HELLO: u8 = 1;
+
+const SSL_3_0: [u8; 2] = [3, 0];
+
 /// Makes handshakes. Cheap to clone; all workers share one, its certificates and its tickets.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
@@ -129,9 +134,9 @@ impl Acceptor {
         };
         drop(shown);
         let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
-        let (incoming, sealed, kernels) = (Vec::new(), false, self.kernels);
-        let (shown, window, received) = (0, 0, 0);
-        Ok(Handshake { connection, incoming, shown, window, received, sealed, kernels })
+        let (incoming, kernels) = (Vec::new(), self.kernels);
+        let (shown, window, received, greeted, sealed) = (0, 0, 0, false, false);
+        Ok(Handshake { connection, incoming, shown, window, received, greeted, sealed, kernels })
     }
 }
 
@@ -174,6 +179,8 @@ pub struct Handshake {
     /// End of the bytes that it was shown last.
     window: usize,
     received: usize,
+    /// The first message began as it has to.
+    greeted: bool,
     /// Something sealed was sent: from now on an alert has to be sealed, which rustls alone can.
     sealed: bool,
     kernels: Kernels,
@@ -226,6 +233,7 @@ impl Handshake {
     fn take(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsError> {
         loop {
             let whole = self.whole_record()?;
+            self.greet(whole)?;
             // What is there of one that is not whole, too: rubbish is told at once.
             self.window = whole.unwrap_or(self.incoming.len());
             if self.show(out)? {
@@ -258,6 +266,27 @@ impl Handshake {
         };
         // rustls says so, too, where the alert has to be sealed.
         if self.sealed { Ok(None) } else { Err(TlsError::Overflow(overflow)) }
+    }
+
+    /// Looks at the beginning of the client's first message, once it is there: rustls goes by
+    /// `supported_versions` alone, and takes the field before it apart only where there are none.
+    fn greet(&mut self, whole: Option<usize>) -> Result<(), TlsError> {
+        let Some(end) = whole else { return Ok(()) };
+        let record = &self.incoming[self.shown..end];
+        if self.greeted || record[0] != ContentType::Handshake.byte() {
+            return Ok(());
+        }
+        self.greeted = true;
+        let message = &record[seal::HEADER_LEN..];
+        if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+            return Err(TlsError::Unexpected("message before the hello"));
+        }
+        // RFC 8446 section D.5: SSL 3.0 is refused wherever it is named. In a hello whose first
+        // piece ends before it, nobody reads it.
+        match message.get(4..6) {
+            Some(&[high, low]) if [high, low] <= SSL_3_0 => Err(TlsError::Version),
+            _ => Ok(()),
+        }
     }
 
     /// Has rustls work through the window; true if the handshake is over.
@@ -325,6 +354,10 @@ impl Handshake {
                     let at = out.len();
                     encode(&mut data, out);
                     if is_alert(&out[at..]) {
+                        // rustls says handshake_failure for what has an alert of its own.
+                        if error.is_missing_extension() && out[at] == ContentType::Alert.byte() {
+                            out[at + seal::HEADER_LEN + 1] = error.alert();
+                        }
                         return;
                     }
                     self.note_sealed(&out[at..]);

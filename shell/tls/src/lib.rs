@@ -49,6 +49,8 @@ pub enum TlsError {
     Malformed(&'static str),
     #[error("{0} with a value that the protocol does not know")]
     IllegalParameter(&'static str),
+    #[error("a hello of SSL 3.0 or older")]
+    Version,
     #[error("handshake of more than {0} bytes")]
     TooLong(usize),
     /// TLS 1.2 could; nobody who plays needs it.
@@ -72,11 +74,19 @@ impl TlsError {
             ) => 10,
             Self::Authentication => 20,
             Self::Overflow(_) | Self::Handshake(rustls::Error::PeerSentOversizedRecord) => 22,
-            Self::Handshake(_) | Self::Closed | Self::TooLong(_) => 40,
+            Self::Handshake(_) if self.is_missing_extension() => 109,
+            Self::Handshake(_) | Self::Closed => 40,
             Self::IllegalParameter(_) => 47,
-            Self::Malformed(_) => 50,
+            Self::Malformed(_) | Self::TooLong(_) => 50,
+            Self::Version => 70,
             Self::UsedUp => 80,
             Self::Renegotiation => 100,
         }
+    }
+
+    /// True of a hello without the extension that RFC 8446 section 9.2 has an alert for.
+    fn is_missing_extension(&self) -> bool {
+        let missing = rustls::PeerIncompatible::KeyShareExtensionRequired;
+        *self == Self::Handshake(missing.into())
     }
 }

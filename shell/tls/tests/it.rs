@@ -468,7 +468,64 @@ fn a_handshake_that_fails_before_our_flight_is_told_why() {
     let mut out = Vec::new();
     let handshake = Box::new(acceptor.accept(Versions::Tls13).unwrap());
     handshake.receive(&[22; 70_000], &mut out).unwrap_err();
-    assert_eq!(out, [21, 3, 3, 0, 2, 2, 40]);
+    assert_eq!(out, [21, 3, 3, 0, 2, 2, 50]);
+}
+
+/// A hello of TLS 1.3 that names this version before its suites, with these extensions.
+fn hello(legacy_version: [u8; 2], extensions: &[&[u8]]) -> Vec<u8> {
+    let extensions = extensions.concat();
+    let body = [
+        &legacy_version[..],
+        &[7; 32],
+        // No session, TLS_AES_128_GCM_SHA256, no compression.
+        &[0, 0, 2, 0x13, 1, 1, 0],
+        &u16::try_from(extensions.len()).unwrap().to_be_bytes(),
+        &extensions,
+    ]
+    .concat();
+    let len = u32::try_from(body.len()).unwrap().to_be_bytes();
+    record(22, &[&[1][..], &len[1..], &body].concat())
+}
+
+/// supported_versions with TLS 1.3, supported_groups with X25519, and signature_algorithms with
+/// that of the certificate.
+const EXTENSIONS: [&[u8]; 3] =
+    [&[0, 43, 0, 3, 2, 3, 4], &[0, 10, 0, 4, 0, 2, 0, 29], &[0, 13, 0, 4, 0, 2, 4, 3]];
+
+#[test]
+fn a_hello_of_ssl_is_refused_whatever_else_it_says() {
+    let (acceptor, _) = acceptor();
+    for versions in [Versions::Tls13, Versions::Tls12Too] {
+        for legacy in [[0, 0], [2, 0], [2, 255], [3, 0]] {
+            let out = alert_to(&acceptor, versions, &hello(legacy, &EXTENSIONS));
+            assert_eq!(out, [21, 3, 3, 0, 2, 2, 70], "{legacy:?}");
+        }
+        // It is asked for a share of a key, and so understood.
+        let share: &[u8] = &[0, 51, 0, 2, 0, 0];
+        let sent = hello([3, 1], &[&EXTENSIONS[..], &[share]].concat());
+        let handshake = Box::new(acceptor.accept(versions).unwrap());
+        let mut out = Vec::new();
+        assert!(matches!(handshake.receive(&sent, &mut out), Ok(Progress::Pending(_))));
+        assert_eq!(out[..2], [22, 3]);
+    }
+}
+
+#[test]
+fn a_hello_without_a_share_of_a_key_is_told_of_the_extension() {
+    let (acceptor, _) = acceptor();
+    let out = alert_to(&acceptor, Versions::Tls13, &hello([3, 3], &EXTENSIONS));
+    assert_eq!(out, [21, 3, 3, 0, 2, 2, 109]);
+}
+
+#[test]
+fn another_message_before_the_hello_is_unexpected() {
+    let (acceptor, _) = acceptor();
+    for kind in [0, 2, 16, 20, 24] {
+        let mut sent = hello([3, 3], &EXTENSIONS);
+        sent[5] = kind;
+        let out = alert_to(&acceptor, Versions::Tls12Too, &sent);
+        assert_eq!(out, [21, 3, 3, 0, 2, 2, 10], "{kind}");
+    }
 }
 
 proptest::proptest! {

@@ -89,10 +89,20 @@ pub enum Cause {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Silent(worker, silent) => write!(f, "worker {worker} was silent for {silent}"),
-            Self::NotStarted(since) => write!(f, "it had not begun to serve after {since}"),
+            Self::Silent(worker, silent) => {
+                write!(f, "worker {worker} was silent for {}", in_tenths(*silent))
+            }
+            Self::NotStarted(since) => {
+                write!(f, "it had not begun to serve after {}", in_tenths(*since))
+            }
         }
     }
+}
+
+/// Without the digits below a tenth of a second.
+fn in_tenths(span: Nanos) -> Nanos {
+    let tenth = Nanos::millis(100).0;
+    Nanos(span.0 - span.0 % tenth)
 }
 
 /// Watches one process, and starts the next when it has ended.
@@ -336,6 +346,8 @@ mod tests {
         let (at, cause) = scene.looks(50, &[0]).unwrap();
         assert_eq!((at, cause), (5900, Cause::Silent(1, Nanos::seconds(1))));
         assert_eq!(cause.to_string(), "worker 1 was silent for 1 s");
+        let late = Cause::Silent(0, Nanos(1_131_757_022));
+        assert_eq!(late.to_string(), "worker 0 was silent for 1100 ms");
     }
 
     #[test]

@@ -142,8 +142,13 @@ fn a_process_that_hangs_is_ended_and_the_next_serves_soon() {
         "{reset_after:?}"
     );
     place.wait("the next to serve", || place.is_served());
-    assert!(began.elapsed() < Duration::from_millis(3000), "{:?}", began.elapsed());
+    // A second of silence, two looks, and a second.
+    assert!(began.elapsed() < Duration::from_millis(2200), "{:?}", began.elapsed());
     assert_ne!(guard.serving().unwrap(), hung);
+    let log = place.log();
+    let ends: Vec<&str> = log.lines().filter(|line| line.contains("has ended")).collect();
+    assert_eq!(ends.len(), 1, "the next process serves, and none fails before it: {log}");
+    assert!(ends[0].contains("was silent for 1"), "{log}");
     // Each has an answer to these, and neither ends by them.
     for signal in [Signal::HUP, Signal::USR1] {
         kill_process(guard.pid(), signal).unwrap();

@@ -47,7 +47,9 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
     let clock = Clock::start();
     let now = || clock.now().instant;
     let mut dog = Watchdog::new(Config::APPLIANCE, now());
-    let (mut serving, mut cause): (Option<Serving>, Option<String>) = (None, None);
+    let mut serving: Option<Serving> = None;
+    // Why the process was killed that has not ended yet, and why none has served since it did.
+    let (mut killed, mut cause): (Option<String>, Option<String>) = (None, None);
     loop {
         if let Some(signal) = signals.stop() {
             return Ok(serving.map_or(ExitCode::SUCCESS, |serving| serving.stop(signal)));
@@ -58,6 +60,9 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
                 signals.pass_on(serving);
             }
             serving.counts(|counts| dog.handle(now(), Event::Shown(counts)));
+            if dog.is_watched() {
+                cause = None;
+            }
         }
         if let Some(status) = serving.as_mut().map(Serving::ended).transpose()?.flatten() {
             // It has said why: a mistake of the configuration is not mended by another start.
@@ -65,11 +70,9 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
             if status.success() || is_mistake {
                 return Ok(code(status));
             }
-            let text = cause.get_or_insert_with(|| format!("it ended by itself ({status})"));
-            tracing::error!(
-                reason = text,
-                "the process that serves has ended; the next is started"
-            );
+            let why = killed.take().unwrap_or_else(|| format!("it ended by itself ({status})"));
+            tracing::error!(reason = why, "the process that serves has ended; the next is started");
+            cause.get_or_insert(why);
             serving = None;
             dog.handle(now(), Event::Ended);
         }
@@ -81,7 +84,7 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
                 (Action::Start, _) => {
                     signals.forget();
                     match Serving::start(command(dog.starts(), cause.as_deref())) {
-                        Ok(started) => (serving, cause) = (Some(started), None),
+                        Ok(started) => serving = Some(started),
                         Err(error) if dog.starts() == 1 => return Err(error),
                         Err(error) => {
                             tracing::error!("{error:#}");
@@ -91,7 +94,7 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
                 }
                 (Action::Kill(why), Some(serving)) => {
                     tracing::error!(%why, "the process that serves hangs and is ended");
-                    cause = Some(why.to_string());
+                    killed = Some(why.to_string());
                     serving.signal(Signal::KILL);
                 }
                 (Action::Stuck, Some(_)) => tracing::error!(

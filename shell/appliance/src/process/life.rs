@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -13,6 +13,9 @@ use crate::counters::ServeCounters;
 
 /// The guard looks as often.
 const SHOWS_EVERY: Duration = Duration::from_millis(100);
+/// A start that takes longer is told, again and again. It is not ended for that: the next process
+/// would wait for the same drive.
+const SLOW_START: Duration = Duration::from_secs(60);
 /// Most workers.
 pub(crate) const COUNTS_MAX: usize = 256;
 
@@ -42,7 +45,16 @@ pub(crate) fn start(
     let show = move || {
         // Workers end while the process stops, for which it has a bound of its own.
         let mut stopping = 0;
+        let (began, mut told) = (Instant::now(), SLOW_START);
         loop {
+            let is_starting = !serving.load(Ordering::Relaxed);
+            if is_starting && told <= began.elapsed() {
+                tracing::warn!(
+                    seconds = told.as_secs(),
+                    "still starting: the drives or the state directory answer slowly or not at all"
+                );
+                told += SLOW_START;
+            }
             stopping += u64::from(stop.load(Ordering::Relaxed));
             let shown = if serving.load(Ordering::Relaxed) { &workers[..] } else { &[] };
             let counts = shown.iter().flat_map(|of| (of.turns() + stopping).to_le_bytes());

@@ -4,6 +4,7 @@
 //! storage threads ── Update ──> mailbox of each worker ──> workers ── faults ──> main thread
 //! ```
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -119,7 +120,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let media = mounts::media(&settings.drives.paths);
     let (rules, tiering) = (rules(settings, &media), tiering(settings, &media));
     let config = worker_config(settings, hot::blocks(settings)?, &rules);
-    let Bound { listeners, metrics, peers } = bind(settings)?;
+    let Bound { listeners, metrics, peers } = bind_after(settings, guarded.as_ref())?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
     let blocking = mounts::blocking(&settings.drives.paths);
@@ -443,6 +444,32 @@ struct Bound {
 
 /// Where to listen, with which versions of TLS if any, and the congestion control.
 type Address<'s> = (SocketAddr, Option<tls::Versions>, Option<&'s str>);
+
+/// How long the kernel may take to close the sockets of a process that was killed: its rings let go
+/// of them a little after its end.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Tries again while the process before may still have the addresses.
+fn bind_after(settings: &Settings, guarded: Option<&Guarded>) -> anyhow::Result<Bound> {
+    let began = Instant::now();
+    loop {
+        match bind(settings) {
+            Err(error)
+                if guarded.is_some_and(|guarded| 1 < guarded.starts)
+                    && is_in_use(&error)
+                    && began.elapsed() < CLOSED_WITHIN =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    let kind = error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::AddrInUse)
+}
 
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let names = settings.serve.congestion.iter().map(|name| Some(name.as_str()));

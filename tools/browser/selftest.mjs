@@ -28,6 +28,7 @@
 //                 comes after the one that hung
 //   stalls        the film stood still for 450 ms or more while it should have played, from the
 //                 first frame until the hang; counted by the witness, not by the page
+//   hang.stalls   the same after the hang, until more was played than was buffered when it came
 //   wrong_bytes   bytes of all complete answers that differ from the origin's file at the place
 //                 asked for, or have another length; answers cut short are failures, not wrong;
 //                 null when some were not looked at
@@ -66,11 +67,13 @@ const AFTER_KILL_WITHIN_MS = 90_000;
 const HEALTHY_WITHIN_MS = 30_000;
 const MOVE_WITHIN_MS = 45_000;
 /** Played on after a move, to see whether it lasts. */
-const AFTER_MOVE_MS = 5_000;
+const AFTER_MOVE_S = 5;
+/** Playing on may take this much longer than it lasts, if it stalls. */
+const AFTER_MOVE_WITHIN_MS = 45_000;
 /** At the end, for answers that are under way. Players give up on one after 10 s. */
 const UNDER_WAY_MS = 15_000;
 /** A hang is only tried with this much of the film left. */
-const HANG_NEEDS_S = 20;
+const HANG_NEEDS_S = 25;
 /** Requests that are told when a player did not go on. */
 const TOLD_MAX = 40;
 /** Who served in this time before a fault is serving when it comes. */
@@ -110,6 +113,14 @@ class Viewing {
       await wait(250);
     }
     return false;
+  }
+
+  /** Plays until so much was played since, or the film is over. */
+  playedOn(since, seconds, withinMs) {
+    return this.until(withinMs, async () => {
+      const { played, ended, broken } = await this.film();
+      return ended || broken !== null || played - since >= seconds;
+    });
   }
 
   /** Appliance that the latest piece of film came from, and the lanes it serves. */
@@ -227,10 +238,7 @@ async function killPhase(viewing) {
   const killed = wall();
   await fleet.order(target.id, "kill");
   say(`killed ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
-  await viewing.until(AFTER_KILL_WITHIN_MS, async () => {
-    const { played, ended, broken } = await viewing.film();
-    return ended || broken !== null || played - before.played >= options.after_kill_s;
-  });
+  await viewing.playedOn(before.played, options.after_kill_s, AFTER_KILL_WITHIN_MS);
   const after = await viewing.film();
   const isMeant = (id) => options.any_server || id !== target.id;
   const moved = await viewing.moved(target, killed, isMeant);
@@ -252,10 +260,11 @@ async function killPhase(viewing) {
 
 /**
  * Gives `order` for the appliance that serves now, waits until each lane has bytes of an appliance
- * that `isMeant`, and plays on a little.
+ * that `isMeant`, and plays on a little; with `outlasts`, until more was played than was buffered.
  */
-async function moveBy(viewing, target, order, isMeant) {
+async function moveBy(viewing, target, order, isMeant, outlasts = false) {
   const { buffer_s: buffer } = await viewing.metrics();
+  const before = await viewing.film();
   const at = wall();
   await order();
   let moved = { first: null, all: null };
@@ -263,8 +272,11 @@ async function moveBy(viewing, target, order, isMeant) {
     moved = await viewing.moved(target, at, isMeant);
     return moved.all !== null || (await viewing.film()).ended;
   });
-  if (moved.all !== null) await wait(AFTER_MOVE_MS);
-  const { stalls } = await viewing.film();
+  // What was in the buffer plays whatever happens.
+  const from = outlasts ? before : await viewing.film();
+  const seconds = AFTER_MOVE_S + (outlasts ? buffer : 0);
+  if (moved.all !== null) await viewing.playedOn(from.played, seconds, AFTER_MOVE_WITHIN_MS);
+  const { stalls, played: until } = await viewing.film();
   say(moved.all === null ? "nobody went on" : `gone on in ${round(moved.all)} ms`);
   if (moved.all === null) await viewing.tell(at);
   return {
@@ -273,6 +285,7 @@ async function moveBy(viewing, target, order, isMeant) {
       appliance: target.id,
       lanes: target.lanes,
       buffer_s: round(buffer, 2),
+      played_on_s: round(until - before.played, 2),
       ...stallsBetween(stalls, at, Infinity, wall()),
       moved: moved.first !== null,
       first_ms: moved.first === null ? null : round(moved.first),
@@ -313,7 +326,7 @@ async function hangPhase(viewing) {
   const target = await viewing.serving();
   say(`hangs ${target.id} (${target.lanes.join(", ")})`);
   const order = () => fleet.order(target.id, "hang");
-  const { at: hung, figures } = await moveBy(viewing, target, order, () => true);
+  const { at: hung, figures } = await moveBy(viewing, target, order, () => true, true);
   await viewing.shoot("after-hang");
   await fleet.order(target.id, "restore");
   await fleet.healthy(target.id, HEALTHY_WITHIN_MS);

@@ -65,6 +65,9 @@ struct Played {
 #[derive(Clone, Debug, Deserialize)]
 struct Hang {
     stalls: u64,
+    played_on_s: f64,
+    /// What would have played without a byte more.
+    buffer_s: f64,
 }
 
 /// Plays with one player and returns what the script printed.
@@ -133,6 +136,12 @@ pub(super) fn broken_promises(result: &Value, chosen: &[&str]) -> Vec<String> {
             say(format!(
                 "stalled {} times after the hang, and none is promised",
                 played.hang.stalls
+            ));
+        }
+        if played.hang.played_on_s <= played.hang.buffer_s {
+            say(format!(
+                "played {:.1} s after the hang, and {:.1} s were in its buffer",
+                played.hang.played_on_s, played.hang.buffer_s
             ));
         }
         for (fault, took, most) in [
@@ -217,8 +226,8 @@ mod tests {
             "name": name, "played_s": 61.2, "played_after_kill_s": 41.0, "stalls": 0,
             "failover_ms": 1200, "wrong_bytes": 0, "buffer_s_at_kill": 11.2,
             "bytes_by_appliance": {"a1": 5, "a2": 7},
-            "steering_ms": 9000, "stop_ms": 1500, "hang_failover_ms": 900, "hang": {"stalls": 0},
-            "first_frame_ms": 420,
+            "steering_ms": 9000, "stop_ms": 1500, "hang_failover_ms": 900,
+            "hang": {"stalls": 0, "buffer_s": 12.1, "played_on_s": 17.2}, "first_frame_ms": 420,
         });
         edit(&mut player);
         player
@@ -238,10 +247,12 @@ mod tests {
 
     #[test]
     fn each_broken_promise_is_named() {
+        let hang = |stalls, played: f64| json!({ "stalls": stalls, "buffer_s": 12.1, "played_on_s": played });
         for (key, value, said) in [
             ("played_after_kill_s", json!(29.9), "played 29.9 s after the kill"),
             ("stalls", json!(1), "stalled 1 times"),
-            ("hang", json!({ "stalls": 2 }), "stalled 2 times after the hang"),
+            ("hang", hang(2, 17.2), "stalled 2 times after the hang"),
+            ("hang", hang(0, 11.9), "played 11.9 s after the hang, and 12.1 s were"),
             ("failover_ms", json!(5001), "took 5001 ms after the kill"),
             ("failover_ms", json!(null), "got nothing on some lane after the kill"),
             ("steering_ms", json!(17001), "took 17001 ms after the change of steering"),

@@ -215,6 +215,12 @@ impl Session {
         std::str::from_utf8(&self.0).expect("base64 is ASCII")
     }
 
+    /// A number for tables, spread evenly (FNV-1a). Two sessions may have the same.
+    pub fn number(&self) -> u64 {
+        let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        self.0.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    }
+
     /// Its name in logs: 32 bits of its SHA-256. With the session its lines are found, and nothing
     /// leads from them to the session.
     pub fn mark(&self) -> [u8; 4] {

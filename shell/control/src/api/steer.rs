@@ -12,6 +12,7 @@ use director::{Refused, Snapshot};
 use model::id::ApplianceId;
 use model::units::Nanos;
 use playback::steering_doc::steering_doc;
+use playback::token::Session;
 use utoipa::ToSchema;
 
 use super::play::steering_url;
@@ -63,7 +64,7 @@ pub(crate) async fn steer(
         control.metrics.steering_failovers.count();
     }
     let url = steering_url(&control, &headers, &sealed);
-    let text = steering_doc(next_turn(&control), &url, &names);
+    let text = steering_doc(next_turn(&control, &ticket.session), &url, &names);
     Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
 }
 
@@ -76,10 +77,10 @@ fn open(control: &Control, sealed: &str) -> Result<(Ticket, Snapshot), Refused> 
 }
 
 /// How soon the player shall ask again.
-fn next_turn(control: &Control) -> Nanos {
+fn next_turn(control: &Control, session: &Session) -> Nanos {
     let pace = control.config.pace();
     let mut turns = control.turns.lock().unwrap_or_else(PoisonError::into_inner);
-    let turn = turns.take(control.clock.now(), &pace);
+    let turn = turns.take(control.clock.now(), session.number(), &pace);
     drop(turns);
     if pace.is_late(turn) {
         control.metrics.steering_delayed.count();

@@ -247,7 +247,10 @@ mod tests {
 
     #[test]
     fn each_broken_promise_is_named() {
-        let hang = |stalls, played: f64| json!({ "stalls": stalls, "buffer_s": 12.1, "played_on_s": played });
+        let hang = |stalls, played: f64| {
+            let buffer = 12.1;
+            json!({ "stalls": stalls, "buffer_s": buffer, "played_on_s": played })
+        };
         for (key, value, said) in [
             ("played_after_kill_s", json!(29.9), "played 29.9 s after the kill"),
             ("stalls", json!(1), "stalled 1 times"),

@@ -299,7 +299,7 @@ impl Report {
 }
 
 /// When it was calm: no more new connections than `CALM_SHARE`, and no more answers of the front
-/// than before, in every second that follows.
+/// than 1.2 times the greater of the most before and `rate_max`, in every second that follows.
 fn calm(args: &Args, before: &[Sample], after: &[Sample]) -> f64 {
     let accepted = |sample: &Sample| {
         let living = sample.appliances.iter().skip(1);

@@ -1,5 +1,5 @@
-//! Many connections that ask for nothing, in processes of their own: a process may have 20,000
-//! files, and no more, where nobody lets it.
+//! Many connections that ask for nothing, in processes of their own: a process may open 20,000
+//! files unless root allows more.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -68,6 +68,7 @@ struct Cli {
     /// Instead of fleets: draw so many pauses of a machine, and see whether its watchdog ends a
     /// process wrongly, or late.
     #[arg(long, conflicts_with_all = ["seed", "canary", "canaries"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pauses: Option<u64>,
     /// Threads; one for each core unless said.
     #[arg(long)]

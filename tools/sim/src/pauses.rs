@@ -22,8 +22,9 @@ const STEP: Nanos = Nanos::millis(5);
 const SHOWS_EVERY: Nanos = Nanos::millis(100);
 /// A worker with nothing to do counts this often.
 const COUNTS_EVERY: Nanos = Nanos::millis(200);
-/// A process that hangs is ended after so much time in which its watcher could look.
-const HANG_MAX: Nanos = Nanos::millis(1500);
+/// A process that hangs is ended after so much time in which its watcher could look: it may have
+/// shown life in the middle between two looks, and is judged at one.
+const HANG_MAX: Nanos = Nanos(CONFIG.silent_max.0 + 2 * CONFIG.look_every.0);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {

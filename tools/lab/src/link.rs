@@ -54,8 +54,7 @@ impl Homes {
     pub(crate) fn new(name: &str) -> Result<Self> {
         let number = std::process::id() % 10_000;
         let made = Self { name: format!("nc{name}{number}"), number };
-        run("ip", &["netns", "add", &made.name])
-            .context("a namespace is needed for slow links: run as root, with iproute2")?;
+        run("ip", &["netns", "add", &made.name]).context("namespaces need root, and iproute2")?;
         run("ip", &["-n", &made.name, "link", "set", "lo", "up"])?;
         Ok(made)
     }

@@ -157,8 +157,10 @@ struct Session {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut sessions = Vec::new();
     if let Some(path) = args.sessions.as_ref().filter(|path| path.exists()) {
-        for line in BufReader::new(File::open(path)?).lines() {
-            sessions.push(serde_json::from_str(&line?).context("not a session")?);
+        for (number, line) in (1..).zip(BufReader::new(File::open(path)?).lines()) {
+            let session = serde_json::from_str(&line?);
+            let place = || format!("{}, line {number}: not a session", path.display());
+            sessions.push(session.with_context(place)?);
         }
     }
     if 0 < args.rounds {

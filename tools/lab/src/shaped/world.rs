@@ -45,8 +45,9 @@ struct Side {
 impl World {
     /// Two appliances that hold the film; `pacing` is more of `[pacing]` of the one that paces.
     pub(super) fn new(pacing: &str) -> Result<Self> {
-        let film = film::film()?;
+        // First: who is not root has waited for nothing.
         let homes = Homes::new("shaped")?;
+        let film = film::film()?;
         let dir = tempfile::Builder::new().prefix("nearcast-shaped-").tempdir()?;
         let off = side(&film, &dir.path().join("unpaced"), PORT, "mode = \"off\"")?;
         let own = side(&film, &dir.path().join("paced"), PORT + 1, pacing)?;

@@ -38,7 +38,7 @@ use world::{ASSET, By, World, additional, service};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Clients that have a connection and ask for nothing.
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, value_parser = crowd_size)]
     crowd: usize,
     /// First of the ports of control and origin.
     #[arg(long, default_value_t = 19_300)]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_tickles: bool,
     /// Real players too, in Chromium: all four, unless some are named. Needs node and Chromium.
-    #[arg(long, num_args = 0.., value_name = "PLAYER")]
+    #[arg(long, num_args = 0.., value_name = "PLAYER", value_parser = browser::PLAYERS)]
     players: Option<Vec<String>>,
     /// The folder of their film; the demo's own, unless another is named.
     #[arg(long)]
@@ -112,12 +112,22 @@ const STALLED: Duration = Duration::from_secs(12);
 const GAP_MAX_MS: u64 = 5000;
 /// A machine serves so many and is below the usual hard limit of 20,000 files.
 const CROWD_MAX: usize = 18_000;
+/// Machines that are cut off; a third serves their crowds.
+const CUT_OFF_MAX: usize = 2;
 const BACK_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long players go on when the address is back.
 const AFTER: Duration = Duration::from_secs(4);
 /// How long the split lasts, and how long it is looked at afterwards.
 const SPLIT: Duration = Duration::from_secs(6);
+
+fn crowd_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size) if size <= CUT_OFF_MAX * CROWD_MAX => Ok(size),
+        Ok(_) => Err("at most 36,000: two machines of 18,000".to_owned()),
+        Err(_) => Err("a number is wanted".to_owned()),
+    }
+}
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -378,5 +388,30 @@ impl Report {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        _args: super::Args,
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_on_the_command_line() {
+        let parse = |words: &[&str]| Line::try_parse_from([&["takeover"], words].concat());
+        assert!(parse(&["--crowd", "36000", "--players", "hls.js", "Shaka"]).is_ok());
+        assert!(parse(&["--players"]).is_ok(), "all of them");
+        for (words, said) in [
+            (["--crowd", "36001"], "at most 36,000: two machines of 18,000"),
+            (["--players", "vlc"], "possible values: hls.js, dash.js, Shaka, video.js"),
+        ] {
+            let error = parse(&words).err().unwrap().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

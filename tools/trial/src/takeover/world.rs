@@ -10,6 +10,7 @@
 //! ```
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,8 +65,15 @@ pub(crate) enum By {
     Bird,
 }
 
-/// The namespaces and the bridges, for so many machines.
-struct Network(u8);
+/// The namespaces and the bridges. Their names are the same in each run: while this one has the
+/// lock, no other begins.
+struct Network {
+    machines: u8,
+    _lock: File,
+}
+
+/// Has the number of the process that has it.
+const LOCK: &str = "/run/nearcast-lab-takeover.lock";
 
 /// Most machines of a site.
 const MACHINES_MAX: u8 = 3;
@@ -112,11 +120,25 @@ fn viewers() -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, 1)
 }
 
+/// Takes the lock, which goes with the file; an error that names who has it.
+fn lock(path: &Path) -> Result<File> {
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = open.with_context(|| format!("{}: namespaces need root", path.display()))?;
+    if file.try_lock().is_err() {
+        let mut holder = String::new();
+        file.read_to_string(&mut holder)?;
+        bail!("another take-over lab runs here, process {holder}: wait for its end");
+    }
+    file.set_len(0)?;
+    write!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
 impl Network {
     /// Makes it, and moves this process into the viewers' namespace. As root, with iproute2, before
     /// there are other threads.
     fn enter(by: By, machines: u8) -> Result<Self> {
-        let network = Self(machines);
+        let network = Self { machines, _lock: lock(Path::new(LOCK))? };
         network.remove();
         ip(&["netns", "add", "ncto0"]).context("namespaces need root")?;
         let file = File::open("/var/run/netns/ncto0")?;
@@ -313,7 +335,7 @@ impl World {
 
     /// How many machines there are.
     pub(crate) fn count(&self) -> u8 {
-        self.network.0
+        self.network.machines
     }
 
     /// Those that are cut off: all but the second.
@@ -440,4 +462,20 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
         bail!("{program} {}: {}", arguments.join(" "), said.trim());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lab_is_refused_and_told_who_has_the_lock() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("lock");
+        let first = lock(&path).unwrap();
+        let error = lock(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}:", std::process::id())), "{error}");
+        drop(first);
+        lock(&path).unwrap();
+    }
 }

@@ -12,16 +12,15 @@ import { Ledger } from "../lib/ledger.mjs";
 import { witness } from "../lib/witness.mjs";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-const FILM_S = 40;
 
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** A film of 40 s, made once and kept under target/. */
-export function film() {
-  const folder = path.join(ROOT, "target", `browser-film-${FILM_S}`);
+/** A film of so many seconds, made once and kept under target/. */
+export function film(seconds = 40) {
+  const folder = path.join(ROOT, "target", `browser-film-${seconds}`);
   if (!existsSync(path.join(folder, "manifest.mpd"))) {
     const script = path.join(ROOT, "shell", "control", "web", "dev", "film.sh");
-    execFileSync(script, [folder, String(FILM_S)], { stdio: "inherit" });
+    execFileSync(script, [folder, String(seconds)], { stdio: "inherit" });
   }
   return folder;
 }

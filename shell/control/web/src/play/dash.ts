@@ -21,7 +21,7 @@ interface Failed {
 }
 
 /**
- * By itself it tries three times, a second apart, before it leaves an appliance. One more try is
+ * By itself it tries four times, a second apart, before it leaves an appliance. One more try is
  * enough where a process is started again, which takes less than a second.
  */
 const TRIES = {

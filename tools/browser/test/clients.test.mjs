@@ -10,7 +10,7 @@ import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Fleet } from "../lib/fleet.mjs";
-import { wait } from "./support.mjs";
+import { until, wait } from "./support.mjs";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const TARGET = process.env.CARGO_TARGET_DIR ?? path.join(ROOT, "target");
@@ -59,9 +59,17 @@ async function playback() {
   return { appliance, url: base + FILE, hls: about.control + hls };
 }
 
-/** It serves nothing for a second: hung, and ended by its guard; or killed, and started again. */
+/** It hangs until its guard ends it and starts the next; or it is killed, and started again. */
 async function fault(appliance, verb) {
   await fleet.order(appliance, verb);
+  if (verb === "hang") {
+    const condition = async () => {
+      const all = await (await fetch(`${about.controls}/appliances`)).json();
+      return all.find(({ id }) => id === appliance).condition;
+    };
+    // Woken before, it would go on.
+    return until("its guard to end it", 5_000, async () => (await condition()) !== "hung");
+  }
   await wait(1_000);
   await fleet.order(appliance, "restore");
 }

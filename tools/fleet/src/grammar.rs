@@ -9,13 +9,18 @@
 //! A field's name says how it is shown: `_bytes` is a quantity, `_unix_s` a time. Where an answer
 //! wants more than that, the line names a function.
 
-use anyhow::Context as _;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _};
 use model::units::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::control::{Control, Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
+
+/// Among a list's texts: it is empty.
+const NONE: &str = "none";
 
 /// One verb of a thing.
 pub(crate) struct Verb {
@@ -52,11 +57,15 @@ pub(crate) enum What {
     Text,
     /// The same, and must be given.
     MustText,
+    /// The same, and must be given for a thing that control does not know.
+    FirstText,
     Number,
     /// A time in UTC.
     Time,
     /// Option `--singular`, again for each: a list in the body, under the argument's name.
     Texts(&'static str),
+    /// The same, of addresses.
+    Addresses,
     /// Option `--name`, which the verb's own function reads.
     Switch,
     Count(usize),
@@ -119,18 +128,22 @@ impl Take {
         let arg = Arg::new(self.name).help(self.help);
         let arg = match self.what {
             What::Texts(one) => arg.value_name(keep(one.to_uppercase())),
+            What::Addresses => arg.value_name("ADDRESS"),
             What::Time => arg.value_name("TIME"),
             What::Number | What::Count(_) => arg.value_name("N"),
-            What::Name | What::MayName | What::Field | What::Text | What::MustText => {
-                arg.value_name(keep(self.name.to_uppercase()))
-            }
+            What::Name
+            | What::MayName
+            | What::Field
+            | What::Text
+            | What::MustText
+            | What::FirstText => arg.value_name(keep(self.name.to_uppercase())),
             What::Switch => arg,
         };
         let number = clap::value_parser!(u64);
         match self.what {
             What::Name | What::Field => arg.required(true),
             What::MayName => arg,
-            What::Text => arg.long(long),
+            What::Text | What::FirstText => arg.long(long),
             What::MustText => arg.long(long).required(true),
             What::Number => arg.long(long).value_parser(number),
             What::Count(count) => {
@@ -138,6 +151,7 @@ impl Take {
             }
             What::Time => arg.long(long).value_parser(time),
             What::Texts(one) => arg.long(one).action(ArgAction::Append),
+            What::Addresses => arg.long("address").action(ArgAction::Append).value_parser(address),
             What::Switch => arg.long(long).action(ArgAction::SetTrue),
         }
     }
@@ -148,6 +162,14 @@ pub(crate) fn time(text: &str) -> Result<String, String> {
     match humantime::parse_rfc3339(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("write UTC, as in 2027-01-31T22:00:00Z (RFC 3339)".to_owned()),
+    }
+}
+
+/// An address, or none at all.
+fn address(text: &str) -> Result<String, String> {
+    match text.parse::<IpAddr>() {
+        Err(_) if text != NONE => Err(format!("{text} is no address")),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -209,17 +231,21 @@ impl Call<'_> {
             let texts = || self.matches.get_many::<String>(take.name);
             let given = match take.what {
                 What::Name | What::MayName | What::Switch | What::Count(_) => continue,
-                What::Field | What::Text | What::MustText | What::Time => {
+                What::Field | What::Text | What::MustText | What::FirstText | What::Time => {
                     self.text(take.name).map(|text| json!(text))
                 }
                 What::Number => self.matches.get_one::<u64>(take.name).map(|number| json!(number)),
-                What::Texts(_) => texts().map(|texts| {
-                    let texts: Vec<&String> = texts.filter(|text| *text != "none").collect();
+                What::Texts(_) | What::Addresses => texts().map(|texts| {
+                    let texts: Vec<&String> = texts.filter(|text| *text != NONE).collect();
                     json!(texts)
                 }),
             };
+            if take.what == What::FirstText && given.is_none() && known.is_none() {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                bail!("{name} is not registered: say --{}", take.name);
+            }
             let known = known.as_ref().and_then(|known| known.get(take.name)).cloned();
-            let empty = matches!(take.what, What::Texts(_)).then(|| json!([]));
+            let empty = matches!(take.what, What::Texts(_) | What::Addresses).then(|| json!([]));
             if let Some(value) = given.or(known).or(empty) {
                 body.insert(take.name.to_owned(), value);
             }
@@ -283,7 +309,13 @@ impl What {
     fn is_text(self) -> bool {
         matches!(
             self,
-            Self::Name | Self::MayName | Self::Field | Self::Text | Self::MustText | Self::Time
+            Self::Name
+                | Self::MayName
+                | Self::Field
+                | Self::Text
+                | Self::MustText
+                | Self::FirstText
+                | Self::Time
         )
     }
 }

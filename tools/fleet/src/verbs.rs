@@ -76,9 +76,9 @@ const VERBS: &[Verb] = &[
     verb("appliance", "set", "Register an appliance, or change what is said of it", APPLIANCE)
         .takes(&[
             name("id", "Which appliance"),
-            take("site", "Where it stands", What::Text),
+            take("site", "Where it stands; a new one needs it", What::FirstText),
             take("weight", "Its share among those of its site, 1 to 1000", What::Number),
-            texts("addresses", "address", "Its service addresses: all of them, or none"),
+            take("addresses", "Its service addresses: all of them, or none", What::Addresses),
         ])
         .says("appliance {id} stands in {site}, with a weight of {weight}, addresses {addresses}"),
     verb("appliance", "remove", "Remove an appliance for good: its copies move", REMOVE_APPLIANCE)

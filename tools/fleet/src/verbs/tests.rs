@@ -165,6 +165,19 @@ fn a_sentence_says_what_was_given_and_what_was_answered() {
 }
 
 #[test]
+fn what_is_no_address_is_refused_before_control_is_asked() {
+    let take = |address| {
+        let words = ["nearcast", "appliance", "set", "a1", "--address", address];
+        crate::command().try_get_matches_from(words)
+    };
+    let error = take("300.1.1.1").unwrap_err().to_string();
+    assert!(error.contains("--address") && error.contains("300.1.1.1 is no address"), "{error}");
+    for good in ["192.0.2.11", "2001:db8::11", "none"] {
+        assert!(take(good).is_ok(), "{good}");
+    }
+}
+
+#[test]
 fn fields_are_shown_by_their_names() {
     let mut lines = Vec::new();
     let answer = json!({

@@ -53,6 +53,8 @@ fn a_refusal_says_what_to_do_and_the_program_fails() {
     };
     let said = refused("appliance set a1 --site s9");
     assert!(said.contains("there is no site s9: PUT /v1/sites/s9 first"), "{said}");
+    let said = refused("appliance set nobody --weight 3");
+    assert!(said.contains("nobody is not registered: say --site"), "{said}");
     let said = refused("asset public film");
     assert!(said.contains("there is no asset film"), "{said}");
     let said = refused("appliance show a1");

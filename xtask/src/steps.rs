@@ -52,7 +52,7 @@ const CHECK: [Step; 11] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 14] = [
+const NIGHTLY: [Step; 15] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -69,6 +69,7 @@ const NIGHTLY: [Step; 14] = [
     Step { name: "lab-ssd", run: |root| lab(root, "release", &["ssd"]) },
     Step { name: "lab-drive", run: |root| lab(root, "release", &["drive"]) },
     // Called through `./x`, which installs what they need.
+    Step { name: "lab-faults", run: lab_faults },
     Step { name: "vm", run: |root| run_program(root, "./x", &["vm", "test", "--json"]) },
     // `docs/reports` says what to make of what is found.
     Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },
@@ -292,6 +293,15 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {
     follow(&mut lab_command(root, profile, arguments), |_| {}).map(one)
+}
+
+/// Appliances that die, with keepalived, with BIRD, and under all of their players at once.
+fn lab_faults(root: &Path) -> Result<Count> {
+    let mut total = Count::default();
+    for arguments in [&["takeover"][..], &["takeover", "--by", "bird"], &["retry-storm"]] {
+        total += run_program(root, "./x", &[&["lab"], arguments, &["--json"]].concat())?;
+    }
+    Ok(total)
 }
 
 fn lab_command(root: &Path, profile: &str, arguments: &[&str]) -> Command {

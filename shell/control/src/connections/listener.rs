@@ -9,7 +9,6 @@
 //!
 //! A task per connection. What is under way when all must stop is answered first.
 
-mod crowd;
 mod place;
 mod proxy_protocol;
 mod stream;

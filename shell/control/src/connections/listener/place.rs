@@ -11,10 +11,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crowd::{Arrival, Crowd, PlaceId, Standing};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::crowd::{Arrival, Crowd, PlaceId, Standing};
 use crate::metrics::DoorCounters;
 
 /// How long things may take.
@@ -49,7 +49,7 @@ pub(super) const TIMES: Times = Times {
 
 /// All places of a listener.
 pub(super) struct House {
-    crowd: Mutex<Crowd<Arc<Notify>>>,
+    crowd: Mutex<Crowd<IpAddr, Instant, Arc<Notify>>>,
     /// Somebody left.
     left: Notify,
     times: Times,
@@ -262,7 +262,7 @@ impl Place {
         self.stands(Some(Standing { is_known: false, unused_since }));
     }
 
-    fn stands(&self, standing: Option<Standing>) {
+    fn stands(&self, standing: Option<Standing<Instant>>) {
         lock(&self.house.crowd).stands(self.id, standing);
     }
 }

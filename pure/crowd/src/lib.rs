@@ -13,56 +13,54 @@
 //! its neighbours behind the same address. All verbs are O(log places).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-
-use tokio::time::Instant;
 
 /// A place in the house.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PlaceId(u64);
+pub struct PlaceId(u64);
 
 /// When a place may be given to a newcomer. The least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Standing {
+pub struct Standing<I> {
     /// A holder that showed a certificate or a token goes after all others.
-    pub(super) is_known: bool,
+    pub is_known: bool,
     /// Since when it is not in use. If that is to come, it is in use until then.
-    pub(super) unused_since: Instant,
+    pub unused_since: I,
 }
 
-/// All places of a listener; `T` is what tells a holder to go.
+/// All places of a listener: `K` is what has a share of them, a network or a member; `I` a moment; `T`
+/// what tells a holder to go.
 #[derive(Debug)]
-pub(super) struct Crowd<T> {
+pub struct Crowd<K, I, T> {
     places_max: usize,
     per_network_max: usize,
     next: u64,
     /// Invariant: at most `places_max`.
-    places: BTreeMap<PlaceId, Place<T>>,
+    places: BTreeMap<PlaceId, Place<K, I, T>>,
     /// Those that may be given away.
-    order: BTreeSet<(Standing, PlaceId)>,
+    order: BTreeSet<(Standing<I>, PlaceId)>,
     /// Of places that count against one. Invariant: none of them has `held == 0`.
-    networks: BTreeMap<IpAddr, Network>,
+    networks: BTreeMap<K, Network<I>>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Place<K, I, T> {
     /// None counts against no network.
-    network: Option<IpAddr>,
+    network: Option<K>,
     /// None: not to be given away, its request is under way.
-    standing: Option<Standing>,
+    standing: Option<Standing<I>>,
     tell: T,
 }
 
-#[derive(Debug, Default)]
-struct Network {
+#[derive(Debug)]
+struct Network<I> {
     /// Invariant: at most `per_network_max`.
     held: usize,
-    order: BTreeSet<(Standing, PlaceId)>,
+    order: BTreeSet<(Standing<I>, PlaceId)>,
 }
 
 /// What becomes of a newcomer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arrival<T> {
+pub enum Arrival<T> {
     /// It has a place, and the connection that had it before is to go.
     In(PlaceId, Option<T>),
     /// Its network has all of its share in use.
@@ -71,8 +69,8 @@ pub(super) enum Arrival<T> {
     Full,
 }
 
-impl<T> Crowd<T> {
-    pub(super) fn new(places_max: usize, per_network_max: usize) -> Self {
+impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
+    pub fn new(places_max: usize, per_network_max: usize) -> Self {
         assert!(0 < places_max && 0 < per_network_max, "a listener lets somebody in");
         Self {
             places_max,
@@ -85,16 +83,16 @@ impl<T> Crowd<T> {
     }
 
     /// A newcomer; one without a network counts against none.
-    pub(super) fn arrive(
+    pub fn arrive(
         &mut self,
-        now: Instant,
-        network: Option<IpAddr>,
-        standing: Standing,
+        now: I,
+        network: Option<K>,
+        standing: Standing<I>,
         tell: T,
     ) -> Arrival<T> {
-        let is_crowded = network.is_some_and(|network| self.has_its_share(network));
+        let is_crowded = network.as_ref().is_some_and(|network| self.has_its_share(network));
         let least = if is_crowded {
-            network.and_then(|network| self.networks.get(&network)?.order.first())
+            network.as_ref().and_then(|network| self.networks.get(network)?.order.first())
         } else if self.places_max <= self.places.len() {
             self.order.first()
         } else {
@@ -116,15 +114,10 @@ impl<T> Crowd<T> {
 
     /// Counts a place against another network from now on. None: nobody of that one can go, and
     /// the place is free again; else who goes for it.
-    pub(super) fn recount(
-        &mut self,
-        id: PlaceId,
-        now: Instant,
-        network: IpAddr,
-    ) -> Option<Option<T>> {
+    pub fn recount(&mut self, id: PlaceId, now: I, network: K) -> Option<Option<T>> {
         let place = self.take(id)?;
         let mut gone = None;
-        if self.has_its_share(network) {
+        if self.has_its_share(&network) {
             let least = self.networks.get(&network).and_then(|network| network.order.first());
             let (_, least) = *least.filter(|(standing, _)| standing.unused_since <= now)?;
             gone = self.leave(least);
@@ -134,65 +127,70 @@ impl<T> Crowd<T> {
     }
 
     /// Counts a place against no network from now on: its holder is known.
-    pub(super) fn vouch(&mut self, id: PlaceId) {
+    pub fn vouch(&mut self, id: PlaceId) {
         if let Some(place) = self.take(id) {
             self.enter(id, Place { network: None, ..place });
         }
     }
 
     /// When the place may be given away from now on; none while it must not be.
-    pub(super) fn stands(&mut self, id: PlaceId, standing: Option<Standing>) {
+    pub fn stands(&mut self, id: PlaceId, standing: Option<Standing<I>>) {
         if let Some(place) = self.take(id) {
             self.enter(id, Place { standing, ..place });
         }
     }
 
     /// A place is free; nothing happens if it is so already.
-    pub(super) fn leave(&mut self, id: PlaceId) -> Option<T> {
+    pub fn leave(&mut self, id: PlaceId) -> Option<T> {
         self.take(id).map(|place| place.tell)
     }
 
-    fn has_its_share(&self, network: IpAddr) -> bool {
-        let held = self.networks.get(&network).map_or(0, |network| network.held);
+    fn has_its_share(&self, network: &K) -> bool {
+        let held = self.networks.get(network).map_or(0, |network| network.held);
         self.per_network_max <= held
     }
 
-    fn enter(&mut self, id: PlaceId, place: Place<T>) {
+    fn enter(&mut self, id: PlaceId, place: Place<K, I, T>) {
         let key = place.standing.map(|standing| (standing, id));
         self.order.extend(key);
-        if let Some(network) = place.network {
-            let network = self.networks.entry(network).or_default();
+        if let Some(network) = place.network.clone() {
+            let network = self.networks.entry(network).or_insert_with(Network::new);
             network.held += 1;
             network.order.extend(key);
         }
         self.places.insert(id, place);
     }
 
-    fn take(&mut self, id: PlaceId) -> Option<Place<T>> {
+    fn take(&mut self, id: PlaceId) -> Option<Place<K, I, T>> {
         let place = self.places.remove(&id)?;
         let key = place.standing.map(|standing| (standing, id));
         key.inspect(|key| assert!(self.order.remove(key), "who may go is in the order"));
-        if let Some(address) = place.network {
-            let network = self.networks.get_mut(&address).expect("a place counts in its network");
+        if let Some(address) = &place.network {
+            let network = self.networks.get_mut(address).expect("a place counts in its network");
             network.held -= 1;
             key.inspect(|key| assert!(network.order.remove(key), "in its network's order, too"));
             if network.held == 0 {
-                self.networks.remove(&address);
+                self.networks.remove(address);
             }
         }
         Some(place)
     }
 }
 
+impl<I> Network<I> {
+    fn new() -> Self {
+        Self { held: 0, order: BTreeSet::new() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::net::IpAddr;
 
-    /// A crowd with a clock in seconds; holders have names.
+    /// A crowd; its moments are seconds, and holders have names.
     struct House {
-        crowd: Crowd<&'static str>,
-        start: Instant,
+        crowd: Crowd<IpAddr, u64, &'static str>,
     }
 
     #[test]
@@ -209,7 +207,7 @@ mod tests {
     fn a_stranger_takes_no_place_of_somebody_known_as_long_as_another_stranger_has_one() {
         let mut house = House::of(2, 2);
         let member = house.comes("member", 1, 0);
-        house.crowd.stands(member, Some(house.standing(true, 0)));
+        house.crowd.stands(member, Some(standing(true, 0)));
         house.comes("stranger", 2, 5);
         assert_eq!(house.sends_away("another", 3, 6), Some("stranger"));
     }
@@ -221,7 +219,7 @@ mod tests {
         house.crowd.stands(busy, None);
         assert_eq!(house.arrives("newcomer", 2, 100), Arrival::Full);
         // A stranger's request has a while.
-        house.crowd.stands(busy, Some(house.standing(false, 102)));
+        house.crowd.stands(busy, Some(standing(false, 102)));
         assert_eq!(house.arrives("newcomer", 2, 101), Arrival::Full);
         assert_eq!(house.sends_away("newcomer", 2, 102), Some("busy"));
     }
@@ -246,9 +244,9 @@ mod tests {
     #[test]
     fn what_a_proxy_vouches_for_counts_against_no_network_or_against_the_one_behind_it() {
         let mut house = House::of(10, 1);
-        let now = house.at(0);
+        let now = 0;
         for _ in 0..5 {
-            let standing = house.standing(true, 0);
+            let standing = standing(true, 0);
             let arrival = house.crowd.arrive(now, None, standing, "proxied");
             let Arrival::In(id, None) = arrival else { panic!("{arrival:?}") };
             let told = house.crowd.recount(id, now, address(9));
@@ -262,20 +260,12 @@ mod tests {
 
     impl House {
         fn of(places_max: usize, per_network_max: usize) -> Self {
-            Self { crowd: Crowd::new(places_max, per_network_max), start: Instant::now() }
-        }
-
-        fn at(&self, second: u64) -> Instant {
-            self.start + Duration::from_secs(second)
-        }
-
-        fn standing(&self, is_known: bool, second: u64) -> Standing {
-            Standing { is_known, unused_since: self.at(second) }
+            Self { crowd: Crowd::new(places_max, per_network_max) }
         }
 
         fn arrives(&mut self, name: &'static str, from: u8, second: u64) -> Arrival<&'static str> {
-            let standing = self.standing(false, second);
-            self.crowd.arrive(self.at(second), Some(address(from)), standing, name)
+            let standing = standing(false, second);
+            self.crowd.arrive(second, Some(address(from)), standing, name)
         }
 
         fn comes(&mut self, name: &'static str, from: u8, second: u64) -> PlaceId {
@@ -291,9 +281,13 @@ mod tests {
         }
 
         fn uses(&mut self, id: PlaceId, second: u64) {
-            let standing = self.standing(false, second);
+            let standing = standing(false, second);
             self.crowd.stands(id, Some(standing));
         }
+    }
+
+    fn standing(is_known: bool, second: u64) -> Standing<u64> {
+        Standing { is_known, unused_since: second }
     }
 
     fn address(last: u8) -> IpAddr {

@@ -27,8 +27,8 @@ pub struct Standing<I> {
     pub unused_since: I,
 }
 
-/// All places of a listener: `K` is what has a share of them, a network or a member; `I` a moment; `T`
-/// what tells a holder to go.
+/// All places of a listener: `K` is what has a share of them, a network or a member; `I` a moment;
+/// `T` what tells a holder to go.
 #[derive(Debug)]
 pub struct Crowd<K, I, T> {
     places_max: usize,
@@ -70,6 +70,7 @@ pub enum Arrival<T> {
 }
 
 impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
+    /// Both are at least 1.
     pub fn new(places_max: usize, per_network_max: usize) -> Self {
         assert!(0 < places_max && 0 < per_network_max, "a listener lets somebody in");
         Self {

@@ -7,16 +7,20 @@
 //!
 //! A thread per connection, with blocking reads and writes: few siblings come, none is waited for,
 //! and viewers' workers have no part in it (the decision of 2026-11-22 on sibling fill says until
-//! when). A connection beyond the limit is closed as it arrives, and who came has other sources.
+//! when). When all places are taken, a newcomer gets that of who has not shown a certificate yet,
+//! or else of the sibling that has asked nothing for longest; while all have requests under way it
+//! is closed as it arrives, and who came has other sources. No address has more than half of the
+//! places before a handshake, and no member after it.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
+use crowd::{Arrival, Crowd, PlaceId, Standing};
 use http1::range::{Selected, select};
 use http1::response::{Representation, write_document, write_object, write_plain};
 use http1::{Head, Method, Parsed, RequestError, Status};
@@ -71,8 +75,8 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the next request, to the end of its head; a sibling that fills keeps its
 /// connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Longest time without a byte taken.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest time in which a piece of an answer, of `BLOCK_LEN` at most, is taken.
+const PIECE_MAX: Duration = Duration::from_secs(30);
 /// Longest request head.
 const HEAD_LEN_MAX: usize = 8192;
 /// What the limiter lets through at once.
@@ -95,7 +99,9 @@ pub(crate) fn run(
     clients: Option<&Clients>,
 ) {
     let pace = Pace::new(config.rate_max.map(|rate| rate.0), BURST);
-    let room = Room { shared, pace: &pace, connections_max: config.connections_max, clients };
+    let places = config.connections_max.max(1);
+    let door = Mutex::new(Crowd::new(places, places.div_ceil(2)));
+    let room = Room { shared, pace: &pace, door: &door, threads_max: 2 * places, clients };
     std::thread::scope(|scope| {
         let mut tls: Option<(u64, Arc<ServerConfig>)> = None;
         while !shared.ledger.is_stopping() {
@@ -142,11 +148,24 @@ fn accept(socket: &TcpListener) -> Option<TcpStream> {
     }
 }
 
+/// Who has a share of the places.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Address(IpAddr),
+    /// By its name, once it has shown a certificate.
+    Member(String),
+}
+
+/// The places, and what closes the connection that has one.
+type Door = Mutex<Crowd<Holder, Instant, TcpStream>>;
+
 #[derive(Clone, Copy)]
 struct Room<'a> {
     shared: &'a Shared,
     pace: &'a Pace,
-    connections_max: usize,
+    door: &'a Door,
+    /// Those of connections that gave their place away end a moment later.
+    threads_max: usize,
     /// Its own viewers, for siblings of its site.
     clients: Option<&'a Clients>,
 }
@@ -156,28 +175,83 @@ impl<'a> Room<'a> {
     where
         'a: 's,
     {
-        let counters = &self.shared.counters.peer;
-        // Only this thread adds.
-        let open = counters.connections.fetch_add(1, Ordering::SeqCst);
-        let has_room = usize::try_from(open).is_ok_and(|open| open < self.connections_max);
-        let begun = has_room.then(|| {
-            let serve = move || {
-                if let Err(error) = Connection::serve(self, tcp, config) {
-                    tracing::debug!(%error, "a sibling's connection ended");
-                }
-                self.shared.counters.peer.connections.fetch_sub(1, Ordering::SeqCst);
-            };
-            Builder::new().name("peer".to_owned()).spawn_scoped(scope, serve)
-        });
-        if !matches!(begun, Some(Ok(_))) {
-            counters.connections.fetch_sub(1, Ordering::SeqCst);
-            counters.refused.fetch_add(1, Ordering::Relaxed);
+        if let Err(refused) = self.place(scope, tcp, config) {
+            self.shared.counters.peer.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(why = refused, "a sibling was not let in");
         }
+    }
+
+    fn place<'s>(
+        self,
+        scope: &'s Scope<'s, 'a>,
+        tcp: TcpStream,
+        config: Arc<ServerConfig>,
+    ) -> Result<(), &'static str>
+    where
+        'a: 's,
+    {
+        let open = &self.shared.counters.peer.connections;
+        // Only this thread adds, and those that were sent away wait for nothing but bytes.
+        let began = Instant::now();
+        while usize::try_from(open.load(Ordering::SeqCst))
+            .is_ok_and(|open| self.threads_max <= open)
+        {
+            if LOOK_EVERY < began.elapsed() {
+                return Err("connections that gave their place away have not ended yet");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let gone = "it has gone again";
+        let address = Holder::Address(tcp.peer_addr().map_err(|_| gone)?.ip().to_canonical());
+        let handle = tcp.try_clone().map_err(|_| "no descriptor is free")?;
+        let (now, standing) = standing(false);
+        let place = match self.door().arrive(now, Some(address), standing, handle) {
+            Arrival::In(place, other) => {
+                send_away(other);
+                place
+            }
+            Arrival::Crowded => return Err("its address has its share of places"),
+            Arrival::Full => return Err("all places have requests under way"),
+        };
+        open.fetch_add(1, Ordering::SeqCst);
+        let serve = move || {
+            if let Err(error) = Connection::serve(self, place, tcp, config) {
+                tracing::debug!(%error, "a sibling's connection ended");
+            }
+            self.door().leave(place);
+            self.shared.counters.peer.connections.fetch_sub(1, Ordering::SeqCst);
+        };
+        if Builder::new().name("peer".to_owned()).spawn_scoped(scope, serve).is_err() {
+            self.door().leave(place);
+            open.fetch_sub(1, Ordering::SeqCst);
+            return Err("no thread can be started");
+        }
+        Ok(())
+    }
+
+    /// Held for O(log places).
+    fn door(&self) -> MutexGuard<'a, Crowd<Holder, Instant, TcpStream>> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of one who asks nothing from now on.
+fn standing(is_known: bool) -> (Instant, Standing<Instant>) {
+    let now = Instant::now();
+    (now, Standing { is_known, unused_since: now })
+}
+
+/// Its thread sees that at once.
+fn send_away(connection: Option<TcpStream>) {
+    if let Some(connection) = connection {
+        // Fails where it has gone by itself.
+        let _ = connection.shutdown(Shutdown::Both);
     }
 }
 
 struct Connection<'a> {
     room: Room<'a>,
+    place: PlaceId,
     tls: Tls,
     seen: Seen,
     /// Received, and not yet a whole request.
@@ -204,7 +278,12 @@ struct Found {
 }
 
 impl<'a> Connection<'a> {
-    fn serve(room: Room<'a>, tcp: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
+    fn serve(
+        room: Room<'a>,
+        place: PlaceId,
+        tcp: TcpStream,
+        config: Arc<ServerConfig>,
+    ) -> io::Result<()> {
         tcp.set_nonblocking(false)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(LOOK_EVERY))?;
@@ -226,15 +305,24 @@ impl<'a> Connection<'a> {
                 return Err(error);
             }
         };
+        let member = Holder::Member(seen.member.name.clone());
+        let Some(other) = room.door().recount(place, Instant::now(), member) else {
+            room.shared.counters.peer.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(member = %seen.member, "a member has its share of places in use");
+            return close(tls);
+        };
+        send_away(other);
         let block = Pages::zeroed(BLOCK_LEN);
-        let mut connection = Self { room, tls, seen, input: Vec::new(), block };
+        let mut connection = Self { room, place, tls, seen, input: Vec::new(), block };
         while connection.answer_next()? {}
         close(connection.tls)
     }
 
     /// Waits for a request and answers it; false if the connection is to be closed.
     fn answer_next(&mut self) -> io::Result<bool> {
-        self.tls.sock.until = Instant::now() + IDLE_MAX;
+        let (now, standing) = standing(true);
+        self.room.door().stands(self.place, Some(standing));
+        self.tls.sock.until = now + IDLE_MAX;
         let asked = loop {
             match asked(&self.input) {
                 Ok(Some(asked)) => break asked,
@@ -253,6 +341,8 @@ impl<'a> Connection<'a> {
             }
         };
         self.input.drain(..asked.head_len);
+        // A request under way keeps its place.
+        self.room.door().stands(self.place, None);
         // A connection may outlive the certificate that it began with.
         if let Some(why) = refusal(self.room.shared, &self.seen) {
             tracing::debug!(member = %self.seen.member, why, "a member is refused from now on");
@@ -532,24 +622,24 @@ fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
     at_once(read_failed(shared, drive.index(), object, error.errno()));
 }
 
-/// Sends all of it, as long as some of it is taken now and then.
+/// Sends all of it, if it is taken in time.
 fn send(shared: &Shared, tls: &mut Tls, mut bytes: &[u8]) -> io::Result<()> {
-    let mut progress = Instant::now();
+    let began = Instant::now();
     loop {
         let sent = if bytes.is_empty() { tls.flush().map(|()| 0) } else { tls.write(bytes) };
         match sent {
             Ok(0) if bytes.is_empty() => return Ok(()),
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(len) => {
-                bytes = &bytes[len..];
-                progress = Instant::now();
-            }
+            Ok(len) => bytes = &bytes[len..],
             Err(error) if is_wait(&error) => {
-                if SILENCE_MAX < progress.elapsed() || shared.ledger.is_stopping() {
+                if shared.ledger.is_stopping() {
                     return Err(error);
                 }
             }
             Err(error) => return Err(error),
+        }
+        if PIECE_MAX < began.elapsed() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
     }
 }

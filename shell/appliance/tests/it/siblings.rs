@@ -205,6 +205,19 @@ pub(crate) fn ask(
     path: &str,
     range: &str,
 ) -> Option<(u16, Vec<u8>)> {
+    let mut answer = begin(credentials, sibling, path, range)?;
+    let mut body = Vec::new();
+    answer.body_mut().as_reader().read_to_end(&mut body).ok()?;
+    Some((answer.status().as_u16(), body))
+}
+
+/// Asks, and reads the head of the answer.
+fn begin(
+    credentials: &Credentials,
+    sibling: &Sibling,
+    path: &str,
+    range: &str,
+) -> Option<ureq::http::Response<ureq::Body>> {
     let dial = Dial::default();
     dial.set(&sibling.member, &sibling.address);
     let own = ours().credentials(&Member::appliance("any")).client_tls().unwrap();
@@ -222,10 +235,7 @@ pub(crate) fn ask(
         .build();
     let agent = ureq::Agent::with_parts(config, DefaultConnector::new(), dial);
     let url = format!("https://{}:1{path}", sibling.member.host());
-    let mut answer = agent.get(&url).header("Range", range).call().ok()?;
-    let mut body = Vec::new();
-    answer.body_mut().as_reader().read_to_end(&mut body).ok()?;
-    Some((answer.status().as_u16(), body))
+    agent.get(&url).header("Range", range).call().ok()
 }
 
 #[test]
@@ -290,16 +300,33 @@ fn who_is_revoked_gets_nothing_from_then_on() {
 }
 
 #[test]
-fn siblings_beyond_the_limit_are_turned_away() {
+fn who_shows_no_certificate_gives_its_place_to_a_sibling() {
     let files = [TestFile::new("v.mp4", 300_000)];
-    let sibling = Sibling::start("a2", &files, |peer| peer.connections_max = 1);
-    let held = std::net::TcpStream::connect(&sibling.address).unwrap();
-    wait("it to be counted", || sibling.handle.peer().connections.load(Ordering::SeqCst) == 1);
+    let sibling = Sibling::start("a2", &files, |peer| peer.connections_max = 2);
     let a1 = ours().credentials(&Member::appliance("a1"));
     let path = format!("/v1/objects/{}", files[0].id());
-    assert_eq!(ask(&a1, &sibling, &path, "bytes=0-99"), None);
-    drop(held);
-    wait("the place to be free", || ask(&a1, &sibling, &path, "bytes=0-99").is_some());
+    for _ in 0..3 {
+        let connect = |_| std::net::TcpStream::connect(&sibling.address).unwrap();
+        let _silent: Vec<_> = (0..8).map(connect).collect();
+        assert!(ask(&a1, &sibling, &path, "bytes=0-99").is_some());
+    }
+}
+
+#[test]
+fn siblings_beyond_the_limit_are_turned_away_while_all_have_requests_under_way() {
+    let files = [TestFile::new("v.mp4", 60_000_000)];
+    let sibling = Sibling::start("a2", &files, |peer| peer.connections_max = 2);
+    let of = |name: &str| ours().credentials(&Member::appliance(name));
+    let path = format!("/v1/objects/{}", files[0].id());
+    let asks = |name: &str| ask(&of(name), &sibling, &path, "bytes=0-99").is_some();
+    let first = begin(&of("a1"), &sibling, &path, "bytes=0-").unwrap();
+    assert!(!asks("a1"), "a member has half of the places");
+    assert!(asks("a3"), "the other half is for others");
+    let second = begin(&of("a3"), &sibling, &path, "bytes=0-").unwrap();
+    assert!(!asks("a4"), "both take their answers");
+    drop(first);
+    wait("the place to be free", || asks("a4"));
+    drop(second);
 }
 
 #[test]

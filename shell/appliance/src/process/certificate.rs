@@ -9,7 +9,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use tls::{Acceptor, CertificateError, KeyKind};
+use anyhow::Context;
+use tls::{Acceptor, KeyKind};
 
 use crate::clock;
 
@@ -36,11 +37,14 @@ pub struct Files {
 }
 
 /// An acceptor that shows what is in these files, of which there is at least one pair.
-pub fn acceptor(files: &[Files]) -> Result<Acceptor, CertificateError> {
+pub fn acceptor(files: &[Files]) -> anyhow::Result<Acceptor> {
     let (first, others) = files.split_first().expect("there is a certificate");
-    let acceptor = Acceptor::from_pem_files(&first.certificate, &first.key)?;
+    let acceptor = Acceptor::from_pem_files(&first.certificate, &first.key)
+        .context("[serve] certificate and key")?;
     for (at, other) in (1..).zip(others) {
-        acceptor.load(at, &other.certificate, &other.key)?;
+        acceptor
+            .load(at, &other.certificate, &other.key)
+            .context("[serve] second_certificate and second_key")?;
     }
     Ok(acceptor)
 }
@@ -183,7 +187,11 @@ mod tests {
         reload.look(false);
         assert_eq!(days(&reload), [(KeyKind::Ecdsa, 50), (KeyKind::Rsa, 30)]);
         assert_eq!(state(&reload), (2, 1));
-        let error = acceptor(&files).unwrap_err().to_string();
+        let error = format!("{:#}", acceptor(&files).unwrap_err());
+        assert!(error.starts_with("[serve] second_certificate and second_key: "), "{error}");
         assert!(error.contains("rsa.pem has a key of ECDSA"), "{error}");
+        let absent = Files { certificate: PathBuf::from("/no/such.pem"), ..files[0].clone() };
+        let error = format!("{:#}", acceptor(&[absent]).unwrap_err());
+        assert!(error.starts_with("[serve] certificate and key: /no/such.pem: "), "{error}");
     }
 }

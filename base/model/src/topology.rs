@@ -35,6 +35,21 @@ pub const ADDRESSES_MAX: usize = 4;
 /// from 1 to 255 (RFC 9568 section 5.2.3), some of which others may use.
 pub const SITE_ADDRESSES_MAX: usize = 128;
 
+/// The number of a service address's virtual router: its last byte. So all machines have the same
+/// one, whatever other addresses they know of, and it never changes. 0 is none's. IPv4 and IPv6
+/// number apart (RFC 9568 section 5.2.3).
+pub fn router_number(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    }
+}
+
+/// Two addresses whose virtual routers would be the same one.
+pub fn share_router(one: IpAddr, other: IpAddr) -> bool {
+    one.is_ipv4() == other.is_ipv4() && router_number(one) == router_number(other)
+}
+
 /// A share relative to others: an appliance of weight 3 gets three times what one of weight 1 gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32);

@@ -100,6 +100,7 @@ impl From<ChangeError> for Problem {
             | ChangeError::Withdrawn { new: true, .. }
             | ChangeError::NoSite(_)
             | ChangeError::Address(..)
+            | ChangeError::Alike { .. }
             | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),
             ChangeError::Unknown { .. } | ChangeError::Withdrawn { new: false, .. } => {
                 Self::not_found(error)

@@ -6,7 +6,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::{Policy, Registered};
-use model::topology::{ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight};
+use model::topology::{
+    ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -44,7 +46,9 @@ pub(crate) struct ApplianceBody {
     #[schema(minimum = 1, maximum = 1000)]
     weight: u32,
     /// Its service addresses, at most 4, which a sibling of its site takes over while it cannot
-    /// serve. No other appliance may have them. Without it they stay as they are.
+    /// serve. No other appliance may have them. The last byte of each is a number for VRRP: not 0,
+    /// and no two of a site and of a family (IPv4, IPv6) have the same. Without it they stay as
+    /// they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.11", "2001:db8::11"]))]
     addresses: Option<Vec<IpAddr>>,
@@ -205,6 +209,22 @@ fn service_addresses(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Problem> {
     if let Some(address) = addresses.iter().find(cannot) {
         let detail = format!("addresses: players cannot be sent to {address}");
         return Err(Problem::bad_request(detail));
+    }
+    if let Some(address) = addresses.iter().find(|address| router_number(**address) == 0) {
+        let detail = format!(
+            "addresses: {address} ends with the byte 0, which VRRP has no number for: give another"
+        );
+        return Err(Problem::bad_request(detail));
+    }
+    for (index, address) in addresses.iter().enumerate() {
+        let alike = |other: &&IpAddr| share_router(**other, *address);
+        if let Some(other) = addresses[..index].iter().find(alike) {
+            let detail = format!(
+                "addresses: {other} and {address} end with the same byte, which is their number \
+                 for VRRP: give another"
+            );
+            return Err(Problem::bad_request(detail));
+        }
     }
     Ok(addresses)
 }

@@ -28,7 +28,7 @@ use identity::member::Member;
 use identity::secret_file::SecretError;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::machine::Machine;
-use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site};
+use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use steering::turns::Turns;
@@ -193,6 +193,11 @@ pub(crate) enum ChangeError {
     NoSite(SiteId),
     #[error("address {0} is one of {1}'s: give each appliance its own")]
     Address(IpAddr, ApplianceId),
+    #[error(
+        "address {address} ends with the same byte as {other}, which is {appliance}'s at the same \
+         site: that byte is their number for VRRP, so give one of them another address"
+    )]
+    Alike { address: IpAddr, other: IpAddr, appliance: ApplianceId },
     #[error("appliances stand in site {site}: delete or move {appliance} first")]
     SiteInUse { site: SiteId, appliance: ApplianceId },
     #[error("there are {most} {what} already, as many as control takes: one has to go first")]
@@ -550,7 +555,11 @@ impl Control {
                     return Err(ChangeError::Address(*address, other.id.clone()));
                 }
             }
-            let here = others().filter(|other| other.site == appliance.site);
+            let here = || others().filter(|other| other.site == appliance.site);
+            if let Some(alike) = here().find_map(|other| alike(&appliance, other)) {
+                return Err(alike);
+            }
+            let here = here();
             let in_site: usize = here.map(|other| other.addresses.len()).sum();
             let known = desired.appliances.contains_key(&appliance.id);
             let count = if known { 0 } else { desired.appliances.len() };
@@ -706,6 +715,18 @@ fn inherited(current: Option<&Arc<Version>>) -> Window {
 
 fn of_version(version: Option<&AssetVersionId>) -> String {
     version.map_or_else(String::new, |version| format!(" with a version {version}"))
+}
+
+/// Two addresses whose virtual routers would be the same one. O(addresses of both).
+fn alike(appliance: &Appliance, other: &Appliance) -> Option<ChangeError> {
+    let addresses = other
+        .addresses
+        .iter()
+        .flat_map(|other| appliance.addresses.iter().map(move |address| (*address, *other)));
+    let (address, other_address) =
+        addresses.into_iter().find(|(address, other)| share_router(*address, *other))?;
+    let appliance = other.id.clone();
+    Some(ChangeError::Alike { address, other: other_address, appliance })
 }
 
 fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeError> {

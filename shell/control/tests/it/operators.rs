@@ -247,4 +247,22 @@ fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
     assert!(many.status == 400 && many.text().contains("at most 4"), "{}", many.text());
     let link = put("a2", &json!(["fe80::1"]));
     assert!(link.status == 400 && link.text().contains("cannot be sent"), "{}", link.text());
+    let refused = |addresses: &serde_json::Value, status: u16, what: &str| {
+        let answer = put("a2", addresses);
+        assert!(answer.status == status && answer.text().contains(what), "{}", answer.text());
+    };
+    for none in ["192.0.2.0", "2001:db8::100"] {
+        refused(&json!([none]), 400, "ends with the byte 0");
+    }
+    let same = "end with the same byte";
+    refused(&json!(["192.0.2.7", "198.51.100.7"]), 400, same);
+    refused(&json!(["192.0.2.7", "192.0.2.7"]), 400, same);
+    refused(&json!(["198.51.100.11"]), 409, "same byte as 192.0.2.11, which is a1's");
+    refused(&json!(["192.0.2.12", "2001:db8::1:11"]), 409, "same byte as 2001:db8::11");
+    assert_eq!(put("a2", &json!(["192.0.2.12", "2001:db8::12"])).status, 200, "families apart");
+    control.put("/v1/sites/b", &json!({"prefixes": []}));
+    let elsewhere = json!({"site": "b", "addresses": ["198.51.100.11"]});
+    assert_eq!(control.put("/v1/appliances/b1", &elsewhere).status, 200, "another site");
+    let moved = control.put("/v1/appliances/b1", &json!({"site": "a"}));
+    assert!(moved.status == 409 && moved.text().contains("same byte"), "{}", moved.text());
 }

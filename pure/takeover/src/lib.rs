@@ -4,7 +4,8 @@
 //! manifest ── Site ──┐                                 ┌──> Announce: a priority for each address,
 //! a sibling ─ Heard ─┤                                 │    from which VRRP elects who has it
 //! agent ───── Held ──┼──> priorities, clients, rounds ─┼──> Tickle: clients to be reset
-//! workers ─── Busy ──┤                                 └──> Drain: addresses that go back soon
+//!            LeftOut ┤                                 └──> Drain: addresses that go back soon
+//!            Tickled ┘
 //! ```
 //!
 //! Who has an address is not decided here: that is elected by the priorities. A client that waits
@@ -65,16 +66,29 @@ mod priority {
     pub(super) const AWAY: u8 = 1;
 }
 
+/// What is known of a sibling's list, and what it is asked with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Drawn when its process started.
+    pub start: u64,
+    /// The state that the next answer begins from; 0 if nothing is known.
+    pub state: u64,
+    /// The list of all came up to this client, and goes on after it.
+    pub after: Option<Client>,
+}
+
 /// The answer of a sibling that was asked for its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Drawn when its process started.
     pub start: u64,
-    /// The state that the lists begin from; 0 for all that is open.
+    /// The state that the lists begin from; 0 for the beginning of all that is open.
     pub from: u64,
     pub to: u64,
     pub open: Vec<Client>,
     pub gone: Vec<Client>,
+    /// All that is open goes on after this client: that is asked for next.
+    pub next: Option<Client>,
     /// It serves, and waits for its addresses.
     pub waits: bool,
     /// Others' addresses that it has, with responses under way.
@@ -86,12 +100,19 @@ pub struct Told {
 pub enum Event<'a> {
     /// The members of the site that have addresses, by name.
     Site(&'a [SiteMember]),
+    /// A sibling has begun to answer.
+    Answers(&'a ApplianceId),
+    /// It has told a part of its list.
     Heard {
         member: &'a ApplianceId,
         told: Told,
     },
     /// The addresses of the site that the machine has now.
     Held(&'a [IpAddr]),
+    /// Those that its agent does not let it have.
+    LeftOut(&'a [IpAddr]),
+    /// So many clients were sent a packet.
+    Tickled(u64),
     /// This process serves, or serves no longer.
     Serving(bool),
     Tick,
@@ -113,15 +134,17 @@ pub struct Member {
     site: Vec<SiteMember>,
     siblings: BTreeMap<ApplianceId, Sibling>,
     held: BTreeSet<IpAddr>,
+    /// Never here, though somebody may give them: they are not waited for.
+    left_out: BTreeSet<IpAddr>,
     /// Of those held: the ones whose clients were, or are being, tickled.
     covered: BTreeSet<IpAddr>,
     /// Since when this process serves.
     serving: Option<Instant>,
     /// It may have its own addresses.
     is_ready: bool,
-    /// It had its own addresses when this was last looked at.
-    had_own: bool,
-    /// They went without its doing: whoever has them may be out of earshot.
+    /// Its own addresses that were here when this was last looked at.
+    had_own: BTreeSet<IpAddr>,
+    /// One went without its doing: whoever has it may be out of earshot.
     lost_own: bool,
     drained: Vec<IpAddr>,
     rounds: Vec<(Instant, IpAddr)>,
@@ -137,8 +160,7 @@ pub struct Member {
 #[derive(Debug, Default)]
 struct Sibling {
     heard: Option<Instant>,
-    start: u64,
-    state: u64,
+    known: Known,
     clients: BTreeSet<Client>,
     waits: bool,
     busy: Vec<IpAddr>,
@@ -149,7 +171,7 @@ struct Sibling {
 pub struct Counters {
     /// Addresses that came here.
     pub taken: u64,
-    /// Clients that were tickled.
+    /// Clients that were tickled: the agent sent each a packet.
     pub tickled: u64,
 }
 
@@ -162,15 +184,16 @@ impl Sibling {
         self.heard = Some(now);
         (self.waits, self.busy) = (told.waits, told.busy);
         self.busy.truncate(BUSY_MAX);
-        let follows = told.from != 0 && (told.start, told.from) == (self.start, self.state);
+        let Known { start, state, .. } = self.known;
+        let follows = told.from != 0 && (told.start, told.from) == (start, state);
         if told.from == 0 {
             self.clients.clear();
         } else if !follows {
             // A difference to something else: all is asked for next.
-            (self.start, self.state) = (0, 0);
+            self.known = Known::default();
             return;
         }
-        (self.start, self.state) = (told.start, told.to);
+        self.known = Known { start: told.start, state: told.to, after: told.next };
         for client in told.gone {
             self.clients.remove(&client);
         }
@@ -188,10 +211,11 @@ impl Member {
             site: Vec::new(),
             siblings: BTreeMap::new(),
             held: BTreeSet::new(),
+            left_out: BTreeSet::new(),
             covered: BTreeSet::new(),
             serving: None,
             is_ready: false,
-            had_own: false,
+            had_own: BTreeSet::new(),
             lost_own: false,
             drained: Vec::new(),
             rounds: Vec::new(),
@@ -202,10 +226,10 @@ impl Member {
         }
     }
 
-    /// The siblings that are asked for their clients, with the start and the state that are known
-    /// of each.
-    pub fn asked(&self) -> impl Iterator<Item = (&ApplianceId, (u64, u64))> {
-        self.siblings.iter().map(|(id, sibling)| (id, (sibling.start, sibling.state)))
+    /// The siblings that are asked for their clients, with what is known of each. One whose list
+    /// goes on is asked for the rest at once.
+    pub fn asked(&self) -> impl Iterator<Item = (&ApplianceId, Known)> {
+        self.siblings.iter().map(|(id, sibling)| (id, sibling.known))
     }
 
     /// For each address of the site, the priority with which this machine wants it.
@@ -298,8 +322,12 @@ impl Member {
     /// It may have its addresses as soon as no sibling has responses under way on them; a sibling
     /// that was not heard of yet may have.
     fn look_at_own(&mut self, now: Instant) {
-        let has_own = self.has_own();
-        let lost = std::mem::replace(&mut self.had_own, has_own) && !has_own;
+        let own: BTreeSet<IpAddr> = self.own().collect();
+        let here: BTreeSet<IpAddr> = own.intersection(&self.held).copied().collect();
+        let has_own = here == own;
+        // One that was added was never here, and takes nothing from the others.
+        let had_own = std::mem::replace(&mut self.had_own, here);
+        let lost = had_own.intersection(&own).any(|address| !self.held.contains(address));
         let Some(since) = &mut self.serving else {
             self.is_ready = false;
             return;
@@ -313,7 +341,6 @@ impl Member {
             return;
         }
         let since = *since;
-        let own = self.own();
         let is_busy = |sibling: &Sibling| match sibling.is_silent(now) {
             true => now < since + SILENT,
             false => sibling.busy.iter().any(|address| own.contains(address)),
@@ -323,14 +350,15 @@ impl Member {
             has_own || since + DRAIN_MAX <= now || !self.siblings.values().any(is_busy);
     }
 
-    /// Its service addresses.
-    fn own(&self) -> &[IpAddr] {
+    /// Its service addresses that may be here.
+    fn own(&self) -> impl Iterator<Item = IpAddr> {
         let own = self.site.iter().find(|member| member.id == self.id);
-        own.map_or(&[][..], |member| &member.addresses)
+        let own = own.map_or(&[][..], |member| &member.addresses);
+        own.iter().copied().filter(|address| !self.left_out.contains(address))
     }
 
     fn has_own(&self) -> bool {
-        self.own().iter().all(|address| self.held.contains(address))
+        self.own().all(|address| self.held.contains(&address))
     }
 
     fn look_at_addresses(&mut self, now: Instant) {
@@ -383,7 +411,6 @@ impl Member {
         }
         if self.next_batch <= now && !self.queue.is_empty() {
             let batch: Vec<Client> = self.queue.drain(..BATCH.min(self.queue.len())).collect();
-            self.counters.tickled += u64::try_from(batch.len()).unwrap_or(0);
             self.actions.push_back(Action::Tickle(batch));
             self.next_batch = now + PAUSE;
         }
@@ -398,6 +425,11 @@ impl Machine for Member {
     fn handle(&mut self, now: Instant, event: Event<'_>) {
         match event {
             Event::Site(site) => self.take_site(site),
+            Event::Answers(member) => {
+                if let Some(sibling) = self.siblings.get_mut(member) {
+                    sibling.heard = Some(now);
+                }
+            }
             Event::Heard { member, told } => {
                 if let Some(sibling) = self.siblings.get_mut(member) {
                     sibling.hear(now, told);
@@ -410,6 +442,8 @@ impl Machine for Member {
                 self.counters.taken += u64::try_from(came.count()).unwrap_or(0);
                 self.held = held;
             }
+            Event::LeftOut(addresses) => self.left_out = addresses.iter().copied().collect(),
+            Event::Tickled(sent) => self.counters.tickled += sent,
             Event::Serving(serves) => {
                 self.serving = serves.then(|| self.serving.unwrap_or(now));
             }

@@ -72,7 +72,9 @@ fn clients_of_a_silent_owner_are_tickled_in_rounds_once_its_address_is_here() {
     assert_eq!(member.poll(), None);
     let later = run(&mut member, at(5000));
     assert_eq!(later, [(at(1300), tickle.clone()), (at(2300), tickle)]);
-    assert_eq!((member.counters().taken, member.counters().tickled), (1, 6));
+    assert_eq!((member.counters().taken, member.counters().tickled), (1, 0), "nobody sent yet");
+    member.handle(at(5000), Event::Tickled(5));
+    assert_eq!(member.counters().tickled, 5, "those that were sent a packet");
     assert_eq!(member.taken(), [address(1)]);
 }
 
@@ -220,7 +222,11 @@ fn priorities_elect_the_owner_then_each_sibling_in_its_turn_and_nobody_who_does_
 #[test]
 fn differences_are_followed_and_one_to_something_else_asks_for_all() {
     let mut member = member();
-    let known = |member: &Member| member.asked().next().map(|(_, known)| known).unwrap();
+    let known = |member: &Member| {
+        let Known { start, state, after } = member.asked().next().unwrap().1;
+        assert_eq!(after, None, "all came at once");
+        (start, state)
+    };
     hear(&mut member, at(0), "a1", all(&[client(1, 1), client(1, 2)]));
     assert_eq!((known(&member), member.clients()), ((9, 5), 2));
     let next = Told { from: 5, to: 7, gone: vec![client(1, 1)], ..all(&[client(1, 3)]) };
@@ -312,4 +318,72 @@ fn an_owner_that_is_heard_now_and_then_lets_no_queue_grow() {
         assert!(member.queue.len() <= known, "{} after {second} s", member.queue.len());
         while member.poll().is_some() {}
     }
+}
+
+#[test]
+fn a_list_that_goes_on_is_asked_for_after_what_came_and_keeps_it_when_an_answer_fails() {
+    let mut member = member();
+    let known = |member: &Member| member.asked().next().unwrap().1;
+    let clients = |ports: std::ops::Range<u16>| -> Vec<Client> {
+        ports.map(|port| client(1, port)).collect()
+    };
+    let first = Told { next: Some(client(1, 9)), ..all(&clients(0..10)) };
+    hear(&mut member, at(0), "a1", first);
+    let after = |port| Some(client(1, port));
+    assert_eq!(known(&member), Known { start: 9, state: 5, after: after(9) });
+    // The rest is late: the sibling speaks, and nothing is asked for twice.
+    member.handle(at(700), Event::Answers(&id("a1")));
+    member.handle(at(1400), Event::Held(&[address(1)]));
+    assert_eq!((member.poll(), member.clients()), (None, 10), "it was heard of 700 ms ago");
+    assert_eq!(known(&member).after, after(9));
+    let base = Told { start: 9, from: 5, to: 7, ..Told::default() };
+    let gone = vec![client(1, 3)];
+    let next = Told { open: clients(10..20), gone, next: after(19), ..base.clone() };
+    hear(&mut member, at(1450), "a1", next);
+    assert_eq!((known(&member).after, member.clients()), (after(19), 19));
+    hear(&mut member, at(1500), "a1", Told { from: 7, to: 7, open: clients(20..22), ..base });
+    assert_eq!((known(&member).after, member.clients()), (None, 21));
+    // Another process of it: from the beginning.
+    let again = Told { start: 10, open: clients(0..2), next: after(1), ..all(&[]) };
+    hear(&mut member, at(1550), "a1", again);
+    assert_eq!((known(&member).after, member.clients()), (after(1), 2));
+}
+
+/// `a2` with one more address, 192.0.2.12.
+fn with_one_more() -> Vec<SiteMember> {
+    let mut site = site();
+    site[1].addresses.push(address(12));
+    site
+}
+
+#[test]
+fn an_address_that_is_added_takes_nothing_from_the_others() {
+    let mut member = member();
+    member.handle(at(0), Event::Held(&[address(2)]));
+    // Alone: its siblings are away.
+    member.handle(at(60_000), Event::Tick);
+    assert_eq!(own(&member), 200);
+    member.handle(at(60_000), Event::Site(&with_one_more()));
+    for millis in [60_000, 60_250, 90_000] {
+        member.handle(at(millis), Event::Held(&[address(2)]));
+        assert_eq!(own(&member), 200, "{millis}");
+        assert!(member.waits(), "the other is elsewhere, or on its way");
+    }
+    member.handle(at(90_100), Event::Held(&[]));
+    assert_eq!(own(&member), 20, "now it was cut off");
+}
+
+#[test]
+fn an_own_address_that_cannot_come_here_is_not_waited_for() {
+    let mut member = member();
+    member.handle(at(0), Event::Held(&[address(2)]));
+    member.handle(at(100), Event::Site(&with_one_more()));
+    assert!(member.waits());
+    member.handle(at(200), Event::LeftOut(&[address(12)]));
+    assert!(!member.waits() && own(&member) == 200);
+    member.handle(at(300), Event::Held(&[]));
+    assert!(member.waits(), "for the one that may be here");
+    member.handle(at(400), Event::LeftOut(&[]));
+    member.handle(at(500), Event::Held(&[address(2)]));
+    assert!(member.waits(), "the agent takes it now");
 }

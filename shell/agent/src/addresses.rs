@@ -9,7 +9,7 @@
 //! An appliance that says nothing for a second does not serve: its machine wants the addresses less
 //! than any other. Who has them then is between the machines of the site.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,10 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use model::topology::router_number;
 use wire::v1::agent::{Answer, Request, TICKLES_MAX};
 
 use crate::config::{Addresses, By, Settings};
-use crate::programs::FOLDERS;
+use crate::interface::{Interface, LeftOut};
+use crate::programs::{FOLDERS, find};
 use crate::server::{Answerer, answer_at};
 use crate::tickle::Tickler;
 
@@ -44,6 +46,8 @@ const ADVERTISE_EVERY: &str = "0.2";
 
 struct Mover {
     settings: Addresses,
+    /// With BIRD.
+    interface: Interface,
     state: Mutex<State>,
     /// Of the next batch of tickles: another in each round, so that a client whose window one is in
     /// is out of order for the next.
@@ -56,9 +60,14 @@ struct State {
     told: Option<Instant>,
     keepalived: Option<Child>,
     started: Option<Instant>,
-    /// With BIRD: the addresses that were put on the interface, and since when others wait.
-    put: Vec<IpAddr>,
+    /// With BIRD: the addresses of the ranges that the interface has, if that is known, and since
+    /// when others wait.
+    put: Option<BTreeSet<IpAddr>>,
     waiting: BTreeMap<IpAddr, Instant>,
+    /// Those of the last word that are not in force, and why, so that it is logged once.
+    left_out: LeftOut,
+    /// It has given its addresses away for good.
+    has_left: bool,
 }
 
 /// Moves addresses until SIGTERM or SIGINT.
@@ -71,16 +80,12 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         ensure!(!is_set, "{path} is 1, which hides where an address is: set it to 0 (sysctl)");
     }
     if addresses.by == By::Keepalived {
-        program("keepalived")?;
+        find(&FOLDERS.map(PathBuf::from), "keepalived")?;
     } else {
-        program("ip")?;
+        find(&FOLDERS.map(PathBuf::from), "ip")?;
     }
     let (socket, who) = (addresses.socket.clone(), settings.who());
-    let mover = Arc::new(Mover {
-        settings: addresses,
-        state: Mutex::default(),
-        sequence: AtomicU32::default(),
-    });
+    let mover = Arc::new(Mover::new(addresses, FOLDERS.map(PathBuf::from).into()));
     let looking = Arc::clone(&mover);
     std::thread::spawn(move || {
         loop {
@@ -88,26 +93,17 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
             std::thread::sleep(LOOK_EVERY);
         }
     });
-    let answered = answer_at(&socket, &who, Arc::clone(&mover));
+    // Where it cannot answer at all, another agent may: the addresses are that one's.
+    answer_at(&socket, &who, Arc::clone(&mover))?;
     mover.leave();
-    answered
-}
-
-/// A program's path; PATH is not asked.
-fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let found = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-    let package = if name == "ip" { "iproute2" } else { name };
-    found
-        .into_iter()
-        .find(|path| path.is_file())
-        .with_context(|| format!("{name} is not installed: install the package {package}"))
+    Ok(())
 }
 
 impl Answerer for Mover {
     fn answer(&self, request: Request) -> Result<Answer, String> {
         match request {
             Request::Addresses { wanted } => self.take(wanted),
-            Request::Held => Ok(held(self.state().wanted.keys())),
+            Request::Held => Ok(Answer::Held(held(self.state().wanted.keys()))),
             Request::Tickle { clients } => self.tickle(&clients),
             Request::Drives | Request::Trim { .. } | Request::Health => {
                 Err("`nearcast-agent serve` answers that, on its own socket".to_owned())
@@ -117,42 +113,95 @@ impl Answerer for Mover {
 }
 
 impl Mover {
+    /// It looks for programs in these folders. Its appliance has a second to say what it wants:
+    /// addresses that an agent before left are taken off then.
+    fn new(settings: Addresses, folders: Vec<PathBuf>) -> Self {
+        let (name, within) = (settings.interface.clone(), settings.within.clone());
+        let state = State { told: Some(Instant::now()), ..State::default() };
+        Self {
+            settings,
+            interface: Interface { name, within, folders },
+            state: Mutex::new(state),
+            sequence: AtomicU32::default(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, wanted: Vec<(IpAddr, u8)>) -> Result<Answer, String> {
-        if self.settings.by == By::Keepalived {
-            check_routers(wanted.iter().map(|(address, _)| *address))?;
-        }
         if wanted.iter().any(|(_, priority)| !(1..=254).contains(priority)) {
             return Err("priorities are 1 to 254".to_owned());
         }
-        let is_allowed = |at: &IpAddr| self.settings.within.iter().any(|range| range.contains(at));
-        if let Some((address, _)) = wanted.iter().find(|(address, _)| !is_allowed(address)) {
-            return Err(format!("{address} is in none of the ranges of [addresses] within"));
-        }
+        let (wanted, mut left_out) = self.allowed(wanted);
         let mut state = self.state();
+        if state.has_left {
+            return Err("this agent ends, and has given its addresses away".to_owned());
+        }
         state.told = Some(Instant::now());
-        let wanted: BTreeMap<IpAddr, u8> = wanted.into_iter().collect();
-        self.want(&mut state, wanted)?;
+        left_out.extend(self.want(&mut state, wanted)?);
+        if state.left_out != left_out {
+            for (address, why) in &left_out {
+                tracing::warn!("{address} is left out: {why}");
+            }
+            state.left_out.clone_from(&left_out);
+        }
         // After the change: what was put on the interface is here.
-        Ok(held(state.wanted.keys()))
+        let held = held(state.wanted.keys());
+        Ok(match left_out.is_empty() {
+            true => Answer::Held(held),
+            false => Answer::HeldInPart { held, left_out },
+        })
+    }
+
+    /// Those that this machine may have, and the others. Of two with one virtual router the first
+    /// has it: the order is the same for all machines of the site.
+    fn allowed(&self, wanted: Vec<(IpAddr, u8)>) -> (BTreeMap<IpAddr, u8>, LeftOut) {
+        let (mut allowed, mut left_out) = (BTreeMap::new(), LeftOut::new());
+        let mut routers = BTreeMap::new();
+        for (address, priority) in wanted {
+            match self.refusal(address, &mut routers) {
+                Some(why) => left_out.push((address, why)),
+                None => _ = allowed.insert(address, priority),
+            }
+        }
+        (allowed, left_out)
+    }
+
+    fn refusal(&self, at: IpAddr, routers: &mut BTreeMap<String, IpAddr>) -> Option<String> {
+        if !self.settings.within.iter().any(|range| range.contains(&at)) {
+            let why = "it is in none of the ranges of [addresses] within: add it to agent.toml of \
+                       this machine, and restart nearcast-addresses";
+            return Some(why.to_owned());
+        }
+        if self.settings.by == By::Bird {
+            return None;
+        }
+        if router_number(at) == 0 {
+            let why = "it ends with 0, which is no virtual router's number: give another address";
+            return Some(why.to_owned());
+        }
+        let first = *routers.entry(router(at)).or_insert(at);
+        (first != at).then(|| {
+            format!(
+                "it ends with the same byte as {first}, which is the number of their virtual \
+                 router: give one of them another address"
+            )
+        })
     }
 
     /// Puts the addresses and their priorities in force. What failed is tried again whenever it is
     /// asked for again.
-    fn want(&self, state: &mut State, wanted: BTreeMap<IpAddr, u8>) -> Result<(), String> {
-        if state.wanted == wanted {
-            return Ok(());
-        }
+    fn want(&self, state: &mut State, wanted: BTreeMap<IpAddr, u8>) -> Result<LeftOut, String> {
         let moved = match self.settings.by {
-            By::Keepalived => self.tell_keepalived(state, &wanted),
+            By::Keepalived if state.wanted == wanted => Ok(LeftOut::new()),
+            By::Keepalived => self.tell_keepalived(state, &wanted).map(|()| LeftOut::new()),
             By::Bird => self.put_on_interface(state, &wanted),
         };
-        moved.map_err(|error| format!("{error:#}"))?;
+        let left_out = moved.map_err(|error| format!("{error:#}"))?;
         state.wanted = wanted;
-        Ok(())
+        Ok(left_out)
     }
 
     fn tell_keepalived(
@@ -193,7 +242,7 @@ impl Mover {
         }
         state.started = Some(Instant::now());
         let folder = self.folder();
-        let mut command = Command::new(program("keepalived")?);
+        let mut command = Command::new(find(&self.interface.folders, "keepalived")?);
         command.args(["--dont-fork", "--log-console", "--vrrp"]);
         command.arg("--use-file").arg(folder.join("keepalived.conf"));
         command.arg("--pid").arg(folder.join("keepalived.pid"));
@@ -208,53 +257,26 @@ impl Mover {
         &self,
         state: &mut State,
         wanted: &BTreeMap<IpAddr, u8>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<LeftOut> {
         state.waiting.retain(|address, _| wanted.get(address) == Some(&WAITS_MAX));
         for (address, _) in wanted.iter().filter(|(_, priority)| **priority == WAITS_MAX) {
             state.waiting.entry(*address).or_insert_with(Instant::now);
         }
-        let waiting = state.waiting.clone();
-        let has_waited =
-            |address: &IpAddr| waiting.get(address).is_some_and(|at| WAIT_MAX <= at.elapsed());
-        let is_wanted = |address: &IpAddr| {
-            let priority = wanted.get(address).copied().unwrap_or(AWAY);
-            WAITS_MAX < priority || has_waited(address)
+        let has_waited = |address: &IpAddr| {
+            state.waiting.get(address).is_some_and(|at| WAIT_MAX <= at.elapsed())
         };
-        let (stay, go): (Vec<IpAddr>, Vec<IpAddr>) =
-            state.put.drain(..).partition(|address| is_wanted(address));
-        state.put = stay;
-        let mut moved = Ok(());
-        for address in go {
-            let gone = self.ip("del", address);
-            moved = moved.and(gone);
+        let is_right =
+            |(address, priority): &(&IpAddr, &u8)| WAITS_MAX < **priority || has_waited(address);
+        let right: BTreeSet<IpAddr> =
+            wanted.iter().filter(is_right).map(|(address, _)| *address).collect();
+        // One that somebody took off is put on again.
+        if state.put.as_ref() == Some(&right) && right.iter().all(|address| is_local(*address)) {
+            return Ok(LeftOut::new());
         }
-        for address in wanted.keys().filter(|address| is_wanted(address)) {
-            if !state.put.contains(address) {
-                match self.ip("replace", *address) {
-                    Ok(()) => state.put.push(*address),
-                    Err(error) => moved = moved.and(Err(error)),
-                }
-            }
-        }
-        moved
-    }
-
-    fn ip(&self, verb: &str, address: IpAddr) -> anyhow::Result<()> {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let mut command = Command::new(program("ip")?);
-        command.args(["address", verb, &format!("{address}/{bits}")]);
-        command.args(["dev", &self.settings.interface]).env_clear().stdin(Stdio::null());
-        if address.is_ipv6() && verb != "del" {
-            command.arg("nodad");
-        }
-        let output = command.output().context("cannot start ip")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        // What was taken away meanwhile is away.
-        if !output.status.success() && verb != "del" {
-            anyhow::bail!("ip address {verb} {address}: {}", said.trim());
-        }
-        tracing::info!(%address, "{}", if verb == "del" { "taken off" } else { "put on" });
-        Ok(())
+        state.put = None;
+        let left_out = self.interface.set(&right)?;
+        state.put = left_out.is_empty().then_some(right);
+        Ok(left_out)
     }
 
     /// Clients of addresses that this machine has, and nobody else's.
@@ -296,8 +318,13 @@ impl Mover {
     /// What happened without anybody saying so.
     fn look(&self) {
         let mut state = self.state();
+        if state.has_left {
+            return;
+        }
         if state.told.is_some_and(|at| SILENT <= at.elapsed()) {
-            tracing::warn!("the appliance is silent: this machine gives its addresses away");
+            if !state.wanted.is_empty() {
+                tracing::warn!("the appliance is silent: this machine gives its addresses away");
+            }
             let away = state.wanted.keys().map(|address| (*address, AWAY)).collect();
             // Tried again in a second.
             state.told = self.want(&mut state, away).err().map(|error| {
@@ -327,13 +354,16 @@ impl Mover {
     /// Gives all addresses away: keepalived does when it is asked to end.
     fn leave(&self) {
         let mut state = self.state();
+        state.has_left = true;
         if let Some(child) = &mut state.keepalived {
             let pid = rustix::process::Pid::from_child(child);
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             let _ = child.wait();
         }
-        for address in std::mem::take(&mut state.put) {
-            let _ = self.ip("del", address);
+        if self.settings.by == By::Bird
+            && let Err(error) = self.interface.set(&BTreeSet::new())
+        {
+            tracing::error!(error = format!("{error:#}"), "cannot give addresses away");
         }
     }
 
@@ -342,43 +372,14 @@ impl Mover {
     }
 }
 
-/// The number of an address's virtual router: its last byte. So all machines have the same one,
-/// whatever other addresses they know of, and it never changes. IPv4 and IPv6 number apart (RFC
-/// 9568 section 5.2.3).
-fn number(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(address) => address.octets()[3],
-        IpAddr::V6(address) => address.octets()[15],
-    }
-}
-
 /// The name of an address's virtual router in keepalived's files.
 fn router(address: IpAddr) -> String {
     let family = if address.is_ipv4() { 4 } else { 6 };
-    format!("v{family}_{}", number(address))
+    format!("v{family}_{}", router_number(address))
 }
 
-fn check_routers(addresses: impl Iterator<Item = IpAddr>) -> Result<(), String> {
-    let mut known: BTreeMap<String, IpAddr> = BTreeMap::new();
-    for address in addresses {
-        if number(address) == 0 {
-            return Err(format!("{address} ends with 0, which is no virtual router's number"));
-        }
-        match known.insert(router(address), address) {
-            Some(other) if other != address => {
-                return Err(format!(
-                    "{other} and {address} end with the same byte, which is the number of their \
-                     virtual router: give one of them another address"
-                ));
-            }
-            Some(_) | None => {}
-        }
-    }
-    Ok(())
-}
-
-fn held<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Answer {
-    Answer::Held(addresses.copied().filter(|address| is_local(*address)).collect())
+fn held<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Vec<IpAddr> {
+    addresses.copied().filter(|address| is_local(*address)).collect()
 }
 
 /// An address of this machine: one can bind to it. (`ip_nonlocal_bind` is looked at first.)
@@ -398,7 +399,7 @@ fn keepalived<'a>(
     let interface = &settings.interface;
     let mut text = String::from("global_defs {\n  vrrp_version 3\n}\n");
     for address in addresses {
-        let (router, number) = (router(*address), number(*address));
+        let (router, number) = (router(*address), router_number(*address));
         let file = folder.join(format!("priority-{router}"));
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let native = if address.is_ipv6() { "  native_ipv6\n" } else { "" };
@@ -420,17 +421,32 @@ fn keepalived<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interface::tests::{fail, interface, on};
 
     fn mover(folder: &Path) -> Mover {
+        mover_by("keepalived", folder)
+    }
+
+    fn mover_by(by: &str, folder: &Path) -> Mover {
         let text = format!(
-            "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"keepalived\"\n\
+            "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"{by}\"\n\
              within = [\"192.0.2.0/24\", \"2001:db8::/32\"]\n\
-             interface = \"eth0\"\nsocket = \"{}/agent.sock\"\n",
+             interface = \"lo\"\nsocket = \"{}/agent.sock\"\n",
             folder.display()
         );
         std::fs::write(folder.join("agent.toml"), text).unwrap();
         let settings = Settings::load(&folder.join("agent.toml")).unwrap().addresses.unwrap();
-        Mover { settings, state: Mutex::default(), sequence: AtomicU32::default() }
+        Mover::new(settings, vec![folder.to_owned()])
+    }
+
+    fn take(mover: &Mover, wanted: &[(&str, u8)]) -> Result<Vec<(String, String)>, String> {
+        let wanted = wanted.iter().map(|(at, priority)| (at.parse().unwrap(), *priority));
+        let answer = mover.take(wanted.collect())?;
+        let is_whole = matches!(answer, Answer::Held(_));
+        let left_out =
+            if let Answer::HeldInPart { left_out, .. } = answer { left_out } else { Vec::new() };
+        assert!(is_whole || !left_out.is_empty(), "it says either");
+        Ok(left_out.into_iter().map(|(address, why)| (address.to_string(), why)).collect())
     }
 
     fn wanting(folder: &Path, wanted: &[(&str, u8)]) -> Mover {
@@ -477,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_a_virtual_router_and_none_is_taken_beyond_the_ranges() {
+    fn each_address_has_a_virtual_router_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let mover = mover(dir.path());
         let addresses = ["192.0.2.1", "2001:db8::1"].map(|at| at.parse().unwrap());
@@ -486,24 +502,89 @@ mod tests {
         for line in [
             "vrrp_instance nearcast_v4_1",
             "vrrp_instance nearcast_v6_1",
-            "192.0.2.1/32 dev eth0",
-            "2001:db8::1/128 dev eth0",
+            "192.0.2.1/32 dev lo",
+            "2001:db8::1/128 dev lo",
             "native_ipv6",
             &format!("file \"{}/priority-v6_1\"", dir.path().display()),
         ] {
             assert_eq!(text.matches(line).count(), 1, "{line} in {text}");
         }
-        let taken = |wanted: &[&str]| {
-            mover.take(wanted.iter().map(|at| (at.parse().unwrap(), 1)).collect()).unwrap_err()
-        };
-        assert!(taken(&["192.0.2.0"]).contains("ends with 0"));
-        let alike = taken(&["2001:db8::1:7", "192.0.2.7", "2001:db8::2:7"]);
-        assert!(
-            alike.contains("2001:db8::1:7 and 2001:db8::2:7 end with the same byte"),
-            "{alike}"
-        );
-        let router = mover.take(vec![("198.51.100.1".parse().unwrap(), 200)]).unwrap_err();
-        assert!(router.contains("in none of the ranges"), "{router}");
         assert!(mover.take(vec![(addresses[0], 255)]).unwrap_err().contains("1 to 254"));
+    }
+
+    #[test]
+    fn an_address_that_a_machine_may_not_have_takes_nothing_from_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let keepalived = mover(dir.path());
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        keepalived.state().keepalived = Some(child);
+        keepalived.state().told = None;
+        let wanted = [
+            ("192.0.2.0", 200),
+            ("2001:db8::1:7", 200),
+            ("192.0.2.7", 150),
+            ("2001:db8::2:7", 150),
+            ("198.51.100.1", 150),
+        ];
+        let left_out = take(&keepalived, &wanted).unwrap();
+        for ((address, why), (wrong, what)) in left_out.iter().zip([
+            ("192.0.2.0", "ends with 0"),
+            ("2001:db8::2:7", "the same byte as 2001:db8::1:7"),
+            ("198.51.100.1", "in none of the ranges"),
+        ]) {
+            assert!(address == wrong && why.contains(what), "{address} {why}");
+        }
+        assert_eq!(left_out.len(), 3);
+        assert!(keepalived.state().told.is_some(), "it has spoken");
+        let path = dir.path().join("keepalived.conf");
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text.matches("vrrp_instance").count(), 2, "{text}");
+        assert!(text.contains("2001:db8::1:7/128") && text.contains("192.0.2.7/32"), "{text}");
+        let mut child = keepalived.state().keepalived.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let _ = interface(dir.path(), &[], &[]);
+        let bird = mover_by("bird", dir.path());
+        let left_out = take(&bird, &[("192.0.2.7", 200), ("198.51.100.1", 150)]).unwrap();
+        assert_eq!((left_out.len(), &*left_out[0].0), (1, "198.51.100.1"));
+        assert_eq!(on(dir.path()), ["192.0.2.7/32"]);
+        bird.look();
+        assert_eq!(on(dir.path()), ["192.0.2.7/32"], "and it stays");
+        let once = take(&bird, &[("192.0.2.7", 200), ("192.0.2.0", 150)]).unwrap();
+        assert!(once.is_empty(), "a route has no number: {once:?}");
+    }
+
+    #[test]
+    fn with_bird_no_address_is_forgotten_before_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let _ = interface(dir.path(), &[], &["192.0.2.1/32", "192.0.2.2/32"]);
+        let mover = mover_by("bird", dir.path());
+        mover.look();
+        assert_eq!(on(dir.path()).len(), 2, "its appliance has a second to speak");
+        assert!(take(&mover, &[("192.0.2.1", 200), ("192.0.2.2", 1)]).unwrap().is_empty());
+        assert_eq!(on(dir.path()), ["192.0.2.1/32"], "an agent before this one left it");
+        let program = dir.path().join("ip");
+        std::fs::remove_file(&program).unwrap();
+        let away = [("192.0.2.1", 1)];
+        assert!(take(&mover, &away).unwrap_err().contains("ip is not installed"));
+        let _ = interface(dir.path(), &[], &["192.0.2.1/32"]);
+        fail(dir.path(), "del");
+        assert!(take(&mover, &away).unwrap_err().contains("it fails"));
+        fail(dir.path(), "");
+        assert!(take(&mover, &away).unwrap().is_empty());
+        assert!(on(dir.path()).is_empty());
+
+        // Nobody says anything to the next one.
+        let _ = interface(dir.path(), &[], &["192.0.2.1/32"]);
+        let next = mover_by("bird", dir.path());
+        next.state().told = Instant::now().checked_sub(SILENT);
+        next.look();
+        assert!(on(dir.path()).is_empty());
+        // It ends while its appliance speaks.
+        assert!(take(&next, &[("192.0.2.1", 200)]).unwrap().is_empty());
+        next.leave();
+        assert!(take(&next, &[("192.0.2.1", 200)]).unwrap_err().contains("this agent ends"));
+        assert!(on(dir.path()).is_empty());
     }
 }

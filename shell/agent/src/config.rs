@@ -88,7 +88,9 @@ pub(crate) struct Addresses {
     /// `"keepalived"` where the appliances of the site share a segment, `"bird"` where routes lead
     /// to them.
     pub(crate) by: By,
-    /// The ranges that service addresses are in: no other address is taken, whoever asks.
+    /// The ranges that service addresses are in: no other address is taken, whoever asks. With BIRD
+    /// an address of them that is on the interface by itself (/32, /128) is taken off unless it is
+    /// wanted: they must hold none of the machine's own there.
     #[serde(deserialize_with = "settings::prefixes")]
     pub(crate) within: Vec<Prefix>,
     /// The network interface that gets the addresses: of the segment with keepalived; with BIRD

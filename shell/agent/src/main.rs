@@ -25,6 +25,7 @@ mod addresses;
 mod client;
 mod config;
 mod discard;
+mod interface;
 mod mounts;
 mod programs;
 mod server;
@@ -114,6 +115,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         | Answer::Trimmed { .. }
         | Answer::Health(_)
         | Answer::Held(_)
+        | Answer::HeldInPart { .. }
         | Answer::Tickled(_)) => Ok(print(&serde_json::to_string_pretty(&answer)?)?),
     }
 }

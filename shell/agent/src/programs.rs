@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use model::units::Bytes;
 use serde_json::Value;
 use wire::v1::agent::{DriveHealth, TEMPERATURE};
@@ -32,6 +33,13 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(20);
 const OUTPUT_MAX: u64 = 1 << 20;
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A program's path in the first of these folders that has it.
+pub(crate) fn find(folders: &[PathBuf], name: &str) -> anyhow::Result<PathBuf> {
+    let package = if name == "ip" { "iproute2" } else { name };
+    let found = folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.with_context(|| format!("{name} is not installed: install the package {package}"))
+}
 
 #[derive(Debug)]
 pub(crate) struct Programs {

@@ -7,6 +7,7 @@
 //! {"v":1,"verb":"health"}                         {"v":1,"health":[...]}
 //! {"v":1,"verb":"addresses","wanted":[["192.0.2.1",200]]}  {"v":1,"held":["192.0.2.1"]}
 //! {"v":1,"verb":"tickle","clients":[["192.0.2.1:443","10.0.0.9:50000"]]}  {"v":1,"tickled":1}
+//!       {"v":1,"held_in_part":{"held":["192.0.2.1"],"left_out":[["192.0.2.9","why"]]}}
 //!                                                 {"v":1,"refused":"why, and what to do"}
 //! ```
 //!
@@ -52,7 +53,8 @@ pub enum Request {
     /// The health that the devices report.
     Health,
     /// The service addresses of the site, each with the priority with which this machine wants it,
-    /// 1 to 254. Repeated four times a second: without it for a second they all become 1.
+    /// 1 to 254. Repeated four times a second: without it for a second they all become 1. One that
+    /// the machine may not have is left out, and changes nothing for the others.
     Addresses { wanted: Vec<(IpAddr, u8)> },
     /// Which of the addresses that were wanted last the machine has. Changes nothing.
     Held,
@@ -76,6 +78,8 @@ pub enum Answer {
     Health(Vec<DriveHealth>),
     /// Those of the wanted addresses that the machine has.
     Held(Vec<IpAddr>),
+    /// The same where some are left out: each of those with the fault and the remedy.
+    HeldInPart { held: Vec<IpAddr>, left_out: Vec<(IpAddr, String)> },
     /// How many were sent a packet.
     Tickled(u64),
     /// It is not done: the fault and the remedy.
@@ -155,5 +159,10 @@ mod tests {
             panic!()
         };
         assert!(drives[0].is_mount_point && drives[0].errors.is_none());
+        let at = "192.0.2.9".parse().unwrap();
+        let part = Answer::HeldInPart { held: vec![at], left_out: vec![(at, "why".to_owned())] };
+        let line = serde_json::to_string(&Line { v: VERSION, said: part.clone() }).unwrap();
+        assert_eq!(serde_json::from_str::<Line<Answer>>(&line).unwrap().said, part);
+        assert!(serde_json::from_str::<Line<Answer>>(r#"{"v":1,"later":[]}"#).is_err(), "no panic");
     }
 }

@@ -35,6 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use serde::{Deserialize, Serialize};
+use takeover::Known;
 use upkeep::keeper::read_failed;
 use upkeep::{Drive as _, Files as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
@@ -263,8 +264,8 @@ struct Connection<'a> {
 struct Asked {
     method: Method,
     object: Option<ObjectId>,
-    /// It asks for clients: the start and the state that it knows.
-    clients: Option<(u64, u64)>,
+    /// It asks for clients, and knows of so many.
+    clients: Option<Known>,
     range: Option<Vec<u8>>,
     keep_alive: bool,
     head_len: usize,
@@ -361,8 +362,8 @@ impl<'a> Connection<'a> {
         self.give(&asked, &found)
     }
 
-    /// The clients of this appliance, to a member of its site.
-    fn tell_clients(&mut self, asked: &Asked, (start, known): (u64, u64)) -> io::Result<bool> {
+    /// Some of this appliance's clients, to a member of its site.
+    fn tell_clients(&mut self, asked: &Asked, known: Known) -> io::Result<bool> {
         let name = &self.seen.member.name;
         let is_of_site = |manifest: &Arc<Manifest>| {
             manifest.site.iter().any(|member| member.id.as_str() == name)
@@ -371,12 +372,13 @@ impl<'a> Connection<'a> {
         let Some(clients) = self.room.clients.filter(|_| is_of_site) else {
             return self.say(Status::NotFound, asked.keep_alive);
         };
-        let body = serde_json::to_vec(&clients.since(start, known)).map_err(io::Error::other)?;
+        let body = serde_json::to_vec(&clients.since(known)).map_err(io::Error::other)?;
         let mut bytes = Vec::new();
         let head = Head { status: Status::Ok, keep_alive: asked.keep_alive };
         write_document(&mut bytes, head, date().as_bytes(), "application/json", body.len());
-        bytes.extend_from_slice(&body);
+        // In a record of its own, which says on a slow way too that this appliance is alive.
         send(self.room.shared, &mut self.tls, &bytes)?;
+        send(self.room.shared, &mut self.tls, &body)?;
         Ok(asked.keep_alive)
     }
 
@@ -592,13 +594,18 @@ fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
     }
 }
 
-/// `start=S&known=N`; nothing is known where it says something else.
-fn known(query: &str) -> (u64, u64) {
+/// `start=S&known=N&after=AT/CLIENT`; nothing is known where it says something else.
+fn known(query: &str) -> Known {
     let value = |name: &str| {
-        let of = |part: &str| part.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
-        query.split('&').find_map(of).unwrap_or(0)
+        let of = |part: &'_ str| part.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+        query.split('&').find_map(of)
     };
-    (value("start"), value("known"))
+    let number = |name: &str| value(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let (start, state) = (number("start"), number("known"));
+    let Some(after) = value("after") else { return Known { start, state, after: None } };
+    let client =
+        after.split_once('/').and_then(|(at, from)| at.parse().ok().zip(from.parse().ok()));
+    client.map_or_else(Known::default, |client| Known { start, state, after: Some(client) })
 }
 
 /// A published object on a drive that is in use and answers.
@@ -665,6 +672,30 @@ mod tests {
     use identity::credentials::Credentials;
     use identity::member::Member;
     use wire::v1::identity::Enrolled;
+
+    #[test]
+    fn a_sibling_says_how_much_of_the_clients_it_knows() {
+        let asked = |query: &str| {
+            let head = format!("GET /v1/clients{query} HTTP/1.1\r\nHost: a\r\n\r\n");
+            asked(head.as_bytes()).unwrap().unwrap().clients.unwrap()
+        };
+        let known = |start, state, after: Option<[&str; 2]>| {
+            let after = after.map(|[at, from]| (at.parse().unwrap(), from.parse().unwrap()));
+            Known { start, state, after }
+        };
+        assert_eq!(asked(""), known(0, 0, None));
+        assert_eq!(asked("?start=7&known=9"), known(7, 9, None));
+        for after in
+            [["192.0.2.1:443", "10.0.0.9:50000"], ["[2001:db8::1]:443", "[2001:db8::9]:65535"]]
+        {
+            let query = format!("?start=7&known=9&after={}", after.join("/"));
+            assert_eq!(asked(&query), known(7, 9, Some(after)));
+        }
+        for wrong in ["", "192.0.2.1:443", "192.0.2.1/10.0.0.9", "a/b"] {
+            let query = format!("?start=7&known=9&after={wrong}");
+            assert_eq!(asked(&query), known(0, 0, None), "from the beginning: {wrong}");
+        }
+    }
 
     #[test]
     fn a_handshake_has_an_end_however_its_bytes_come() {

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -22,9 +22,9 @@ use identity::member::Member as Identity;
 use model::id::{ApplianceId, Generation};
 use model::machine::Machine as _;
 use model::units::{Instant, Nanos};
-use takeover::{Action, Event, Member, Told};
+use takeover::{Action, Client, Event, Known, Member, Told};
 use wire::v1::agent::{Answer, Request};
-use wire::v1::clients::Clients as Answered;
+use wire::v1::clients::{ANSWER_LEN_MAX, Clients as Answered};
 
 use crate::lock::lock;
 use crate::membership::agent_link;
@@ -34,19 +34,25 @@ use crate::storage::shared::Shared;
 
 /// Between two rounds, in which siblings and agent are asked.
 const ROUND: Nanos = Nanos::millis(250);
-/// Between two looks at what is due: clients are tickled in batches.
+/// Between two looks at what is due: clients are tickled in batches, and long lists come in parts.
 const TICK: Nanos = Nanos::millis(50);
-/// For a sibling's answer: on one segment it takes a millisecond.
+/// For a sibling to take a connection, and to begin its answer: on one segment that takes a
+/// millisecond.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
+/// For the rest of the answer, by when it is silent: it has no more than some thousand clients.
+const REST_MAX: Duration = Duration::from_secs(2);
 /// For the agent's answer: it may have to start a program.
 const AGENT_MAX: Duration = Duration::from_secs(1);
 /// Without an answer of the agent for so long no address is here. It answers four times a second.
 const AGENT_SILENT: Nanos = Nanos::seconds(1);
-/// 131,072 clients with long addresses.
-const ANSWER_LEN_MAX: u64 = 24 << 20;
+/// Clients of whom not one was sent a packet: fewer may all have left together. Arbitrary.
+const MANY: usize = 10;
 
 /// Where siblings let others fetch, as control tells it. Kept when control is away.
 pub(crate) type Peers = Arc<Mutex<BTreeMap<ApplianceId, String>>>;
+
+/// Addresses that the agent leaves out, each with its reason.
+type LeftOut = Vec<(IpAddr, String)>;
 
 /// What is needed to take part.
 #[derive(Clone)]
@@ -87,6 +93,17 @@ struct Part<'a> {
     said: Option<String>,
     /// The agent's last answer.
     answered: Instant,
+    left_out: LeftOut,
+    /// Many clients were to be tickled, and none was.
+    tickles_nobody: bool,
+}
+
+/// A word of whoever asks a sibling.
+enum Heard {
+    /// The answer has begun.
+    Begun,
+    /// It has ended, or failed.
+    Ended(Option<Told>),
 }
 
 /// Takes part until all must stop; gives the addresses away then.
@@ -108,30 +125,37 @@ pub(crate) fn run(
         busy: None,
         said: None,
         answered: shared.ledger.now(),
+        left_out: Vec::new(),
+        tickles_nobody: false,
     };
     // A sibling that is away keeps its thread waiting and nobody else.
     std::thread::scope(|scope| {
         let mut next_round = shared.ledger.now();
         loop {
             let now = shared.ledger.now();
-            for (id, told) in told.try_iter() {
-                part.hear(&id, told);
+            for (id, heard) in told.try_iter() {
+                part.hear(&id, heard);
             }
-            if next_round <= now {
-                next_round = now + ROUND;
-                for (id, known) in part.siblings_to_ask() {
-                    let address = lock(peers).get(&id).cloned();
-                    let tell = tell.clone();
-                    let asking = id.clone();
-                    let ask = move || {
-                        let told = address.and_then(|at| ask_sibling(client, &asking, &at, known));
-                        let _ = tell.send((asking, told));
+            let is_round = next_round <= now;
+            for (id, known) in part.siblings_to_ask(is_round) {
+                let address = lock(peers).get(&id).cloned();
+                let tell = tell.clone();
+                let asking = id.clone();
+                let ask = move || {
+                    let begun = || {
+                        let _ = tell.send((asking.clone(), Heard::Begun));
                     };
-                    // Without a thread it is asked again in the next round.
-                    if Builder::new().spawn_scoped(scope, ask).is_err() {
-                        part.hear(&id, None);
-                    }
+                    let told =
+                        address.and_then(|at| ask_sibling(client, &asking, &at, known, begun));
+                    let _ = tell.send((asking, Heard::Ended(told)));
+                };
+                // Without a thread it is asked again in the next round.
+                if Builder::new().spawn_scoped(scope, ask).is_err() {
+                    part.hear(&id, Heard::Ended(None));
                 }
+            }
+            if is_round {
+                next_round = now + ROUND;
                 part.round();
                 *lock(status) = Some(part.status());
             } else {
@@ -145,15 +169,21 @@ pub(crate) fn run(
 }
 
 impl Part<'_> {
-    /// Those that do not owe an answer.
-    fn siblings_to_ask(&mut self) -> Vec<(ApplianceId, (u64, u64))> {
-        let asked = self.member.asked().filter(|(id, _)| !self.asked.contains(*id));
+    /// Those that do not owe an answer; between rounds, those whose list goes on.
+    fn siblings_to_ask(&mut self, is_round: bool) -> Vec<(ApplianceId, Known)> {
+        let is_due = |known: &Known| is_round || known.after.is_some();
+        let asked = self.member.asked();
+        let asked = asked.filter(|(id, known)| is_due(known) && !self.asked.contains(*id));
         let asked: Vec<_> = asked.map(|(id, known)| (id.clone(), known)).collect();
         self.asked.extend(asked.iter().map(|(id, _)| id.clone()));
         asked
     }
 
-    fn hear(&mut self, id: &ApplianceId, told: Option<Told>) {
+    fn hear(&mut self, id: &ApplianceId, heard: Heard) {
+        let told = match heard {
+            Heard::Begun => return self.handle(Event::Answers(id)),
+            Heard::Ended(told) => told,
+        };
         self.asked.remove(id);
         if let Some(told) = told {
             self.handle(Event::Heard { member: id, told });
@@ -168,11 +198,11 @@ impl Part<'_> {
             self.handle(Event::Site(&manifest.site));
             // Before the first priorities: an address that is here, as after a restart that nobody
             // noticed, must not be given away.
-            self.ask_agent(Request::Held);
+            self.move_addresses(Request::Held);
             self.handle(Event::Serving(true));
         }
         self.handle(Event::Tick);
-        self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
+        self.move_addresses(Request::Addresses { wanted: self.member.priorities() });
         let mut busy = self.busy.take().map(|busy| busy.found()).unwrap_or_default();
         let taken = self.member.taken();
         // Not drained yet: responses may begin at any moment.
@@ -198,10 +228,7 @@ impl Part<'_> {
         self.member.handle(self.now(), event);
         while let Some(action) = self.member.poll() {
             match action {
-                Action::Tickle(clients) => {
-                    tracing::info!("{} clients are tickled", clients.len());
-                    self.ask_agent(Request::Tickle { clients });
-                }
+                Action::Tickle(clients) => self.tickle(clients),
                 Action::Drain(addresses) => {
                     tracing::info!("addresses that are drained: {}", list(&addresses));
                     let url = Arc::from(self.config.base_url.as_str());
@@ -215,10 +242,22 @@ impl Part<'_> {
         self.shared.ledger.now()
     }
 
-    /// Without an agent nothing moves; it is asked again in the next round.
-    fn ask_agent(&mut self, request: Request) {
-        let held = match ask(&self.config.agent, request) {
-            Ok(held) => held,
+    /// The agent's answer. Without an agent nothing moves; it is asked again in the next round.
+    fn ask_agent<T>(
+        &mut self,
+        request: Request,
+        read: impl FnOnce(Answer) -> Option<T>,
+    ) -> Option<T> {
+        let answer = agent_link::ask(&self.config.agent, request, AGENT_MAX)
+            .and_then(|answer| read(answer).ok_or_else(|| "it answered something else".to_owned()));
+        match answer {
+            Ok(answer) => {
+                self.answered = self.now();
+                if self.said.take().is_some() {
+                    tracing::info!("nearcast-agent moves service addresses again");
+                }
+                Some(answer)
+            }
             Err(error) => {
                 if self.said.as_ref() != Some(&error) {
                     tracing::warn!(error, "no service address moves");
@@ -230,26 +269,66 @@ impl Part<'_> {
                 if AGENT_SILENT <= self.now().since(self.answered) {
                     self.member.handle(self.now(), Event::Held(&[]));
                 }
-                return;
-            }
-        };
-        self.answered = self.now();
-        if self.said.take().is_some() {
-            tracing::info!("nearcast-agent moves service addresses again");
-        }
-        if let Some(held) = held {
-            let before = self.member.taken();
-            self.member.handle(self.now(), Event::Held(&held));
-            let taken = self.member.taken();
-            if taken != before {
-                tracing::warn!("service addresses of siblings that are here: {}", list(&taken));
+                None
             }
         }
     }
 
+    /// Asks the agent for addresses, or only which of them are here.
+    fn move_addresses(&mut self, request: Request) {
+        let is_told = matches!(request, Request::Addresses { .. });
+        let Some((held, left_out)) = self.ask_agent(request, addresses) else { return };
+        if is_told && self.left_out != left_out {
+            self.leave_out(left_out);
+        }
+        let before = self.member.taken();
+        self.member.handle(self.now(), Event::Held(&held));
+        let taken = self.member.taken();
+        if taken != before {
+            tracing::warn!("service addresses of siblings that are here: {}", list(&taken));
+        }
+    }
+
+    fn leave_out(&mut self, left_out: LeftOut) {
+        for (address, why) in left_out.iter().filter(|one| !self.left_out.contains(one)) {
+            let text = format!("service address {address} does not come here: {why}");
+            tracing::warn!("{text}");
+            self.shared.ledger.note("agent", text);
+        }
+        if left_out.is_empty() {
+            tracing::info!("the agent leaves no service address out any more");
+        }
+        let addresses: Vec<IpAddr> = left_out.iter().map(|(address, _)| *address).collect();
+        self.left_out = left_out;
+        self.member.handle(self.now(), Event::LeftOut(&addresses));
+    }
+
+    /// What counts is the number of packets that the agent says it has sent.
+    fn tickle(&mut self, clients: Vec<Client>) {
+        let count = clients.len();
+        let sent = self.ask_agent(Request::Tickle { clients }, |answer| {
+            if let Answer::Tickled(sent) = answer { Some(sent) } else { None }
+        });
+        let Some(sent) = sent else { return };
+        let sent = sent.min(u64::try_from(count).unwrap_or(u64::MAX));
+        tracing::info!("{sent} of {count} clients are tickled");
+        let nobody = sent == 0 && MANY <= count;
+        if nobody && !self.tickles_nobody {
+            let text = format!(
+                "none of {count} clients of a sibling was tickled, so that they wait for their own \
+                 timeouts: is `tickle` false in agent.toml, or has the agent no CAP_NET_RAW? Its \
+                 log says"
+            );
+            tracing::warn!("{text}");
+            self.shared.ledger.note("agent", text);
+        }
+        self.tickles_nobody = nobody || (self.tickles_nobody && sent == 0);
+        self.member.handle(self.now(), Event::Tickled(sent));
+    }
+
     fn leave(&mut self) {
         self.member.handle(self.now(), Event::Serving(false));
-        self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
+        self.move_addresses(Request::Addresses { wanted: self.member.priorities() });
     }
 }
 
@@ -261,27 +340,34 @@ fn list(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
+/// A part of a sibling's list. Calls `begun` when its answer begins, however long the rest takes.
 fn ask_sibling(
     client: &MemberClient,
     id: &ApplianceId,
     address: &str,
-    (start, known): (u64, u64),
+    Known { start, state, after }: Known,
+    begun: impl FnOnce(),
 ) -> Option<Told> {
     let sibling = Identity::appliance(id.as_str());
     client.dial.set(&sibling, address);
-    let url = format!("https://{}/v1/clients?start={start}&known={known}", sibling.host());
-    let request = client.agent().get(&url);
-    let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
+    let after = after.map(|(at, from)| format!("&after={at}/{from}")).unwrap_or_default();
+    let url = format!("https://{}/v1/clients?start={start}&known={state}{after}", sibling.host());
+    let request = client.agent().get(&url).config();
+    let request = request.timeout_connect(Some(ANSWER_MAX));
+    let request = request.timeout_recv_response(Some(ANSWER_MAX));
+    let request = request.timeout_recv_body(Some(REST_MAX)).build();
     let answered = request.call().map_err(|error| error.to_string()).and_then(|mut response| {
         if response.status() != 200 {
             return Err(format!("it answers {}", response.status()));
         }
-        let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
+        begun();
+        let most = u64::try_from(ANSWER_LEN_MAX).expect("some MiB");
+        let body = response.body_mut().with_config().limit(most);
         body.read_json::<Answered>().map_err(|error| error.to_string())
     });
     match answered {
-        Ok(Answered { start, from, to, open, gone, waits, busy }) => {
-            Some(Told { start, from, to, open, gone, waits, busy })
+        Ok(Answered { start, from, to, open, gone, next, waits, busy }) => {
+            Some(Told { start, from, to, open, gone, next, waits, busy })
         }
         Err(error) => {
             tracing::debug!(sibling = %id, error, "a sibling does not tell its clients");
@@ -290,13 +376,15 @@ fn ask_sibling(
     }
 }
 
-/// The addresses that the agent says are here, if it was asked for them.
-fn ask(agent: &Path, request: Request) -> Result<Option<Vec<IpAddr>>, String> {
-    match agent_link::ask(agent, request, AGENT_MAX)? {
-        Answer::Held(held) => Ok(Some(held)),
-        Answer::Tickled(_) => Ok(None),
-        Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_) | Answer::Refused(_) => {
-            Err("it answered something else".to_owned())
-        }
+/// The addresses that the agent says are here, and those that it leaves out.
+fn addresses(answer: Answer) -> Option<(Vec<IpAddr>, LeftOut)> {
+    match answer {
+        Answer::Held(held) => Some((held, Vec::new())),
+        Answer::HeldInPart { held, left_out } => Some((held, left_out)),
+        Answer::Tickled(_)
+        | Answer::Drives(_)
+        | Answer::Trimmed { .. }
+        | Answer::Health(_)
+        | Answer::Refused(_) => None,
     }
 }

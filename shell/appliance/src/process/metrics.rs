@@ -143,7 +143,10 @@ const TAKEOVER: &[Row<takeover::Status>] = &[
         number(of.counters.taken)
     }),
     (
-        Metric::counter("clients_tickled_total", "Clients told that their connection is gone."),
+        Metric::counter(
+            "clients_tickled_total",
+            "Clients that the agent sent a packet, so that their connections are reset.",
+        ),
         |of| number(of.counters.tickled),
     ),
     (Metric::gauge("sibling_clients", "Connections of siblings that are known here."), |of| {

@@ -1,7 +1,8 @@
 //! The clients of this appliance, for siblings that may take its addresses over.
 //!
 //! ```text
-//! workers ── open, gone ──> queue ──> table, newest changes ──> a sibling asks: a difference
+//! workers ── open, gone ──> queue ──> table, newest changes ──> a sibling asks: a difference,
+//!                                                               and of a long list the next part
 //! ```
 //!
 //! A worker puts a change into the queue and never waits. Whoever reads takes it out: a sibling
@@ -11,12 +12,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use wire::v1::clients::Clients as Told;
+use takeover::Known;
+use wire::v1::clients::{CLIENTS_MAX as PART_MAX, Clients as Told};
 
 use crate::lock::lock;
 
@@ -113,11 +116,12 @@ impl Clients {
         table.take_in();
     }
 
-    /// The difference to a state, or all.
-    pub(crate) fn since(&self, start: u64, known: u64) -> Told {
+    /// The difference to a state, and what follows `after`; or the first of all. O(parts).
+    pub(crate) fn since(&self, known: Known) -> Told {
         let mut table = lock(&self.table);
         table.take_in();
-        let missing = table.state.checked_sub(known).and_then(|n| usize::try_from(n).ok());
+        let Known { start, state, after } = known;
+        let missing = table.state.checked_sub(state).and_then(|n| usize::try_from(n).ok());
         let missing = missing.filter(|n| start == self.start && *n <= table.changes.len());
         let mut told = Told {
             start: self.start,
@@ -126,15 +130,22 @@ impl Clients {
             busy: table.busy.clone(),
             ..Told::default()
         };
-        match missing.filter(|_| known != 0) {
-            Some(missing) => {
-                told.from = known;
-                let newest = table.changes.range(table.changes.len() - missing..);
-                let touched: BTreeSet<Client> = newest.map(|change| change.client).collect();
-                (told.open, told.gone) =
-                    touched.into_iter().partition(|client| table.open.contains(client));
-            }
-            None => told.open = table.open.iter().copied().collect(),
+        let Some(missing) = missing.filter(|_| state != 0) else {
+            (told.open, told.next) = table.part(None);
+            return told;
+        };
+        // Clients are told as they are now: later changes tell them once more.
+        let begin = table.changes.len() - missing;
+        let count = missing.min(PART_MAX);
+        (told.from, told.to) = (state, state + u64::try_from(count).expect("some thousand"));
+        let changes = table.changes.range(begin..begin + count);
+        let touched: BTreeSet<Client> = changes.map(|change| change.client).collect();
+        (told.open, told.gone) =
+            touched.into_iter().partition(|client| table.open.contains(client));
+        if after.is_some() {
+            let (part, next) = table.part(after);
+            told.open.extend(part);
+            told.next = next;
         }
         told
     }
@@ -147,6 +158,15 @@ impl Default for Clients {
 }
 
 impl Table {
+    /// Those that follow a client, and the last of them if there are more.
+    fn part(&self, after: Option<Client>) -> (Vec<Client>, Option<Client>) {
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.open.range((begin, Bound::Unbounded)).copied();
+        let part: Vec<Client> = rest.by_ref().take(PART_MAX).collect();
+        let next = part.last().copied().filter(|_| rest.next().is_some());
+        (part, next)
+    }
+
     fn take_in(&mut self) {
         while let Ok(change) = self.queue.try_recv() {
             let changed = match change.opens {
@@ -222,7 +242,7 @@ mod tests {
     fn a_sibling_is_told_differences_and_all_where_it_knows_something_else() {
         let clients = Clients::new();
         let (one, two) = (clients.note_client(client(1)), clients.note_client(client(2)));
-        let all = clients.since(0, 0);
+        let all = clients.since(Known::default());
         assert_eq!(
             (all.from, &all.open[..], &all.gone[..]),
             (0, &[client(1), client(2)][..], &[][..])
@@ -231,30 +251,75 @@ mod tests {
         let three = clients.note_client(client(3));
         let short = clients.note_client(client(4));
         drop(short);
-        let next = clients.since(all.start, all.to);
+        let since = |start, state| clients.since(Known { start, state, after: None });
+        let next = since(all.start, all.to);
         assert_eq!((next.from, &next.open[..]), (all.to, &[client(3)][..]));
         assert_eq!(next.gone, [client(1), client(4)], "also one that came and went in between");
-        let same = clients.since(next.start, next.to);
+        let same = since(next.start, next.to);
         assert_eq!((same.from, same.to, same.open.len()), (next.to, next.to, 0));
         for (start, known) in [(all.start ^ 1, all.to), (all.start, next.to + 9), (all.start, 0)] {
-            assert_eq!(clients.since(start, known).open, [client(2), client(3)], "{known}");
+            assert_eq!(since(start, known).open, [client(2), client(3)], "{known}");
         }
         clients.tell(true, vec![[192, 0, 2, 9].into()]);
-        let told = clients.since(0, 0);
+        let told = clients.since(Known::default());
         assert_eq!((told.waits, told.busy.len()), (true, 1));
         drop((two, three));
-        assert!(clients.since(0, 0).open.is_empty());
+        assert!(clients.since(Known::default()).open.is_empty());
+    }
+
+    /// What a sibling makes of an answer.
+    fn add_up(told: Told, known: &mut Known, all: &mut BTreeSet<Client>) {
+        assert!(told.open.len() + told.gone.len() <= 2 * PART_MAX, "an answer has a bound");
+        if told.from == 0 {
+            all.clear();
+        }
+        all.retain(|client| !told.gone.contains(client));
+        all.extend(told.open);
+        *known = Known { start: told.start, state: told.to, after: told.next };
+    }
+
+    #[test]
+    fn a_long_list_comes_in_parts_and_adds_up_to_the_table_though_it_changes_meanwhile() {
+        let clients = Clients::new();
+        let mut open: Vec<Noted> = (100..20_100).map(|n| clients.note_client(client(n))).collect();
+        let (mut known, mut all) = (Known::default(), BTreeSet::new());
+        let mut parts = 0;
+        loop {
+            add_up(clients.since(known), &mut known, &mut all);
+            parts += 1;
+            assert!(all.len() <= parts * PART_MAX + 2 * parts, "{} after {parts}", all.len());
+            if known.after.is_none() {
+                break;
+            }
+            // One that was told goes, one that was not, and two come.
+            let n = u16::try_from(parts).unwrap();
+            drop(open.swap_remove(10));
+            drop(open.remove(19_000));
+            open.extend([client(n), client(30_000 + n)].map(|one| clients.note_client(one)));
+        }
+        assert_eq!(parts, 3, "20,000 clients");
+        let table = |of: &Clients| lock(&of.table).open.clone();
+        add_up(clients.since(known), &mut known, &mut all);
+        assert!(all == table(&clients), "{} and {}", all.len(), table(&clients).len());
+        // A long difference comes in parts, too.
+        drop(open);
+        let mut rounds = 0;
+        while !all.is_empty() {
+            add_up(clients.since(known), &mut known, &mut all);
+            rounds += 1;
+            assert!(rounds <= 3, "{} are left", all.len());
+        }
     }
 
     #[test]
     fn old_changes_are_let_go_and_the_table_has_a_bound() {
         let clients = Clients::new();
-        let first = clients.since(0, 0);
+        let first = clients.since(Known::default());
         for n in 0..=CHANGES_MAX {
             drop(clients.note_client(client(u16::try_from(n % 1000).unwrap())));
             clients.tell(false, Vec::new());
         }
-        let told = clients.since(first.start, first.to);
+        let told = clients.since(Known { start: first.start, state: first.to, after: None });
         assert_eq!((told.from, told.open.len()), (0, 0), "too long ago for a difference");
     }
 
@@ -268,6 +333,6 @@ mod tests {
         let clients = Clients::new();
         let noted = clients.note(&accepted).unwrap();
         assert_eq!(noted.reached(), to.ip());
-        assert_eq!(clients.since(0, 0).open, [(to, stream.local_addr().unwrap())]);
+        assert_eq!(clients.since(Known::default()).open, [(to, stream.local_addr().unwrap())]);
     }
 }

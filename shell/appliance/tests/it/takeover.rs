@@ -1,12 +1,13 @@
 //! The appliance's part in its site: real siblings, and an agent of a few lines.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use appliance::membership::takeover::Config;
 use appliance::serving::clients::{Client, Clients, Word};
@@ -25,6 +26,9 @@ struct Agent {
     held: Mutex<Vec<IpAddr>>,
     wanted: Mutex<BTreeMap<IpAddr, u8>>,
     tickled: Mutex<Vec<Client>>,
+    /// It sends no packets: `tickle` is false.
+    is_quiet: AtomicBool,
+    left_out: Mutex<Vec<(IpAddr, String)>>,
 }
 
 impl Agent {
@@ -47,9 +51,17 @@ impl Agent {
         match request {
             Request::Addresses { wanted } => {
                 *self.wanted.lock().unwrap() = wanted.into_iter().collect();
+                let left_out = self.left_out.lock().unwrap().clone();
+                if !left_out.is_empty() {
+                    let held = self.held.lock().unwrap().clone();
+                    return Answer::HeldInPart { held, left_out };
+                }
             }
             Request::Tickle { clients } => {
                 self.tickled.lock().unwrap().extend(&clients);
+                if self.is_quiet.load(Ordering::SeqCst) {
+                    return Answer::Tickled(0);
+                }
                 return Answer::Tickled(u64::try_from(clients.len()).unwrap());
             }
             Request::Held | Request::Drives | Request::Trim { .. } | Request::Health => {}
@@ -111,9 +123,56 @@ impl Machine {
 
     /// From now on its control says where a sibling lets others fetch.
     fn meet(&self, name: &str, other: &Self) {
-        let address = other.sibling.address.clone();
+        self.meet_at(name, other.sibling.address.clone());
+    }
+
+    fn meet_at(&self, name: &str, address: String) {
         self.sibling.control.peers.lock().unwrap().insert(name.to_owned(), address);
     }
+
+    fn part(&self) -> takeover::Counters {
+        self.sibling.handle.takeover().map(|part| part.counters).unwrap_or_default()
+    }
+
+    fn knows(&self, clients: usize) -> bool {
+        self.sibling.handle.takeover().is_some_and(|part| part.clients == clients)
+    }
+
+    /// How many errors that control was told of have this in them.
+    fn errors(&self, text: &str) -> usize {
+        let errors = self.sibling.control.last_report().unwrap_or_default().errors;
+        errors.iter().filter(|error| error.text.contains(text)).count()
+    }
+}
+
+/// A way to `address` on which answers come slowly after their first 6 KiB: 16 KiB a second.
+fn slow(address: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (at, to) = (listener.local_addr().unwrap().to_string(), address.to_owned());
+    std::thread::spawn(move || {
+        for mut near in listener.incoming().flatten() {
+            let mut far = TcpStream::connect(&to).unwrap();
+            let (mut questions, mut on) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut questions, &mut on);
+                let _ = on.shutdown(std::net::Shutdown::Write);
+            });
+            std::thread::spawn(move || {
+                let (mut piece, mut passed) = ([0; 1024], 0);
+                while let Ok(len @ 1..) = far.read(&mut piece) {
+                    if near.write_all(&piece[..len]).is_err() {
+                        break;
+                    }
+                    passed += len;
+                    if 6 * 1024 < passed {
+                        std::thread::sleep(Duration::from_micros(60) * len.try_into().unwrap());
+                    }
+                }
+                let _ = near.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    at
 }
 
 /// An address of the loopback, which needs no set-up.
@@ -168,8 +227,7 @@ fn clients_of_a_sibling_that_died_are_reset_and_its_address_goes_back_when_drain
     wait("it to serve", || a1.agent.wants(address(1)) == 200);
     let (client, accepted) = connection(address(1));
     let noted = a1.clients.note(&accepted).unwrap();
-    let known = || a2.sibling.handle.takeover().is_some_and(|part| part.clients == 1);
-    wait("the sibling to know of its client", known);
+    wait("the sibling to know of its client", || a2.knows(1));
     assert!(a2.agent.tickled.lock().unwrap().is_empty());
     drop(a1.sibling);
     assert_eq!(a1.agent.wants(address(1)), 1, "it gave its address away as it ended");
@@ -177,6 +235,7 @@ fn clients_of_a_sibling_that_died_are_reset_and_its_address_goes_back_when_drain
     a2.agent.held.lock().unwrap().push(address(1));
     let who = (accepted.local_addr().unwrap(), client.local_addr().unwrap());
     wait("its client to be tickled", || a2.agent.tickled.lock().unwrap().contains(&who));
+    wait("that to be counted", || 0 < a2.part().tickled);
     drop(noted);
 
     let again = Machine::start("a1", &dir.path().join("a1-again"), &[]);
@@ -189,4 +248,49 @@ fn clients_of_a_sibling_that_died_are_reset_and_its_address_goes_back_when_drain
     a2.agent.held.lock().unwrap().clear();
     again.agent.held.lock().unwrap().push(address(1));
     wait("the end of that", || a2.workers.drained.lock().unwrap().is_empty());
+}
+
+#[test]
+fn clients_whose_agent_sends_nothing_are_not_counted_and_that_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let a1 = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    let a2 = Machine::start("a2", &dir.path().join("a2"), &[]);
+    a2.agent.is_quiet.store(true, Ordering::SeqCst);
+    a2.meet("a1", &a1);
+    let connections: Vec<_> = (0..12).map(|_| connection(address(1))).collect();
+    let noted = |(_, accepted): &(TcpStream, TcpStream)| a1.clients.note(accepted).unwrap();
+    let noted: Vec<_> = connections.iter().map(noted).collect();
+    wait("the sibling to know its clients", || a2.knows(12));
+    drop(a1.sibling);
+    a2.agent.held.lock().unwrap().push(address(1));
+    let asked = || a2.agent.tickled.lock().unwrap().len();
+    wait("three rounds of tickles", || asked() == 3 * noted.len());
+    wait("that it is said", || a2.errors("none of 12 clients of a sibling was tickled") == 1);
+    assert_eq!(a2.part().tickled, 0);
+}
+
+#[test]
+fn an_address_that_the_agent_leaves_out_is_said_and_the_others_are_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    wait("its own address to be wanted", || machine.agent.wants(address(1)) == 200);
+    let why = (address(2), "it is in none of the ranges".to_owned());
+    machine.agent.left_out.lock().unwrap().push(why);
+    let wanted = format!("{} does not come here: it is in none", address(2));
+    wait("that it is said", || machine.errors(&wanted) == 1);
+    assert_eq!(machine.errors("do not move"), 0);
+    assert_eq!(machine.agent.wants(address(1)), 200);
+    assert!((30..200).contains(&machine.agent.wants(address(2))), "it is asked for on");
+}
+
+#[test]
+fn a_list_that_comes_slowly_is_known_in_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let a1 = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    let a2 = Machine::start("a2", &dir.path().join("a2"), &[]);
+    let connections: Vec<_> = (0..300).map(|_| connection(address(1))).collect();
+    let noted = |(_, accepted): &(TcpStream, TcpStream)| a1.clients.note(accepted).unwrap();
+    let _noted: Vec<_> = connections.iter().map(noted).collect();
+    a2.meet_at("a1", slow(&a1.sibling.address));
+    wait("the sibling to know its clients", || a2.knows(300));
 }

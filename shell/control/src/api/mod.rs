@@ -483,17 +483,17 @@ mod tests {
         let (address, listeners) = crate::serve::tests::listeners().await;
         let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         let serving = tokio::spawn(serving);
-        let ticket = Ticket {
-            session: control.keys().session(),
-            expires: UnixSeconds(control.clock.unix().0 + 1000),
-            version: "film-1".parse().unwrap(),
-            client: "10.0.0.0/8".parse().unwrap(),
-            plain: false,
-            pathways: vec!["a1".parse().unwrap()],
-        };
-        let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
         let mut ttls = Vec::new();
         for _ in 0..12 {
+            let ticket = Ticket {
+                session: control.keys().session(),
+                expires: UnixSeconds(control.clock.unix().0 + 1000),
+                version: "film-1".parse().unwrap(),
+                client: "10.0.0.0/8".parse().unwrap(),
+                plain: false,
+                pathways: vec!["a1".parse().unwrap()],
+            };
+            let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
             let answer = ask(address, &steer).await;
             let (_, rest) = answer.split_once("\"TTL\":").unwrap();
             ttls.push(rest.split(',').next().unwrap().parse::<u64>().unwrap());

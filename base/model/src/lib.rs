@@ -14,6 +14,7 @@
 //! topology     sites, their prefixes, and their appliances
 //! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
+//! cmcd         what players say of themselves
 //! view         the fleet at one moment, as placement and steering see it
 //! rendezvous   the weighted draw by which many agree without talking
 //! update       what changes for those who serve
@@ -23,6 +24,7 @@
 //!
 //! What two rooms share is a noun, so it lives here; how it looks on the wire is `wire`'s affair.
 
+pub mod cmcd;
 pub mod drives;
 pub mod extent;
 pub mod handle;

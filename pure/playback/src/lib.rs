@@ -6,6 +6,7 @@
 //!                rewrite per playback: the same on two to four appliances, with content steering
 //! steering_doc   the answer to a player that asks which pathway is best now
 //! cmcd           what players say of their buffer and of what they play
+//! player         which kind of player it is
 //! reference      a URI in a manifest and the file that it means
 //! ```
 //!
@@ -18,6 +19,7 @@ pub mod base36;
 pub mod cmcd;
 pub mod dash;
 pub mod hls;
+pub mod player;
 pub mod reference;
 pub mod steering_doc;
 pub mod token;

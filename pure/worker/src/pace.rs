@@ -11,9 +11,9 @@
 //! what comes in long bursts. One that has none yet gets all there is. Sources of the numbers:
 //! docs/decisions/2026-11-22-pacing.md.
 
+use model::cmcd::Hints;
 use model::limits::CHUNK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
-use playback::cmcd::Hints;
 
 use crate::wheel::GRANULARITY;
 

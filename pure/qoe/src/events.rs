@@ -1,0 +1,233 @@
+//! Playbacks that tell of themselves by events (CMCD version 2), by their keys.
+//!
+//! ```text
+//! sta: s ──> p ──> r ──> p ──> a, k ──> p ──> e     each with its time by the player's clock
+//!      start-up    stall                     over
+//! ```
+//!
+//! What comes is bound to a playback by the shell, which checks the seal of its ticket. Within
+//! that, a player may lie about itself: no time that it tells is longer than the time that it has
+//! been heard of, and it counts as one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use model::cmcd::{Report, State};
+use model::units::{Instant, Nanos};
+
+use crate::sums::{Dimension, Key, Rows, Source, Sums};
+use crate::viewers::Viewer;
+
+/// Bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct EventConfig {
+    /// Most playbacks: about 400 bytes each. With so many, a newcomer is not followed, and counted.
+    pub playbacks_max: usize,
+    /// A playback that is not heard of for so long is over.
+    pub silent_max: Nanos,
+    /// Most rows of a dimension.
+    pub rows_max: usize,
+    /// A playback may send so many lines at once...
+    pub lines_max: u32,
+    /// ... and one more each time that this has passed.
+    pub line_every: Nanos,
+}
+
+/// The answer to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Yes,
+    /// Too many playbacks tell of themselves: this one is not followed.
+    Full,
+    /// This playback says too much.
+    TooMany,
+}
+
+/// Who is followed, and what was added since it was last taken.
+#[derive(Debug)]
+pub struct Events {
+    config: EventConfig,
+    /// Invariant: at most config.playbacks_max.
+    playbacks: BTreeMap<u128, Playback>,
+    /// Each playback once, by when it was last looked at.
+    quiet: VecDeque<(Instant, u128)>,
+    rows: Rows,
+}
+
+#[derive(Debug)]
+struct Playback {
+    names: [(Dimension, Arc<str>); 4],
+    first: Instant,
+    heard: Instant,
+    /// Lines that it may send now.
+    lines: u32,
+    /// When it got the last of them.
+    lines_at: Instant,
+    state: Option<State>,
+    /// Since when, by its own clock.
+    since: Nanos,
+    /// When it wanted to play, by its own clock.
+    wanted: Option<Nanos>,
+    begun: bool,
+    /// The picture stands still, and it is counted as a stall.
+    stalls: bool,
+    failed: bool,
+}
+
+/// What a player's clock and its lines' way here may add to the time that passes here.
+const CLOCK_SLACK: Nanos = Nanos::seconds(60);
+
+impl Events {
+    /// Nobody.
+    pub fn new(config: EventConfig) -> Self {
+        assert!(0 < config.playbacks_max && 0 < config.lines_max, "one may tell something");
+        assert!(0 < config.line_every.0 && 0 < config.rows_max, "bounds are of something");
+        let (playbacks, quiet, rows) = (BTreeMap::new(), VecDeque::new(), Rows::default());
+        Self { config, playbacks, quiet, rows }
+    }
+
+    /// A line of a viewer who is steered to this site. O(log playbacks + log rows).
+    pub fn take(
+        &mut self,
+        now: Instant,
+        viewer: &Viewer<'_>,
+        site: &str,
+        report: &Report,
+    ) -> Taken {
+        self.forget(now);
+        let full = self.config.playbacks_max <= self.playbacks.len();
+        if full && !self.playbacks.contains_key(&viewer.key) {
+            return Taken::Full;
+        }
+        let (quiet, config) = (&mut self.quiet, &self.config);
+        let mut sums = Sums::default();
+        let playback = self.playbacks.entry(viewer.key).or_insert_with(|| {
+            quiet.push_back((now, viewer.key));
+            sums.playbacks = 1;
+            Playback::new(now, names(site, viewer), config.lines_max)
+        });
+        if !playback.may_say(now, config) {
+            return Taken::TooMany;
+        }
+        playback.heard = now;
+        playback.take(now, report, &mut sums);
+        assert!(sums.stalls <= 1 && sums.starts <= 1, "a line tells of one of them");
+        for (dimension, name) in &playback.names {
+            let key = Key { dimension: *dimension, name: name.clone(), source: Source::Events };
+            self.rows.add(&key, &sums, config.rows_max);
+        }
+        assert!(self.playbacks.len() <= self.config.playbacks_max, "a newcomer found room");
+        Taken::Yes
+    }
+
+    /// Forgets who was not heard of for long. O(1) for each line.
+    pub fn forget(&mut self, now: Instant) {
+        while let Some(&(looked, key)) = self.quiet.front() {
+            if now.since(looked) < self.config.silent_max {
+                break;
+            }
+            self.quiet.pop_front();
+            let heard = self.playbacks.get(&key).map_or(Instant(0), |playback| playback.heard);
+            if now.since(heard) < self.config.silent_max {
+                self.quiet.push_back((heard.max(looked), key));
+            } else {
+                self.playbacks.remove(&key);
+            }
+        }
+        assert_eq!(self.quiet.len(), self.playbacks.len(), "each playback waits once");
+    }
+
+    /// What was added since this was last asked.
+    pub fn take_rows(&mut self) -> Rows {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// Playbacks that are followed.
+    pub fn len(&self) -> usize {
+        self.playbacks.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.playbacks.is_empty()
+    }
+}
+
+fn names(site: &str, viewer: &Viewer<'_>) -> [(Dimension, Arc<str>); 4] {
+    [
+        (Dimension::Site, site.into()),
+        (Dimension::Asset, viewer.asset.into()),
+        (Dimension::Network, viewer.network.into()),
+        (Dimension::Player, viewer.player.into()),
+    ]
+}
+
+impl Playback {
+    fn new(now: Instant, names: [(Dimension, Arc<str>); 4], lines: u32) -> Self {
+        Self {
+            names,
+            first: now,
+            heard: now,
+            lines,
+            lines_at: now,
+            state: None,
+            since: Nanos(0),
+            wanted: None,
+            begun: false,
+            stalls: false,
+            failed: false,
+        }
+    }
+
+    fn may_say(&mut self, now: Instant, config: &EventConfig) -> bool {
+        let more = now.since(self.lines_at).0 / config.line_every.0;
+        self.lines_at = Instant(self.lines_at.0 + more * config.line_every.0);
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.lines = self.lines.saturating_add(more).min(config.lines_max);
+        let may = 0 < self.lines;
+        self.lines -= u32::from(may);
+        assert!(self.lines <= config.lines_max, "no more than at once");
+        may
+    }
+
+    fn take(&mut self, now: Instant, report: &Report, sums: &mut Sums) {
+        let hints = &report.hints;
+        sums.hear(hints, self.begun);
+        // Without its clock, ours.
+        let at = report.at.unwrap_or(Nanos(now.0)).max(self.since);
+        let longest = Nanos(now.since(self.first).0.saturating_add(CLOCK_SLACK.0));
+        let span = |from: Nanos| Nanos(at.0.saturating_sub(from.0)).min(longest);
+        if let Some(State::Playing) = self.state {
+            let played = span(self.since);
+            sums.watched += played.0;
+            sums.load(played, hints);
+        }
+        let state = report.state.or(self.state);
+        if self.stalls {
+            sums.stall_time += span(self.since).0;
+        }
+        if self.state != state {
+            match state {
+                Some(State::Starting) if self.wanted.is_none() => self.wanted = Some(at),
+                Some(State::Playing) if !self.begun => {
+                    self.begun = true;
+                    let waited = self.wanted.map(span);
+                    if let Some(startup) = report.start_delay.or(waited) {
+                        sums.start(startup.min(longest));
+                    }
+                }
+                Some(State::Rebuffering) if self.state == Some(State::Playing) => {
+                    sums.stalls += 1;
+                    self.stalls = true;
+                }
+                _ => {}
+            }
+            self.stalls &= state == Some(State::Rebuffering);
+            self.state = state;
+        }
+        assert!(self.begun || !self.stalls, "who stalls has begun");
+        self.since = at;
+        let failed = report.failed && !std::mem::replace(&mut self.failed, report.failed);
+        sums.failed += u64::from(failed);
+    }
+}

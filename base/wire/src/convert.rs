@@ -8,11 +8,21 @@ use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
 };
 use model::manifest;
+use model::metric::Metric;
 use model::path::is_path;
 use model::status::DriveStatus;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 use crate::v1;
+
+/// Numbers by the names of their metrics, those left out that are 0.
+pub fn sums<'a>(
+    metrics: &[Metric],
+    values: impl IntoIterator<Item = &'a u64>,
+) -> BTreeMap<String, u64> {
+    let named = metrics.iter().zip(values).filter(|(_, value)| **value != 0);
+    named.map(|(metric, value)| (metric.name.to_owned(), *value)).collect()
+}
 
 /// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

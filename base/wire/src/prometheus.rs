@@ -42,10 +42,15 @@ impl Page {
     /// The numbers of a table, in its order.
     pub fn table(&mut self, metrics: &[Metric], values: impl IntoIterator<Item = u64>) {
         for (metric, value) in metrics.iter().zip(values) {
-            match metric.unit {
-                Unit::Whole => self.put(metric, "", value),
-                Unit::Nanos => self.put(metric, "", Duration::from_nanos(value).as_secs_f64()),
-            }
+            self.put_of(metric, "", value);
+        }
+    }
+
+    /// One number of a table, in base units.
+    pub fn put_of(&mut self, metric: &Metric, labels: &str, value: u64) {
+        match metric.unit {
+            Unit::Whole => self.put(metric, labels, value),
+            Unit::Nanos => self.put(metric, labels, Duration::from_nanos(value).as_secs_f64()),
         }
     }
 

@@ -32,8 +32,9 @@ pub struct Request<'a> {
     pub fields: Fields<'a>,
 }
 
-/// The header fields that change an answer. A field given twice where one is allowed is absent
-/// if ignoring it is safe (`Range`), and an error where it is not (`Host`).
+/// The header fields that change an answer, or say how it is received. A field given twice where
+/// one is allowed is absent if ignoring it is safe (`Range`), and an error where it is not
+/// (`Host`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
     pub range: Option<&'a [u8]>,
@@ -42,9 +43,10 @@ pub struct Fields<'a> {
     pub if_match: Option<Lines<'a>>,
     pub if_modified_since: Option<&'a [u8]>,
     pub if_unmodified_since: Option<&'a [u8]>,
-    /// `CMCD-Request`, `CMCD-Object` and `CMCD-Status`, in this order (CTA-5004 section 2.2): what
-    /// players say of their buffer and of what they play.
-    pub cmcd: [Option<&'a [u8]>; 3],
+    /// `CMCD-Request`, `CMCD-Object`, `CMCD-Status` and `CMCD-Session`, in this order (CTA-5004
+    /// section 2.2): what players say of their buffer and of what they play.
+    pub cmcd: [Option<&'a [u8]>; 4],
+    pub user_agent: Option<&'a [u8]>,
 }
 
 /// Most lines of one list.
@@ -153,8 +155,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
     Ok(Parsed::Request { request: Request { method, path, query, keep_alive, fields }, len })
 }
 
-/// In the order of `Fields::cmcd`. The fourth, CMCD-Session, has nothing that changes an answer.
-const CMCD_FIELDS: [&str; 3] = ["cmcd-request", "cmcd-object", "cmcd-status"];
+/// In the order of `Fields::cmcd`.
+const CMCD_FIELDS: [&str; 4] = ["cmcd-request", "cmcd-object", "cmcd-status", "cmcd-session"];
 
 /// The status for a head that is refused for its length. RFC 9112 section 3: 414 where the
 /// first line alone is too long, or did not end yet.
@@ -197,6 +199,8 @@ fn fields<'a>(
             fields.if_unmodified_since = Some(one.unwrap_or(b""));
         } else if let Some(at) = CMCD_FIELDS.iter().position(|name| is(name)) {
             fields.cmcd[at] = single(fields.cmcd[at], value);
+        } else if is("user-agent") {
+            fields.user_agent = single(fields.user_agent, value);
         } else if is("connection") {
             let mut options = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
             close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
@@ -334,7 +338,7 @@ mod tests {
         let text = "GET /a#b?c HTTP/1.1\r\nHost: a\r\nCMCD-Object: br=1\r\ncmcd-status: bs\r\n\
                     CMCD-Request: su\r\nCMCD-Request: bl=1\r\n\r\n";
         let request = request(text).unwrap();
-        assert_eq!(request.fields.cmcd, [None, Some(&b"br=1"[..]), Some(&b"bs"[..])]);
+        assert_eq!(request.fields.cmcd, [None, Some(&b"br=1"[..]), Some(&b"bs"[..]), None]);
         assert_eq!((request.path, request.query), ("/a", ""));
     }
 

@@ -2,7 +2,7 @@
 
 use model::id::ObjectId;
 use model::limits::{BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 
 use crate::date::{self, DATE_LEN};
 
@@ -41,6 +41,8 @@ pub struct Representation<'a> {
     pub content_type: &'a str,
     /// `Last-Modified`.
     pub modified: UnixSeconds,
+    /// Round trip of its connection, where it is known.
+    pub rtt: Option<Nanos>,
 }
 
 /// A response head without a representation: errors, 204.
@@ -56,12 +58,17 @@ pub const ETAG_LEN: usize = 66;
 
 /// Sent with every response, so that players' scripts in other origins can read it and time it.
 const CROSS_ORIGIN: &str = "Access-Control-Allow-Origin: *\r\n\
-    Access-Control-Expose-Headers: Content-Length, Content-Range, ETag, Date\r\n\
+    Access-Control-Expose-Headers: Content-Length, Content-Range, ETag, Date, \
+    CMSD-Static, CMSD-Dynamic\r\n\
     Timing-Allow-Origin: *\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
 /// Not `public`: without `Authorization`, which nothing here looks at, any cache may keep it
 /// (RFC 9111 section 5.2.2.9).
 const IMMUTABLE: &str = "Accept-Ranges: bytes\r\nCache-Control: max-age=31536000, immutable\r\n";
+/// On demand: all that is served is whole (CTA-5006, Common Media Server Data).
+const CMSD_STATIC: &str = "CMSD-Static: st=v\r\n";
+/// With the round trip behind it, in milliseconds.
+const CMSD_DYNAMIC: &str = "CMSD-Dynamic: \"nearcast\";rtt=";
 const PREFLIGHT: &str = "Allow: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Methods: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Headers: Range, If-Range, If-None-Match, If-Modified-Since, CMCD-Request, \
@@ -99,6 +106,8 @@ const OBJECT_LEN_MAX: usize = Status::PartialContent.line().len()
     + (MODIFIED.len() + DATE_LEN + END.len())
     + (TYPE.len() + CONTENT_TYPE_LEN_MAX + END.len())
     + (LENGTH.len() + DECIMAL_LEN_MAX + END.len())
+    + CMSD_STATIC.len()
+    + (CMSD_DYNAMIC.len() + DECIMAL_LEN_MAX + END.len())
     + (PART.len() + 3 * DECIMAL_LEN_MAX + "-/".len() + END.len());
 const PLAIN_LEN_MAX: usize =
     Status::HeaderFieldsTooLarge.line().len() + BEGIN_LEN + PREFLIGHT.len() + NO_BODY.len();
@@ -192,6 +201,10 @@ pub fn write_object(
         field(out, MODIFIED, |out| date::write(what.modified, out));
         field(out, TYPE, |out| out.extend_from_slice(what.content_type.as_bytes()));
         field(out, LENGTH, |out| decimal(out, (end - start).0));
+        out.extend_from_slice(CMSD_STATIC.as_bytes());
+        if let Some(rtt) = what.rtt {
+            field(out, CMSD_DYNAMIC, |out| decimal(out, rtt.as_millis().max(1)));
+        }
     }
     if head.status == Status::PartialContent {
         field(out, PART, |out| {
@@ -261,6 +274,7 @@ mod tests {
             len: Bytes(1000),
             content_type: "video/mp4",
             modified: UnixSeconds(784_111_777),
+            rtt: Some(Nanos(8_700_000)),
         };
         let head = Head { status, keep_alive: true };
         write_object(&mut out, head, NOW, what, (Bytes(part.0), Bytes(part.1)));
@@ -279,6 +293,7 @@ mod tests {
             "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
             "Access-Control-Allow-Origin: *\r\n",
             "Timing-Allow-Origin: *\r\n",
+            "CMSD-Static: st=v\r\nCMSD-Dynamic: \"nearcast\";rtt=8\r\n",
         ] {
             assert!(text.contains(line), "{line:?} in {text}");
         }
@@ -292,6 +307,7 @@ mod tests {
         assert!(text.contains("Content-Range: bytes */1000\r\n") && !text.contains("ETag:"));
         let text = object(Status::NotModified, (0, 0));
         assert!(text.contains("ETag:") && text.contains("Cache-Control:"));
+        assert!(!text.contains("\r\nCMSD"));
         assert!(!text.contains("Content-Length:") && !text.contains("Last-Modified:"));
     }
 
@@ -318,11 +334,13 @@ mod tests {
             len: Bytes(u64::MAX),
             content_type: &"c".repeat(CONTENT_TYPE_LEN_MAX),
             modified: UnixSeconds(784_111_777),
+            rtt: Some(Nanos(u64::MAX)),
         };
         let head = Head { status: Status::PartialContent, keep_alive };
         let (start, end) = (10_u64.pow(19), u64::MAX);
         write_object(&mut out, head, NOW, what, (Bytes(start), Bytes(end)));
-        assert!((OBJECT_LEN_MAX - 1..=OBJECT_LEN_MAX).contains(&out.len()), "{}", out.len());
+        // A round trip in milliseconds has six digits less than the largest number.
+        assert!((OBJECT_LEN_MAX - 7..=OBJECT_LEN_MAX).contains(&out.len()), "{}", out.len());
         for status in [Status::NoContent, Status::MethodNotAllowed, Status::HeaderFieldsTooLarge] {
             out.clear();
             write_plain(&mut out, Head { status, keep_alive }, NOW);

@@ -7,6 +7,7 @@ use http1::condition::{self, Verdict};
 use http1::range::{self, Selected};
 use http1::response::{self, Head, Representation, Status, TARGET_LEN_MAX};
 use http1::{Method, Request, target};
+use model::cmcd::Object;
 use model::id::ObjectId;
 use model::limits::PATH_LEN_MAX;
 use model::manifest::{AssetVersion, File};
@@ -17,6 +18,7 @@ use crate::connection::{Connection, Granted};
 use crate::counters::Counters;
 use crate::event::Now;
 use crate::grants::Grants;
+use crate::viewing;
 
 /// The answer to a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
@@ -31,6 +33,8 @@ pub(crate) enum Answer {
         start: Bytes,
         end: Bytes,
         pace: Option<BitsPerSecond>,
+        /// The kind of the object, by its content type.
+        kind: Object,
     },
 }
 
@@ -46,7 +50,7 @@ pub(crate) fn answer(
     connection: &mut Connection,
     request: &Request<'_>,
 ) -> Answer {
-    let Connection { keep_alive, texts, granted, .. } = connection;
+    let Connection { keep_alive, texts, granted, rtt, .. } = connection;
     let (keep_alive, head) = (*keep_alive, &mut texts.head);
     let mut known = Known { granted, grants, verified: &mut counters.tokens_verified };
     let found = match find(catalogue, now, &mut known, request) {
@@ -65,6 +69,7 @@ pub(crate) fn answer(
         len: file.len,
         content_type: &file.content_type,
         modified,
+        rtt: *rtt,
     };
     // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
     if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
@@ -87,7 +92,8 @@ pub(crate) fn answer(
         // Counted when its first bytes leave: a drive may yet make it a 404.
         let (start, end) = part;
         assert!(end <= file.len, "a range ends within its file");
-        Answer::Object { object: file.object, status, start, end, pace: version.pace }
+        let (object, kind) = (file.object, viewing::object(&file.content_type));
+        Answer::Object { object, status, start, end, pace: version.pace, kind }
     } else {
         counters.count(status);
         Answer::HeadOnly

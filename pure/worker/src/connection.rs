@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http1::Status;
+use model::cmcd::{Hints, Object};
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::path::is_below;
-use model::units::{BitsPerSecond, Bytes, Instant, UnixSeconds};
-use playback::token::Grant;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use playback::player::Player;
+use playback::token::{Grant, Session};
 
 use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
@@ -40,6 +42,12 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     /// The address by which it came, where that may be a sibling's.
     pub(crate) reached: Option<IpAddr>,
+    /// The address that it came from.
+    pub(crate) client: Option<IpAddr>,
+    /// Once it has asked for something that viewers see.
+    pub(crate) player: Option<Player>,
+    /// As the kernel told it last.
+    pub(crate) rtt: Option<Nanos>,
     /// The rate that the kernel keeps it to.
     pub(crate) limit: Option<BitsPerSecond>,
 }
@@ -53,6 +61,25 @@ pub(crate) struct Texts {
     pub(crate) line: Vec<u8>,
     /// Where a sibling would be asked for the same: path and query, marked. Empty if it must not.
     pub(crate) elsewhere: String,
+    /// What will be told of it to whoever follows playbacks.
+    pub(crate) view: Option<Viewed>,
+}
+
+impl Texts {
+    /// Another request comes.
+    pub(crate) fn begin(&mut self) {
+        self.elsewhere.clear();
+        self.view = None;
+    }
+}
+
+/// The beginning of a view.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Viewed {
+    pub(crate) begun: Instant,
+    pub(crate) sent: Bytes,
+    pub(crate) object: Object,
+    pub(crate) hints: Hints,
 }
 
 /// Where a connection stands.
@@ -152,8 +179,9 @@ pub(crate) struct Granted {
     /// Empty, and no allocation, for the whole version.
     prefix: Box<str>,
     expires: UnixSeconds,
-    /// The name of its session in logs.
-    pub(crate) session: [u8; 4],
+    pub(crate) session: Session,
+    /// The name of that in logs.
+    pub(crate) mark: [u8; 4],
     /// Which set of keys it was verified with.
     keys: u64,
 }
@@ -164,7 +192,8 @@ impl Granted {
             named: named.into(),
             prefix: grant.scope.prefix().into(),
             expires: grant.expires,
-            session: grant.session.mark(),
+            session: grant.session,
+            mark: grant.session.mark(),
             keys,
         }
     }
@@ -204,6 +233,9 @@ impl Connection {
             sent: Bytes::ZERO,
             path: Path::default(),
             reached: None,
+            client: None,
+            player: None,
+            rtt: None,
             limit: None,
         }
     }

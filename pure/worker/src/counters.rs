@@ -59,6 +59,8 @@ model::metrics! {
         aborted: Counter("bodies_aborted_total"),
         /// Lines of the request log lost.
         log_lines_lost: Counter("request_log_lost_total"),
+        /// Responses that whoever follows playbacks was not told of, since he was too slow.
+        views_lost: Counter("viewer_responses_lost_total"),
         /// Responses kept to a rate, or a part.
         paced: Counter("paced_responses_total"),
         /// Bursts of them.

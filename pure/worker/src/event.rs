@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::tcp::TcpSample;
-use model::units::{Bytes, Instant, UnixSeconds};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 
 /// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
@@ -25,6 +25,8 @@ pub enum Event<'a> {
     Established { connection: ConnectionId },
     /// The address by which it came, told of connections by addresses that may be a sibling's.
     Reached { connection: ConnectionId, address: IpAddr },
+    /// The address that it came from, told where playbacks are followed.
+    From { connection: ConnectionId, client: IpAddr },
     /// From now on requests by these addresses are sent on to this appliance's own base URL, so
     /// that the addresses can go back to a sibling; by all others no longer.
     Drain { base_url: &'a str, addresses: &'a [IpAddr] },
@@ -32,8 +34,9 @@ pub enum Event<'a> {
     Received { connection: ConnectionId, bytes: &'a [u8] },
     /// The last `Action::Send` was taken whole by the kernel.
     Sent { connection: ConnectionId },
-    /// The kernel sent so many packets again since the connection began.
-    Resent { connection: ConnectionId, resent: u64 },
+    /// The kernel sent so many packets again since the connection began; and its round trip, if it
+    /// knows that.
+    Resent { connection: ConnectionId, resent: u64, rtt: Option<Nanos> },
     /// The other side is gone, or broke the protocol below HTTP.
     Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.

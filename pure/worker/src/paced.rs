@@ -1,7 +1,7 @@
 //! A paced transfer's way from one burst to the next.
 
 use model::handle::{ConnectionId, FileSlot};
-use model::units::{BitsPerSecond, Bytes};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use crate::action::{Action, Body, Then};
 use crate::black_box::{Happened, Waiting};
@@ -125,9 +125,10 @@ impl Worker {
     }
 
     /// The kernel says how much it had to send again.
-    pub(crate) fn resent_so_far(&mut self, id: ConnectionId, resent: u64) {
+    pub(crate) fn resent_so_far(&mut self, id: ConnectionId, resent: u64, rtt: Option<Nanos>) {
         if let Some(connection) = live(&mut self.connections, id) {
             connection.path.resent_so_far(&self.config.pacing, resent);
+            connection.rtt = rtt.or(connection.rtt);
         }
     }
 

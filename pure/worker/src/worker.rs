@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use http1::{Head, Parsed, Request, RequestError, Status};
+use http1::{Head, Parsed, RequestError, Status};
 use iosched::reads::Ticket;
 use iosched::tally::Slice;
+use model::cmcd::Hints;
 use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
@@ -29,6 +30,7 @@ use crate::grants::Grants;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
+use crate::viewing::{View, Views};
 use crate::wheel::Wheel;
 
 /// Bounds of one worker.
@@ -77,6 +79,9 @@ pub struct Config {
     /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
     pub log_requests: bool,
+    /// Responses that wait to be taken by whoever follows playbacks; 0 where nobody does. One more
+    /// is lost, and counted.
+    pub views_max: usize,
     pub pacing: PaceConfig,
     /// From where on a response is written down as an incident; none never.
     pub incidents: Option<IncidentBounds>,
@@ -201,6 +206,7 @@ pub struct Worker {
     /// The time of the event that is being handled.
     pub(crate) now: Now,
     pub(crate) log: RequestLog,
+    pub(crate) views: Views,
     /// Connections to let go of if there are too many.
     pub(crate) crowd: Crowd,
     /// Used while deadlines are looked at; empty in between.
@@ -257,6 +263,7 @@ impl Worker {
             black_box: BlackBox::new(config.incidents, config.transfers_max),
             now,
             log: RequestLog::new(config.log_requests),
+            views: Views::new(config.views_max),
             crowd: Crowd::default(),
             expired: Vec::new(),
             stuck: Vec::new(),
@@ -282,6 +289,16 @@ impl Worker {
     /// Gives away the lines of the request log for the memory of `spare`.
     pub fn take_log(&mut self, spare: &mut Vec<u8>) {
         self.log.take(spare);
+    }
+
+    /// Responses to players that wait to be taken.
+    pub fn view_count(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Gives them away for the memory of `spare`.
+    pub fn take_views(&mut self, spare: &mut Vec<View>) {
+        self.views.take(spare);
     }
 
     /// The counters so far.
@@ -381,7 +398,7 @@ impl Worker {
         if connection.texts.head.capacity() == 0 {
             connection.texts = self.texts.pop().unwrap_or_default();
         }
-        connection.texts.elsewhere.clear();
+        connection.texts.begin();
         let parsed = match http1::parse(bytes) {
             Ok(Parsed::Partial) if self.config.head_len_max <= bytes.len() => {
                 Err(RequestError::TooLarge)
@@ -435,9 +452,11 @@ impl Worker {
                 answer::redirect_or_404(catalogue, counters, &self.date, connection);
                 self.send_head(now, id);
             }
-            Answer::Object { object, status, start, end, pace } => {
+            Answer::Object { object, status, start, end, pace, kind } => {
                 answer::note_elsewhere(&self.catalogue, connection, &request);
-                let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
+                let hints = playback::cmcd::hints(request.query, &request.fields.cmcd);
+                self.views.begin(now.instant, connection, &request, (kind, hints));
+                let plan = plan(&self.config.pacing, &hints, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
             }
         }
@@ -487,6 +506,7 @@ impl Worker {
         }
         let connection = seen(&mut self.connections, id);
         log_end(&mut self.log, &mut self.counters, connection, true);
+        view_end(&mut self.views, &mut self.counters, now.instant, connection, true);
         if !connection.keep_alive {
             self.close(id, Ending::Graceful);
             return;
@@ -526,6 +546,8 @@ impl Worker {
         let Some(entry) = self.connections.get_mut(id.as_usize()) else { return };
         let Some(mut connection) = entry.take_if(|connection| connection.id == id) else { return };
         log_end(&mut self.log, &mut self.counters, &mut connection, false);
+        let now = self.now.instant;
+        view_end(&mut self.views, &mut self.counters, now, &mut connection, false);
         self.end_record(connection.recorder.take(), false);
         assert!(0 < self.counters.open, "a connection closes once");
         self.counters.open -= 1;
@@ -699,11 +721,18 @@ impl Machine for Worker {
         match event {
             Event::Accepted { connection } => self.accepted(now, connection),
             Event::Reached { connection, address } => self.reached(connection, address),
+            Event::From { connection, client } => {
+                if let Some(connection) = live(&mut self.connections, connection) {
+                    connection.client = Some(client);
+                }
+            }
             Event::Drain { base_url, addresses } => self.drain(base_url, addresses),
             Event::Established { connection } => self.established(now, connection),
             Event::Received { connection, bytes } => self.received(now, connection, bytes),
             Event::Sent { connection } => self.sent(now, connection),
-            Event::Resent { connection, resent } => self.resent_so_far(connection, resent),
+            Event::Resent { connection, resent, rtt } => {
+                self.resent_so_far(connection, resent, rtt);
+            }
             Event::Ended { connection } => self.ended(connection),
             Event::Opened { slot, result } => self.opened(now, slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),
@@ -726,8 +755,12 @@ impl Machine for Worker {
                 // Carried out before the next `poll`: before anything else is done with it.
                 self.buffers.unpin(*buffer);
             }
-            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
+            let is_told = self.log.enabled || self.views.max != 0;
+            if let (true, Some(to)) = (is_told, live(&mut self.connections, *connection)) {
                 to.entry.sending(self.log.now, body.len());
+                if let Some(view) = &mut to.texts.view {
+                    view.sent += body.len();
+                }
             }
         }
         Some(action)
@@ -750,24 +783,35 @@ fn log_end(
     whole: bool,
 ) {
     if log.enabled {
-        let session = connection.granted.as_ref().map(|granted| granted.session);
+        let session = connection.granted.as_ref().map(|granted| granted.mark);
         let Texts { line, head, .. } = &mut connection.texts;
         let kept = log.end(&connection.entry, (line, head), session, whole);
         counters.log_lines_lost += u64::from(!kept);
     }
 }
 
+/// The current response is over, for whoever follows playbacks.
+fn view_end(
+    views: &mut Views,
+    counters: &mut Counters,
+    now: Instant,
+    connection: &mut Connection,
+    whole: bool,
+) {
+    let told = views.end(now, connection, whole);
+    counters.views_lost += u64::from(!told);
+}
+
 fn plan(
     config: &PaceConfig,
-    request: &Request<'_>,
+    hints: &Hints,
     version: Option<BitsPerSecond>,
     sent: &mut Bytes,
 ) -> Plan {
     if config.mode == PaceMode::Off {
         return Plan::UNPACED;
     }
-    let hints = playback::cmcd::hints(request.query, &request.fields.cmcd);
-    Plan::new(config, &hints, version, sent)
+    Plan::new(config, hints, version, sent)
 }
 
 /// The connection of that name, which the caller has just seen.

@@ -112,6 +112,7 @@ impl World {
             progress_timeout: Nanos::seconds(30),
             verify_every: 0,
             log_requests: false,
+            views_max: 0,
             pacing,
         };
         let now = Instant(77);
@@ -173,7 +174,7 @@ impl World {
                 self.carry_out(action, &mut pending, &mut asked);
             }
             if let Some((connection, resent)) = asked.pop_front() {
-                let event = Event::Resent { connection, resent };
+                let event = Event::Resent { connection, resent, rtt: Some(Nanos::millis(21)) };
                 self.worker.handle(Now { instant: self.now, wall: WALL }, event);
                 continue;
             }
@@ -363,6 +364,19 @@ fn the_kernel_paces_alone_where_it_shall_and_is_let_go_again() {
     world.run(Instant(100_000_000), Nanos(0));
     assert_eq!(world.limits, [Some(BitsPerSecond(20 * MBPS)), None]);
     assert_eq!(world.worker.counters().bursts, 0);
+}
+
+#[test]
+fn once_the_round_trip_is_known_responses_say_it() {
+    let pacing = PaceConfig { burst: Bytes::kib(64), burst_min: Bytes::kib(16), ..pacing() };
+    let mut world = World::new(pacing, 4);
+    let connection = world.ask(0, (0, 4_000_000), &full(20));
+    let head = |world: &World| String::from_utf8_lossy(world.worker.head(connection)).into_owned();
+    assert!(head(&world).contains("CMSD-Static: st=v\r\n"), "{}", head(&world));
+    assert!(!head(&world).contains("CMSD-Dynamic:"));
+    world.run(Instant(3_000_000_000), Nanos(0));
+    world.ask_again(connection, (0, 1_000_000), &full(20));
+    assert!(head(&world).contains("\r\nCMSD-Dynamic: \"nearcast\";rtt=21\r\n"));
 }
 
 #[test]

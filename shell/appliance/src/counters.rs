@@ -11,6 +11,8 @@ use model::status::ScrubStatus;
 use model::units::{Instant, Nanos};
 use worker::{Counters, LATE_MICROS, Lateness, Worker};
 
+use crate::book::Book;
+
 model::metrics! {
     /// What fillers count.
     pub struct FillCounters {
@@ -94,6 +96,8 @@ pub struct Serving {
     pub slices: Vec<Arc<[DriveSlice]>>,
     /// True while new sessions are not wanted: draining or stopping.
     pub draining: AtomicBool,
+    /// What viewers feel.
+    pub viewers: Arc<Book>,
 }
 
 impl StorageCounters {

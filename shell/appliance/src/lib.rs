@@ -6,11 +6,13 @@
 //!   filling    objects in, from origin and siblings
 //!   membership control, identity, the agent
 //!     storage  drives, and the threads that look after them
+//! book         what is to be told of viewers
 //! counters     what workers and storage threads count
 //! clock        both clocks
 //! lock         a mutex, whoever panicked under it
 //! ```
 
+pub mod book;
 pub mod clock;
 pub mod counters;
 pub mod filling;

@@ -10,6 +10,8 @@
 //! aead         what seals here, measured
 //! ablation     what a measurement may switch off
 //! request_log  a line for each request
+//! viewers      what viewers feel, summed up
+//! hand_over    how workers hand lists over
 //! incidents    responses that went badly, a file each
 //! ```
 
@@ -17,9 +19,11 @@ pub mod ablation;
 pub mod aead;
 pub mod clients;
 pub mod event_loop;
+pub mod hand_over;
 pub mod incidents;
 pub mod listen;
 pub mod mailbox;
 pub(crate) mod pacing;
 pub mod request_log;
 pub(crate) mod socket;
+pub mod viewers;

@@ -66,6 +66,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 4,
         log_requests: true,
+        views_max: 64,
         pacing: PaceConfig::OFF,
         incidents: Some(IncidentBounds {
             drive_wait: Nanos::seconds(60),
@@ -162,6 +163,7 @@ fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
+        views: None,
         unsent_max,
         clients: None,
         ablation: Ablation::default(),

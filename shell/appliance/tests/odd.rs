@@ -102,6 +102,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         counters: Arc::new(ServeCounters::default()),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: None,
+        views: None,
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
         unsent_max: None,
@@ -138,6 +139,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 0,
         log_requests: true,
+        views_max: 0,
         pacing: PaceConfig::OFF,
         incidents: None,
     }

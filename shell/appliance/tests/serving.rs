@@ -101,6 +101,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
+        views: None,
         report: Box::new(move |finding| match finding {
             Finding::Fault(_, _, fault) => panic!("drive fault {fault:?}"),
             Finding::Sample(sample) => samples.lock().unwrap().push(sample),
@@ -166,6 +167,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 4,
         log_requests: true,
+        views_max: 0,
         pacing: PaceConfig::OFF,
         incidents: Some(IncidentBounds {
             drive_wait: Nanos::seconds(60),

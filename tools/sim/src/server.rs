@@ -100,6 +100,7 @@ fn config(stage: &Stage, drives: usize) -> Config {
         progress_timeout: Nanos::seconds(15),
         verify_every: 4,
         log_requests: true,
+        views_max: 0,
         pacing: PaceConfig::OFF,
         incidents: Some(IncidentBounds {
             drive_wait: Nanos::seconds(2),
@@ -291,7 +292,7 @@ impl Server {
             Action::Limit { .. } | Action::Incident(_) => {}
             Action::CountResent { connection } => {
                 self.later(Nanos(1000), move |server| {
-                    server.event(Event::Resent { connection, resent: 0 });
+                    server.event(Event::Resent { connection, resent: 0, rtt: None });
                 });
             }
         }

@@ -11,3 +11,4 @@ pub mod manifest;
 pub mod replica;
 pub mod report;
 pub mod signed;
+pub mod viewers;

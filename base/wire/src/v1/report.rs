@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::viewers::{Networks, ViewerBatch};
+
 /// One report. Also the heartbeat: control holds an appliance stale when reports stop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -44,6 +46,13 @@ pub struct Report {
     /// Latest errors an operator should see, newest first, at most 20.
     #[serde(default)]
     pub errors: Vec<ReportedError>,
+    /// What its viewers felt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub viewers: Option<ViewerBatch>,
+    /// The networks that it knows (`Networks::state`); none from an appliance that tells viewers
+    /// not apart by them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<u64>,
 }
 
 /// The appliance's output, and its cost.
@@ -190,4 +199,14 @@ pub struct ReportReply {
     /// may take over their addresses asks them there for their clients.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, String>,
+    /// The last batch of what viewers felt that has come; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub viewers: u64,
+    /// The networks that viewers are told apart by, if the appliance does not know them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Networks>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

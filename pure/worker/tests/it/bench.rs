@@ -88,6 +88,7 @@ pub(crate) fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 2,
         log_requests: true,
+        views_max: 64,
         pacing: PaceConfig::OFF,
         incidents: Some(IncidentBounds {
             drive_wait: Nanos::seconds(2),

@@ -7,6 +7,7 @@ mod guests;
 mod hang;
 mod hot;
 mod request_log;
+mod viewing;
 mod withdrawn;
 
 use bench::*;

@@ -398,8 +398,13 @@ impl<'a> Connection<'a> {
         }
         let head = Head { status, keep_alive: asked.keep_alive };
         let content_type = "application/octet-stream";
-        let what =
-            Representation { object: found.object, len, content_type, modified: UnixSeconds(0) };
+        let what = Representation {
+            object: found.object,
+            len,
+            content_type,
+            modified: UnixSeconds(0),
+            rtt: None,
+        };
         let mut bytes = Vec::new();
         write_object(&mut bytes, head, date().as_bytes(), what, (start, end));
         send(self.room.shared, &mut self.tls, &bytes)?;

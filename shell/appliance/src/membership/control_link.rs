@@ -23,13 +23,16 @@ use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use qoe::Sums;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tls::TicketKey;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
+use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
 
+use crate::book::LinkIndex;
 use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::envelope::{self, Refused};
@@ -135,6 +138,8 @@ struct Link<'a> {
     /// When ticket keys are asked for again.
     tickets_at: Instant,
     failures: u32,
+    /// Its place in the book of what viewers feel.
+    viewers: LinkIndex,
     /// What was logged last, so that each state is logged once.
     said: Option<String>,
 }
@@ -172,6 +177,7 @@ pub(crate) fn run(
         interval,
         tickets_at: Instant(0),
         failures: 0,
+        viewers: shared.counters.serving.viewers.join(),
         said: None,
     };
     loop {
@@ -262,11 +268,16 @@ impl Link<'_> {
     fn turn(&mut self) -> Result<(), ControlError> {
         let reply = self.client.report(&self.report())?;
         self.known = reply.inventory;
+        let book = &self.shared.counters.serving.viewers;
+        book.came(self.viewers, reply.viewers);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         let Some(writer) = self.writer else { return Ok(()) };
+        if let Some(Networks { state, prefixes }) = &reply.networks {
+            book.set_networks(*state, prefixes);
+        }
         self.renew_ticket_keys(writer);
         let siblings = wire::convert::siblings_of_reply(&reply);
         self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
@@ -406,8 +417,22 @@ impl Link<'_> {
                 shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
             ),
             errors: errors(shared),
+            viewers: batch(shared, self.viewers),
+            networks: Some(shared.counters.serving.viewers.networks_state()),
         }
     }
+}
+
+/// What viewers felt, if there is something to tell.
+fn batch(shared: &Shared, link: LinkIndex) -> Option<ViewerBatch> {
+    let (number, rows) = shared.counters.serving.viewers.batch(link, shared.ledger.now())?;
+    let rows = rows.iter().map(|(key, sums)| ViewerRow {
+        by: key.dimension.name().to_owned(),
+        name: key.name.to_string(),
+        source: key.source.name().to_owned(),
+        sums: wire::convert::sums(Sums::METRICS, sums.each()),
+    });
+    Some(ViewerBatch { number, rows: rows.collect() })
 }
 
 /// The manifest that every worker answers by: the oldest of theirs.

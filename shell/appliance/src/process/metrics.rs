@@ -19,6 +19,7 @@ use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::agent::DriveHealth;
 use worker::{Counters, LATE_MICROS};
 
+use crate::book;
 use crate::counters::{
     FillCounters, IntegrityCounters, PeerCounters, ServeCounters, TierCounters, now, sum,
 };
@@ -34,6 +35,28 @@ pub(crate) const STARTS: Metric = Metric::counter(
     "process_starts_total",
     "Processes that the guard has started: more than one where one hung or ended.",
 );
+
+const VIEWERS: &[Row<book::Status>] = &[
+    (Metric::gauge("viewer_playbacks", "Playbacks that are followed."), |of| {
+        number(Bytes::of(of.playbacks).0)
+    }),
+    (
+        Metric::counter(
+            "viewer_responses_unfollowed_total",
+            "Responses to playbacks that were too many to be followed.",
+        ),
+        |of| number(of.unfollowed),
+    ),
+];
+
+/// Tells how following playbacks goes.
+pub(crate) fn put_viewers(page: &mut Page, status: book::Status) {
+    for (metric, value) in VIEWERS {
+        if let Some(value) = value(&status) {
+            page.put(metric, "", value);
+        }
+    }
+}
 
 /// What is told of a thing, where it has it.
 type Row<T> = (Metric, fn(&T) -> Option<f64>);

@@ -27,6 +27,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
 use worker::Fault;
 
+use crate::book::Book;
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::filling::peer;
 use crate::lock::lock;
@@ -51,6 +52,7 @@ use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Sender, mailbox};
 use crate::serving::request_log;
 use crate::serving::request_log::Lines;
+use crate::serving::viewers::{self, Views};
 use crate::storage::gate::Rules;
 use crate::storage::mounts;
 use crate::storage::mounts::Medium;
@@ -133,17 +135,19 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> =
         (0..settings.serve.workers).map(|_| Arc::default()).collect();
-    let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let book = Arc::default();
+    let (ends, writers) = start_writers(settings, &book, ring_is_made)?;
     let clients = settings.agent.addresses.as_ref().map(|_| Arc::default());
     let around = Around { ring_is_made, blocking, silent, clients };
     let slices = drive_slices(settings);
     let seen = (&counters[..], &slices[..]);
     let clients = around.clients.clone();
-    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
+    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, ends)?;
     ring_is_made();
     let serving = show_life(guarded.as_ref(), &counters, &stop)?;
-    let draining = AtomicBool::new(false);
-    let serve_counters = Arc::new(storage::Serving { workers: counters.clone(), slices, draining });
+    let (draining, viewers) = (AtomicBool::new(false), Arc::clone(&book));
+    let seen = storage::Serving { workers: counters.clone(), slices, draining, viewers };
+    let serve_counters = Arc::new(seen);
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
     let plans = (silent, rules, tiering, takeover(settings, clients, &senders));
@@ -164,6 +168,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         let said = lock(&said).clone();
         let mut page = metrics::others(&storage, &reload, &settings.drives.paths, &said);
         aead::put(&mut page, &sealing);
+        metrics::put_viewers(&mut page, book.status());
         if let Some(guarded) = &guarded {
             page.put(&metrics::STARTS, "", guarded.starts);
         }
@@ -175,11 +180,42 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.serve.stop_within.0);
-    storage.stop();
-    if let (Ok(()), Some(thread)) = (&result, log_thread) {
-        let _ = thread.join();
-    }
+    writers.end(result.is_ok(), || storage.stop());
     result
+}
+
+/// The ends that workers write to: of the request log, and of what viewers feel.
+type Ends = (Vec<Lines>, Vec<Views>);
+
+/// Threads that take over what workers write down.
+struct Writers {
+    viewers: JoinHandle<()>,
+    log: Option<JoinHandle<()>>,
+}
+
+/// Starts them, with an end of each for each worker.
+fn start_writers(
+    settings: &Settings,
+    book: &Arc<Book>,
+    begin: fn(),
+) -> anyhow::Result<(Ends, Writers)> {
+    let (logs, log) = start_request_log(settings, begin)?;
+    let (views, viewers) = viewers::start(settings.serve.workers, Arc::clone(book), begin)
+        .context("cannot start the thread that follows playbacks")?;
+    Ok(((logs, views), Writers { viewers, log }))
+}
+
+impl Writers {
+    /// Waits for them, if all workers have ended; what viewers felt is in before the last report.
+    fn end(self, all_ended: bool, report: impl FnOnce()) {
+        if all_ended {
+            let _ = self.viewers.join();
+        }
+        report();
+        if let (true, Some(log)) = (all_ended, self.log) {
+            let _ = log.join();
+        }
+    }
 }
 
 /// Notes of the agent, if it is to be asked, and the facts that it knows of drives.
@@ -310,6 +346,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worke
         progress_timeout: settings.serve.progress_timeout.0,
         verify_every: settings.serve.verify_every,
         log_requests: settings.requests.log_max.0 != Bytes::ZERO,
+        views_max: viewers::VIEWS_MAX,
         pacing: settings.pacing.share(settings.serve.workers),
     }
 }
@@ -336,9 +373,9 @@ fn start_workers(
     (counters, slices): (&[Arc<ServeCounters>], &[Arc<[DriveSlice]>]),
     faults: &SyncSender<Finding>,
     Around { ring_is_made, blocking, silent, clients }: Around,
-    logs: Vec<Lines>,
+    (logs, views): (Vec<Lines>, Vec<Views>),
 ) -> anyhow::Result<Vec<WorkerThread>> {
-    let mut logs = logs.into_iter();
+    let (mut logs, mut views) = (logs.into_iter(), views.into_iter());
     if settings.ablation != Ablation::default() {
         tracing::warn!("[ablation] is for measurements: take it out of the configuration");
     }
@@ -355,6 +392,7 @@ fn start_workers(
             counters: counters.clone(),
             slices: slices.clone(),
             log: logs.next(),
+            views: views.next(),
             report: Box::new(move |finding| {
                 let _ = faults.try_send(finding);
             }),

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::CString;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Mailbox};
 use crate::serving::request_log::Lines;
 use crate::serving::socket::{Incoming, Socket, Transport};
+use crate::serving::viewers::Views;
 use upkeep::Sample;
 
 /// Submission queue entries.
@@ -78,6 +80,8 @@ pub struct Setup {
     pub slices: Arc<[DriveSlice]>,
     /// Where lines of the request log go, if they are written.
     pub log: Option<Lines>,
+    /// Where views of responses go, if playbacks are followed.
+    pub views: Option<Views>,
     /// Told what was found on drives. Must not block.
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
@@ -136,6 +140,7 @@ struct EventLoop {
     counters: Arc<ServeCounters>,
     slices: Arc<[DriveSlice]>,
     log: Option<Lines>,
+    views: Option<Views>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
     /// Connections whose first bytes have come, and wait for a turn: those that are served go
@@ -190,6 +195,7 @@ impl EventLoop {
             counters: setup.counters,
             slices: setup.slices,
             log: setup.log,
+            views: setup.views,
             report: setup.report,
             follow: VecDeque::new(),
             hellos: VecDeque::new(),
@@ -242,6 +248,7 @@ impl EventLoop {
                 slice.store(&self.worker.slice(index));
             }
             self.hand_over_log(now.instant);
+            self.hand_over_views(now.instant);
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
                 self.cpu_at = now.instant;
                 self.counters.store_cpu(clock::thread_cpu());
@@ -253,10 +260,20 @@ impl EventLoop {
     fn hand_over_log(&mut self, now: Instant) {
         let Some(log) = &mut self.log else { return };
         let len = self.worker.log_len();
-        let due = log.are_due(len, now) || (0 < len && self.worker.is_stopped());
+        let due = log.is_due(len, now) || (0 < len && self.worker.is_stopped());
         if due && let Some(mut lines) = log.memory(now) {
             self.worker.take_log(&mut lines);
             log.hand_over(lines);
+        }
+    }
+
+    fn hand_over_views(&mut self, now: Instant) {
+        let Some(views) = &mut self.views else { return };
+        let count = self.worker.view_count();
+        let due = views.is_due(count, now) || (0 < count && self.worker.is_stopped());
+        if due && let Some(mut list) = views.memory(now) {
+            self.worker.take_views(&mut list);
+            views.hand_over(list);
         }
     }
 
@@ -297,7 +314,8 @@ impl EventLoop {
                     // Nothing is known of a socket that cannot be asked: nothing was lost.
                     let sample = uring::tcp_info(socket.fd.as_fd()).unwrap_or_default();
                     let resent = sample.retransmitted.into();
-                    let event = Event::Resent { connection, resent };
+                    let rtt = Some(sample.rtt).filter(|rtt| *rtt != Nanos(0));
+                    let event = Event::Resent { connection, resent, rtt };
                     self.worker.handle(self.clock.now(), event);
                 }
                 Follow::NotOpened(slot) => {
@@ -377,6 +395,7 @@ impl EventLoop {
         let id = self.place(fd, transport);
         self.event(Event::Accepted { connection: id });
         self.note_client(id);
+        self.say_from(id);
         if versions.is_none() {
             self.event(Event::Established { connection: id });
         } else {
@@ -392,6 +411,17 @@ impl EventLoop {
         if let Some(noted) = &socket.noted {
             let address = noted.reached();
             self.event(Event::Reached { connection: id, address });
+        }
+    }
+
+    /// A system call, where playbacks are followed.
+    fn say_from(&mut self, id: ConnectionId) {
+        let (Some(_), Some(socket)) = (&self.views, socket_of(&mut self.sockets, id)) else {
+            return;
+        };
+        let from = rustix::net::getpeername(&socket.fd).ok().flatten();
+        if let Some(from) = from.and_then(|from| SocketAddr::try_from(from).ok()) {
+            self.event(Event::From { connection: id, client: from.ip() });
         }
     }
 

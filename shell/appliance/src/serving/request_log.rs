@@ -13,50 +13,24 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Nanos};
+
+use crate::serving::hand_over::{self, Due, HandOver};
 
 /// The file's name in the state directory; the one before has `.1` behind it.
 pub const NAME: &str = "requests.log";
 /// A file is closed at this age, so that no line is older than two weeks.
 const AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// Lines are handed over when there are so many bytes of them...
-const HAND_OVER_LEN: usize = 64 * 1024;
-/// ... or after this time.
-const HAND_OVER_EVERY: Nanos = Nanos::seconds(1);
+/// Lines are handed over when there are so many bytes of them, or each second.
+const DUE: Due = Due { len: 64 * 1024, every: Nanos::seconds(1) };
 /// How often the age of a file is looked at when there are no lines.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// A worker's end: where lines go, and from where their memory comes back.
-pub struct Lines {
-    full: SyncSender<(usize, Vec<u8>)>,
-    worker: usize,
-    spare: Receiver<Vec<u8>>,
-    at_hand: Option<Vec<u8>>,
-    handed_over_at: Instant,
-}
-
-impl Lines {
-    /// True if `len` bytes of lines should be handed over now.
-    pub fn are_due(&self, len: usize, now: Instant) -> bool {
-        let late = HAND_OVER_EVERY <= now.since(self.handed_over_at);
-        0 < len && (HAND_OVER_LEN <= len || late)
-    }
-
-    /// Memory to give for the lines; none while the thread still has all of it.
-    pub fn memory(&mut self, now: Instant) -> Option<Vec<u8>> {
-        self.handed_over_at = now;
-        self.at_hand.take().or_else(|| self.spare.try_recv().ok())
-    }
-
-    /// Hands lines over. Does not wait: as much memory as the channel has room for is on its way.
-    pub fn hand_over(&mut self, lines: Vec<u8>) {
-        let _ = self.full.try_send((self.worker, lines));
-    }
-}
+/// A worker's end.
+pub type Lines = HandOver<u8>;
 
 /// Starts the thread. One end for each of `workers`, in order; the thread calls `begin`
 /// first and ends when they are gone.
@@ -67,19 +41,12 @@ pub fn start(
     begin: fn(),
 ) -> io::Result<(Vec<Lines>, JoinHandle<()>)> {
     let mut file = Rotating::open(state, room)?;
-    let (full, lines) = sync_channel(workers);
-    let (mut backs, mut ends) = (Vec::new(), Vec::new());
-    for worker in 0..workers {
-        let (back, spare) = sync_channel(1);
-        backs.push(back);
-        let (full, at_hand) = (full.clone(), Some(Vec::new()));
-        ends.push(Lines { full, worker, spare, at_hand, handed_over_at: Instant(0) });
-    }
+    let (ends, lines) = hand_over::ends(workers, DUE);
     let write = move || {
         begin();
         let mut failing = false;
         loop {
-            let given = lines.recv_timeout(ROUND);
+            let given = lines.lists.recv_timeout(ROUND);
             let result = file.rotate_if_old(SystemTime::now()).and_then(|()| match &given {
                 Ok((_, lines)) => file.write(lines),
                 Err(_) => Ok(()),
@@ -89,9 +56,7 @@ pub fn start(
             }
             failing = result.is_err();
             match given {
-                Ok((worker, memory)) => {
-                    let _ = backs[worker].try_send(memory);
-                }
+                Ok((worker, memory)) => lines.give_back(worker, memory),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
             }
@@ -157,6 +122,7 @@ fn append_to(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::units::Instant;
 
     fn read(dir: &Path, name: &str) -> String {
         std::fs::read_to_string(dir.join(name)).unwrap()
@@ -204,9 +170,9 @@ mod tests {
         let (mut ends, thread) = start(dir.path(), Bytes::mib(1), 2, || {}).unwrap();
         let mut end = ends.pop().unwrap();
         let now = Instant(5_000_000_000);
-        assert!(end.are_due(1, now) && !end.are_due(0, now));
+        assert!(end.is_due(1, now) && !end.is_due(0, now));
         let mut memory = end.memory(now).unwrap();
-        assert!(!end.are_due(1, now) && end.are_due(HAND_OVER_LEN, now));
+        assert!(!end.is_due(1, now) && end.is_due(DUE.len, now));
         assert!(end.memory(now).is_none(), "there is one, and it is out");
         memory.extend_from_slice(b"a line\n");
         end.hand_over(memory);

@@ -299,7 +299,7 @@ impl Rig {
 
     pub(crate) fn counters() -> Arc<Serving> {
         let workers = vec![Arc::default(), Arc::default()];
-        Arc::new(Serving { workers, slices: Vec::new(), draining: AtomicBool::new(false) })
+        Arc::new(Serving { workers, ..Serving::default() })
     }
 
     /// Starts; what workers knew before is forgotten.

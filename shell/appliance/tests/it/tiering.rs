@@ -152,6 +152,7 @@ fn serve(rig: &mut Rig) -> Serving {
         counters: Arc::new(ServeCounters::default()),
         slices: (0..2).map(|_| DriveSlice::default()).collect(),
         log: None,
+        views: None,
         report: Box::new(move |finding| match finding {
             Finding::Fault(..) => {
                 failed.fetch_add(1, Ordering::SeqCst);
@@ -207,6 +208,7 @@ fn worker_config() -> worker::Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 1,
         log_requests: false,
+        views_max: 0,
         pacing: PaceConfig::OFF,
         incidents: None,
     }

@@ -61,6 +61,7 @@ pub(crate) async fn report(
         interval_ms: reply.interval.as_millis(),
         siblings: by_name(&reply.siblings),
         peers: by_name(&reply.peers),
+        ..ReportReply::default()
     }))
 }
 

@@ -136,7 +136,7 @@ impl State {
             inventory,
             interval_ms: INTERVAL_MS,
             siblings,
-            peers: BTreeMap::new(),
+            ..ReportReply::default()
         }
     }
 }

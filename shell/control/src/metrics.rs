@@ -42,6 +42,12 @@ model::metrics! {
         steering_failovers: Counter("steering_failovers_total"),
         /// Steering documents with a longer TTL, since more players ask than `[steering] rate_max`.
         steering_delayed: Counter("steering_delayed_total"),
+        /// Event reports of players that were taken.
+        events_taken: Counter("event_reports_total"),
+        /// Event reports refused with 401 or 403: no ticket of ours, or one that is over.
+        events_refused: Counter("event_reports_refused_total"),
+        /// Event reports dropped with 429 or 503: their playback says too much, or too many do.
+        events_dropped: Counter("event_reports_dropped_total"),
         /// Requests answered 503 because too many were under way.
         requests_shed: Counter("requests_shed_total"),
         /// Requests answered 401, 403 or 429 for their token, role or origin.

@@ -7,4 +7,5 @@ pub(crate) mod probe;
 pub(crate) mod replica;
 pub mod store;
 pub(crate) mod tick;
+pub(crate) mod viewers;
 pub mod writer;

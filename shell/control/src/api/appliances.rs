@@ -47,10 +47,13 @@ pub(crate) async fn report(
     let is_large = READ_HERE_MAX < body.len();
     let taken = move || {
         let report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
-        Ok::<_, Problem>(control.report(&appliance, report)?)
+        Ok::<_, Problem>((
+            control.viewers_of(&appliance, &report),
+            control.report(&appliance, report)?,
+        ))
     };
     // A full list takes milliseconds, in which players should be answered.
-    let reply = match is_large {
+    let ((viewers, networks), reply) = match is_large {
         true => tokio::task::spawn_blocking(taken).await.expect("nothing in it panics")?,
         false => taken()?,
     };
@@ -61,7 +64,8 @@ pub(crate) async fn report(
         interval_ms: reply.interval.as_millis(),
         siblings: by_name(&reply.siblings),
         peers: by_name(&reply.peers),
-        ..ReportReply::default()
+        viewers,
+        networks,
     }))
 }
 

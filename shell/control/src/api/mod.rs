@@ -19,6 +19,7 @@ mod registry;
 mod replica;
 mod sources;
 mod steer;
+mod viewers;
 mod withdrawals;
 
 use std::str::FromStr;
@@ -99,6 +100,7 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/metrics" fleet::metrics),
         route!(Service  GET    "/openapi.json" document::openapi),
         route!(Viewer   GET    "/v1/fleet" fleet::fleet),
+        route!(Viewer   GET    "/v1/viewers" viewers::viewers),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
         route!(Viewer   GET    "/v1/explain" fleet::explain),
         route!(Viewer   GET    "/v1/sites" registry::sites),
@@ -138,6 +140,7 @@ fn routes() -> Vec<Route> {
         route!(Ending   DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),
         route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
+        route!(Nothing  POST   "/events/v1/{session}" viewers::events, EVENTS_BODY_MAX),
         route!(Viewer   GET    "/v1/keys" keys::keys),
         route!(Admin    POST   "/v1/keys/rotate" keys::rotate),
         route!(Admin    GET    "/v1/tokens" access::tokens),
@@ -173,7 +176,7 @@ fn fleet_routes() -> Vec<Route> {
 
 /// What a front has of all routes, those of the fleet's address included. Everything else is the
 /// writer's.
-const FRONT_ROUTES: [&str; 11] = [
+const FRONT_ROUTES: [&str; 13] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
@@ -185,6 +188,8 @@ const FRONT_ROUTES: [&str; 11] = [
     "/v1/playbacks",
     "/v1/play/{file}",
     "/steer/v1/{session}",
+    "/events/v1/{session}",
+    "/v1/viewers",
 ];
 
 fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
@@ -313,7 +318,10 @@ async fn bound(State(control): Shared, request: Request, next: Next) -> Response
     if request.uri().path().starts_with(STEERING) {
         return next.run(request).await;
     }
-    let Ok(_permit) = control.requests.try_acquire() else {
+    // Players that tell of themselves keep nobody from playing.
+    let is_event = request.uri().path().starts_with(EVENTS);
+    let turns = if is_event { &control.event_requests } else { &control.requests };
+    let Ok(_permit) = turns.try_acquire() else {
         return busy(&control);
     };
     next.run(request).await
@@ -324,8 +332,7 @@ async fn bound(State(control): Shared, request: Request, next: Next) -> Response
 /// ours. Players' routes are open; where there are tokens, that name has no session.
 async fn same_host(State(control): Shared, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_open = path.starts_with(STEERING) || path.starts_with(PLAY);
-    if is_open
+    if is_for_players(path)
         || !control.access.is_open()
         || host(request.headers()).is_none_or(|host| is_ours(&control, host))
     {
@@ -361,7 +368,7 @@ fn is_loopback(host: &str) -> bool {
 /// Grants are asked for by services, which are no pages.
 async fn cross_origin(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if !(path.starts_with(STEERING) || path.starts_with(PLAY)) {
+    if !is_for_players(path) {
         return next.run(request).await;
     }
     let (mut response, fields) = if request.method() == Method::OPTIONS {
@@ -375,6 +382,10 @@ async fn cross_origin(request: Request, next: Next) -> Response {
     response
 }
 
+fn is_for_players(path: &str) -> bool {
+    [STEERING, PLAY, EVENTS].iter().any(|prefix| path.starts_with(prefix))
+}
+
 /// What a page may read of an answer.
 const CROSS_ORIGIN: &[(HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
@@ -384,7 +395,7 @@ const CROSS_ORIGIN: &[(HeaderName, &str)] = &[
 /// What a page may ask, which it asks first.
 const PREFLIGHT: &[(HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS"),
+    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS"),
     (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),
     (header::ACCESS_CONTROL_MAX_AGE, "86400"),
 ];
@@ -407,7 +418,11 @@ const FROM_STRANGERS: [&str; 2] = ["/v1/enrol", "/v1/session"];
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);
 
+/// Players send some hundred bytes for each event, and at most 64 events at once.
+const EVENTS_BODY_MAX: Bytes = Bytes::kib(64);
+
 const STEERING: &str = "/steer/";
+const EVENTS: &str = "/events/";
 const PLAY: &str = "/v1/play/";
 
 /// The longest that a request may take: an ingest of 64 MiB over a slow line.

@@ -65,6 +65,8 @@ pub(crate) struct PlaybackOut {
     dash_url: Option<String>,
     /// Where a player asks which pathway is best now.
     steering_url: String,
+    /// Where a player sends its events (CMCD version 2), if it does.
+    events_url: String,
     /// Appliances, best first.
     pathways: Vec<PathwayOut>,
 }
@@ -92,6 +94,7 @@ struct Begun {
     choice: Choice,
     expires: UnixSeconds,
     steering_url: String,
+    events_url: String,
     pathways: Vec<PathwayOut>,
 }
 
@@ -161,6 +164,7 @@ fn give(
         hls_url: url(Format::Hls, "m3u8"),
         dash_url: url(Format::Dash, "mpd"),
         steering_url: begun.steering_url,
+        events_url: begun.events_url,
         pathways: begun.pathways,
     })
 }
@@ -251,13 +255,20 @@ fn begin(
     let offered = choice.list.offered().iter().map(|candidate| candidate.appliance.clone());
     let (version, pathway_ids) = (choice.version.id().clone(), offered.collect());
     let ticket = Ticket { session, expires, version, client, plain, pathways: pathway_ids };
-    let steering_url = steering_url(control, headers, &control.keys().seal(&ticket));
-    Ok(Begun { choice, expires, steering_url, pathways })
+    let sealed = control.keys().seal(&ticket);
+    let steering_url = steering_url(control, headers, &sealed);
+    let events_url = public_url(control, headers, &format!("/events/v1/{sealed}"));
+    Ok(Begun { choice, expires, steering_url, events_url, pathways })
+}
+
+/// Where a player asks for its pathways.
+pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str) -> String {
+    public_url(control, headers, &format!("/steer/v1/{sealed}"))
 }
 
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the
 /// player used, unless the operator knows better.
-pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str) -> String {
+fn public_url(control: &Control, headers: &HeaderMap, path: &str) -> String {
     let configured = control.config.serve.public_url.as_ref().map(|url| url.0.as_str().to_owned());
     let asked = || host(headers).filter(|host| is_authority(host));
     let base = configured.unwrap_or_else(|| {
@@ -265,7 +276,7 @@ pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str)
         let scheme = if control.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", asked().unwrap_or(&listen))
     });
-    format!("{base}/steer/v1/{sealed}")
+    format!("{base}{path}")
 }
 
 /// True of a host with or without a port; of nothing that could break out of a playlist's quotes.

@@ -69,7 +69,7 @@ pub(crate) async fn steer(
 }
 
 /// The ticket, if it is good now.
-fn open(control: &Control, sealed: &str) -> Result<(Ticket, Snapshot), Refused> {
+pub(super) fn open(control: &Control, sealed: &str) -> Result<(Ticket, Snapshot), Refused> {
     let ticket: Ticket = control.keys().unseal(sealed).ok_or(Refused::Unknown)?;
     let snapshot = control.snapshot();
     snapshot.playbacks.check(&ticket.session, ticket.expires, control.clock.unix())?;

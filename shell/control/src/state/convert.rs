@@ -135,6 +135,7 @@ fn hardware_in(wire: &Report) -> director::Hardware {
 /// appliance sends.
 pub(crate) fn shown(mut wire: Report) -> Report {
     wire.inventory = Inventory::default();
+    wire.viewers = None;
     wire.errors.truncate(ERRORS_MAX);
     wire.drives.truncate(DRIVES_MAX);
     for error in &mut wire.errors {

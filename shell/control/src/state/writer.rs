@@ -36,6 +36,7 @@ use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
+use wire::v1::viewers::Networks;
 
 use crate::buckets::{BucketError, Buckets};
 use crate::clock::Clock;
@@ -55,6 +56,7 @@ use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::probe;
 use crate::state::store::{Store, StoreError};
+use crate::state::viewers::Viewers;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
 use replication::Replication;
@@ -83,10 +85,13 @@ pub struct Control {
     pub(crate) clock: Clock,
     /// Of players that steering is answered to; held for O(1).
     pub(crate) turns: Mutex<Turns>,
+    pub(crate) viewers: Viewers,
     pub(crate) metrics: Metrics,
     pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
+    /// Reports of players that are being taken.
+    pub(crate) event_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
     /// Room for reports that are being read.
     pub(crate) report_room: Arc<Semaphore>,
@@ -278,6 +283,7 @@ impl Control {
             certificate,
             requests: Arc::new(Semaphore::new(config.serve.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.serve.requests_max)),
+            event_requests: Arc::new(Semaphore::new(config.serve.requests_max.div_ceil(4))),
             fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
@@ -295,6 +301,7 @@ impl Control {
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
             turns: Mutex::default(),
+            viewers: Viewers::new(),
             metrics: Metrics::default(),
             doors,
             config,
@@ -346,6 +353,15 @@ impl Control {
         Ok(reply)
     }
 
+    /// Takes what its viewers felt: the last batch that has come, and networks that it does not
+    /// know. Of an appliance that is not registered nothing is taken.
+    pub(crate) fn viewers_of(&self, id: &ApplianceId, wire: &Report) -> (u64, Option<Networks>) {
+        let snapshot = self.snapshot();
+        let (now, of) = (self.clock.now(), (id, wire.start_id));
+        let taken = self.viewers.take_batch(now, of, wire.viewers.as_ref(), &snapshot);
+        (taken, self.viewers.networks(wire.networks, &snapshot.view.sites))
+    }
+
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
     /// of a generation are signed once. It may have tens of megabytes: not for threads that answer
     /// players, and nobody waits for it but who asks for the same.
@@ -386,6 +402,7 @@ impl Control {
     /// Time passes: reports age. Waits for nothing.
     pub(crate) fn tick(&self) {
         self.handle(Event::Tick(self.clock.unix()));
+        self.viewers.tick(self.clock.now());
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when

@@ -105,6 +105,12 @@ impl Running {
         answer.json()
     }
 
+    /// A report of a player's events.
+    pub(crate) fn post_events(&self, path: &str, lines: &str) -> Answer {
+        let request = self.agent.post(self.full(path)).content_type("application/cmcd");
+        answer(request.send(lines))
+    }
+
     /// Any request.
     pub(crate) fn send(&self, request: ureq::http::Request<String>) -> Answer {
         answer(self.agent.run(request))

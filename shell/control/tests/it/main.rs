@@ -21,4 +21,5 @@ mod s3;
 #[path = "../../../../tools/fleet/tests/s3/server.rs"]
 #[expect(dead_code, reason = "some of it is for those")]
 mod s3_server;
+mod viewers;
 mod withdrawals;

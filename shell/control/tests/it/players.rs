@@ -356,6 +356,10 @@ fn every_counter_counts_something() {
         "nearcast_control_bodies_timed_out_total",
         "nearcast_control_proxy_headers_refused_total",
         "nearcast_control_forwarded_refused_total",
+        // The tests of `viewers` have players that send events.
+        "nearcast_control_event_reports_total",
+        "nearcast_control_event_reports_refused_total",
+        "nearcast_control_event_reports_dropped_total",
         // By a clock that is moved by hand.
         "nearcast_control_versions_superseded_total",
     ];
@@ -376,6 +380,12 @@ fn playing() -> (Running, Vec<TokenKey>) {
 }
 
 fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
+    let (control, _, keys) = with_appliances(settings);
+    (control, keys)
+}
+
+/// A control plane whose three appliances hold a film.
+pub(crate) fn with_appliances(settings: &str) -> (Running, Vec<Appliance>, Vec<TokenKey>) {
     let control = Running::start(settings);
     let names = ["a1", "a2", "b1"];
     control.register(&names);
@@ -399,7 +409,7 @@ fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
         appliance.hold(&control, &wire);
         keys = wire::convert::manifest_in(&wire).unwrap().token_keys;
     }
-    (control, keys)
+    (control, appliances, keys)
 }
 
 /// Where a player begins, with a grant.

@@ -1,0 +1,75 @@
+//! What viewers felt: for people, and from players that tell of themselves (CMCD version 2).
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use playback::cmcd;
+use playback::player::Player;
+use qoe::Taken;
+use wire::v1::viewers::ViewersOut;
+
+use super::problem::Problem;
+use super::steer::open;
+use super::{NO_STORE, Shared};
+
+/// Lines of one report that are read; what comes behind them is left out.
+const LINES_MAX: usize = 64;
+
+/// What viewers felt of late, and since the start, by site, asset, network and player.
+#[utoipa::path(get, path = "/v1/viewers", tag = "fleet",
+    responses((status = 200, body = ViewersOut)))]
+pub(crate) async fn viewers(State(control): Shared) -> Json<ViewersOut> {
+    Json(control.viewers.out(control.clock.now(), control.clock.unix()))
+}
+
+/// Takes events of a player (CTA-5004-A, event mode): a line each. The URL has the ticket of the
+/// playback under its seal, as its steering URL does.
+///
+/// O(1) until the seal is known to be ours, then O(lines).
+#[utoipa::path(post, path = "/events/v1/{session}", tag = "players",
+    request_body(content = String, content_type = "application/cmcd"),
+    responses((status = 204, description = "Taken"),
+        (status = 410, description = "The version was withdrawn: send no more"),
+        (status = 429, description = "This playback says too much")))]
+pub(crate) async fn events(
+    State(control): Shared,
+    session: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
+    let (ticket, snapshot) = open(&control, &sealed).inspect_err(|_| {
+        control.metrics.events_refused.count();
+    })?;
+    if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
+        let detail = "this was withdrawn: send no more";
+        return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
+    }
+    let agent = headers.get(header::USER_AGENT).map_or(&[][..], |agent| agent.as_bytes());
+    let player = Player::of(agent);
+    let lines = cmcd::reports(&body).take(LINES_MAX);
+    match control.viewers.take_events(control.clock.now(), (&ticket, player), lines, &snapshot) {
+        Taken::Yes => {
+            control.metrics.events_taken.count();
+            Ok((NO_STORE, StatusCode::NO_CONTENT).into_response())
+        }
+        Taken::TooMany => {
+            control.metrics.events_dropped.count();
+            let detail = "this playback says too much: one line a second is enough";
+            Ok(later(StatusCode::TOO_MANY_REQUESTS, "too-many", detail))
+        }
+        Taken::Full => {
+            control.metrics.events_dropped.count();
+            let detail = "too many playbacks tell of themselves: this one is not followed";
+            Ok(later(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))
+        }
+    }
+}
+
+fn later(status: StatusCode, kind: &'static str, detail: &str) -> Response {
+    let problem = Problem::new(status, kind, detail);
+    ([(header::RETRY_AFTER, "60")], problem).into_response()
+}

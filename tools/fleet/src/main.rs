@@ -21,6 +21,7 @@ mod ingest;
 mod list;
 mod origin;
 mod output;
+mod qoe;
 mod remove;
 mod tree;
 mod verbs;
@@ -51,6 +52,8 @@ enum Verb {
     Explain(explain::Args),
     /// Write completions for shells, and manual pages
     Manual(manual::Args),
+    /// Show what viewers felt: start-up, stalls, bitrate, buffer
+    Qoe(qoe::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -104,6 +107,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
+        Verb::Qoe(args) => qoe::run(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

@@ -34,12 +34,14 @@ const OTHERS: &[(&str, &[Route])] = &[
     ),
     ("ingest", &[("PUT", "/v1/assets/{asset}/versions/{version}")]),
     ("explain", &[("GET", "/v1/explain")]),
+    ("qoe", &[("GET", "/v1/viewers")]),
 ];
 
 /// Routes that no person uses: those of players, and of the page's login.
 const NOT_FOR_PEOPLE: &[Route] = &[
     ("GET", "/v1/play/{file}"),
     ("GET", "/steer/v1/{session}"),
+    ("POST", "/events/v1/{session}"),
     ("POST", "/v1/session"),
     ("DELETE", "/v1/session"),
 ];

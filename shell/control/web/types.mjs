@@ -19,13 +19,16 @@ const BASIC = {
 
 /** A schema as a type. Fails on what it does not know, so that nothing becomes `any` unnoticed. */
 function typeOf(schema) {
-  const { $ref, type, enum: values, oneOf, items, properties } = schema;
+  const { $ref, type, enum: values, oneOf, items, properties, additionalProperties } = schema;
   if ($ref) return $ref.replace("#/components/schemas/", "");
   if (values) return values.map((value) => JSON.stringify(value)).join(" | ");
   if (oneOf) return oneOf.map(typeOf).join(" | ");
   if (Array.isArray(type)) return type.map((one) => typeOf({ ...schema, type: one })).join(" | ");
   if (type === "array") return `(${typeOf(items)})[]`;
   if (type === "object" && properties) return objectOf(schema);
+  if (type === "object" && additionalProperties) {
+    return `Record<string, ${typeOf(additionalProperties)}>`;
+  }
   if (type in BASIC) return BASIC[type];
   throw new Error(`types.mjs knows no type for ${JSON.stringify(schema)}`);
 }

@@ -28,7 +28,8 @@ const COMMON = {
   "Accept-Ranges": "bytes",
   "Cache-Control": "public, max-age=31536000, immutable",
   "Access-Control-Allow-Origin": "*",
-  "Access-Control-Expose-Headers": "Content-Length, Content-Range, ETag, Date",
+  "Access-Control-Expose-Headers":
+    "Content-Length, Content-Range, ETag, Date, CMSD-Static, CMSD-Dynamic",
   "Timing-Allow-Origin": "*",
   "Cross-Origin-Resource-Policy": "cross-origin",
 };

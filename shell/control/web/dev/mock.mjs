@@ -16,7 +16,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
-import { fleetAt, scenarioNames } from "./scenarios.mjs";
+import { fleetAt, scenarioNames, viewersAt } from "./scenarios.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(HERE, "..", "dist");
@@ -190,7 +190,8 @@ async function givePlayback(state, request, response) {
   if (asset !== "film") return json(response, 404, { status: 404, detail: "no such asset" });
   const grant = state.grants.give();
   const url = (ending) => `/v1/play/film.${ending}?grant=${grant}`;
-  return json(response, 200, { hls_url: url("m3u8"), dash_url: url("mpd") });
+  const events_url = `${state.url}/events/v1/pretend-session`;
+  return json(response, 200, { hls_url: url("m3u8"), dash_url: url("mpd"), events_url });
 }
 
 function handler(state) {
@@ -213,10 +214,12 @@ function handler(state) {
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);
     }
+    if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
       return givePlayback(state, request, response);
     }
     if (/^\/v1\/play\/film\./.test(name) && state.film) return play(url, response);
+    if (name.startsWith("/events/v1/")) return json(response, 200, {});
     if (name.startsWith("/steer/v1/")) {
       const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
       return json(response, 200, steeringReply(order, state.url + name, state.steeringTtlS));

@@ -256,3 +256,52 @@ export function fleetAt(name, now) {
     demo_controls: null,
   };
 }
+
+/** What viewers felt in that fleet; in all but a healthy one, those of one site stall. */
+export function viewersAt(name, now) {
+  const minutes = (of) => Array.from({ length: 10 }, (_, at) => of(at));
+  const figures = (watched_s, stalls, bits) => ({
+    playbacks: Math.ceil(watched_s / 400),
+    moved: Math.ceil(watched_s / 8000),
+    starts: Math.ceil(watched_s / 420),
+    start_ms: 640 + stalls * 3,
+    starts_slow: stalls,
+    stalls,
+    stalled_ms: stalls * 2100,
+    stalls_unmeasured: 0,
+    stalled_share: (stalls * 2.1) / (watched_s + stalls * 2.1),
+    watched_ms: watched_s * 1000,
+    bits_per_second: bits,
+    top_share: 0.8,
+    buffer_ms: 14_300,
+    buffer_low_share: 0.01,
+    sent_bits_per_second: 31e6,
+    measured_bits_per_second: 27e6,
+    cut: 1,
+    failed: 0,
+  });
+  const row = (by, of, source, watched_s, stalls, bits) => {
+    const recent = figures(watched_s, stalls, bits);
+    const bitrates = minutes((at) => bits * (0.7 + 0.3 * wave(Math.floor(now / 6e4) + at, stalls)));
+    const stalled_ms = minutes(() => stalls * 210);
+    return { by, name: of, source, recent, total: recent, bitrates, stalled_ms };
+  };
+  const [first, second] = SCENARIOS[name](now / 1000).sites.map(({ id }) => id);
+  if (!first) return { now_unix_s: now / 1000, rows: [], warnings: [] };
+  const many = name === "lively" ? 2 : 340;
+  const rows = [
+    row("site", first, "requests", 52_000, many, 5.8e6),
+    row("site", first, "events", 9_000, many / 10, 6.1e6),
+    row("site", first, "estimate", 4_000, 3, null),
+    ...(second ? [row("site", second, "requests", 31_000, 1, 6.4e6)] : []),
+    row("asset", "big-buck-bunny", "requests", 61_000, many, 6.2e6),
+    row("asset", "sintel", "requests", 22_000, 1, 5.1e6),
+    row("network", "10.0.0.0/8", "requests", 70_000, many, 6.0e6),
+    row("network", "elsewhere", "requests", 13_000, 1, 5.2e6),
+    row("player", "browser-hls", "requests", 50_000, many, 6.2e6),
+    row("player", "avplayer", "requests", 33_000, 0, 6.0e6),
+  ];
+  const share = { stalled_share: 0.034, usual_share: 0.002 };
+  const warning = { site: first, since_s: 74, ...share, stalls: 41 };
+  return { now_unix_s: now / 1000, rows, warnings: name === "lively" ? [] : [warning] };
+}

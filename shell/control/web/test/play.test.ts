@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { query, withoutWords, withQuery } from "../src/play/cmcd";
 import { Delivery } from "../src/play/delivery";
 import { pageUrl, readParameters } from "../src/play/parameters";
 import { entryUrl, Renewal } from "../src/play/playback";
@@ -18,6 +19,24 @@ function run(milliseconds: number, at: (t: number) => Playable): Progress {
   for (let t = 50; t <= milliseconds; t += 50) progress.sample(1_000 + t, at(t));
   return progress;
 }
+
+test("a player's words stand in its address, and out of it again", () => {
+  const words = query({
+    sid: "x",
+    format: "hls",
+    object: { video: true, duration_s: 4.004 },
+    buffer_s: 21.34,
+    bits_per_second: 3_200_400,
+    measured_bits_per_second: 48_123_000,
+    waits: true,
+    starved: true,
+  });
+  const said = 'bl=21300,br=3200,bs,d=4004,mtp=48100,ot=v,sf=h,sid="x",su';
+  assert.equal(decodeURIComponent(words), `CMCD=${said}`);
+  for (const url of ["https://a/t/x/v.mp4", "https://a/t/x/v.mp4?a=b%20c&d"]) {
+    assert.equal(withoutWords(new URL(withQuery(url, words))).href, url);
+  }
+});
 
 test("a film that moves has no stall, and its time is counted", () => {
   const progress = run(10_000, (t) => playing(t / 1_000));
@@ -136,7 +155,8 @@ test("addresses lead back to the same parameters", () => {
 });
 
 test("a player begins where the playback says", () => {
-  const playback = { hls_url: "/v1/play/film.m3u8?grant=x", dash_url: null };
+  const events_url = "https://c/events/v1/x";
+  const playback = { hls_url: "/v1/play/film.m3u8?grant=x", dash_url: null, events_url };
   const hls = readParameters("?asset=film");
   assert.equal(entryUrl(playback, hls), "/v1/play/film.m3u8?grant=x");
   assert.equal(entryUrl(playback, { ...hls, plain: true }), "/v1/play/film.m3u8?grant=x&plain=1");

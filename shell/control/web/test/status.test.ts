@@ -5,7 +5,8 @@ import { History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
-import { appliance, fleet, report } from "./support";
+import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
+import { appliance, fleet, report, viewersRow } from "./support";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 const filling = { ...report().fill, objects_held: 1, bytes_held: 40 };
@@ -21,6 +22,36 @@ test("the first sentence says how the fleet is", () => {
   assert.equal(title([one, stale]), "1 of 2 appliances needs a look");
   const draining = appliance("a2", { state: "draining" });
   assert.equal(title([appliance("a1"), draining]), "1 of 2 appliances healthy, 1 draining");
+});
+
+test("a site whose viewers stall is named in the first sentence", () => {
+  const warning = { site: "s1", since_s: 74, stalled_share: 0.034, usual_share: 0, stalls: 41 };
+  const well = verdictOf(fleet([appliance("a1")]), [warning]);
+  assert.equal(well.title, "Viewers of s1 stall");
+  assert.equal(well.mood, "trouble");
+  const links = well.concerns.map(({ of, href }) => [of, href]);
+  assert.deepEqual(links, [["site s1", "#viewers-title"]]);
+  const stale = verdictOf(fleet([appliance("a1", { state: "stale" })]), [warning]);
+  assert.equal(plain(stale.title), "1 of 1 appliance needs a look, and viewers of s1");
+  assert.equal(
+    plain(wordsOf(warning)),
+    "viewers stall: 3.4 % of the last minute in 41 stalls, usual is 0 %",
+  );
+});
+
+test("rows of viewers say what is known, those with most of them first", () => {
+  const rows = [
+    viewersRow("a", { watched_ms: 10 }),
+    viewersRow("b", { watched_ms: 20, stalled_share: 0.0123, start_ms: 840, stalls: 2 }),
+    viewersRow("c", {}),
+  ];
+  assert.deepEqual(rowsOf(rows, "site", 5).map(({ name }) => name), ["b", "a"]);
+  assert.equal(rowsOf(rows, "asset", 5).length, 0);
+  const cells = cellsOf(rows[1]!.recent);
+  assert.equal(plain(cells.stalled), "1.2 %");
+  assert.equal(plain(cells.start), "0.8 s");
+  assert.equal(cells.bitrate, "–");
+  assert.equal(cells.rates, "– / –");
 });
 
 test("a concern names each thing that is wrong", () => {

@@ -1,5 +1,6 @@
 // A fleet to try things on: everything well unless changed.
 
+import type { ViewersFigures, ViewersRow } from "../made/api";
 import type { Appliance, Fleet, Report, Site } from "../src/fleet";
 
 export function report(changes: Partial<Report> = {}): Report {
@@ -54,4 +55,23 @@ export function fleet(appliances: Appliance[], changes: Partial<Fleet> = {}): Fl
   const sites: Site[] = [{ id: "s1", prefixes: [], appliances }];
   const rest = { assets: [], errors: [], history: [] };
   return { now_unix_s: 1_000, generation: 1, sites, ...rest, ...changes };
+}
+
+/** A site's viewers, of whom nothing is known unless said. */
+export function viewersRow(name: string, changes: Partial<ViewersFigures>): ViewersRow {
+  const recent: ViewersFigures = {
+    playbacks: 0,
+    moved: 0,
+    starts: 0,
+    starts_slow: 0,
+    stalls: 0,
+    stalled_ms: 0,
+    stalls_unmeasured: 0,
+    watched_ms: 0,
+    cut: 0,
+    failed: 0,
+    ...changes,
+  };
+  const minutes = { bitrates: [], stalled_ms: [] };
+  return { by: "site", name, source: "requests", recent, total: recent, ...minutes };
 }

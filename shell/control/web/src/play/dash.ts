@@ -1,6 +1,7 @@
 // dash.js with its defaults, but for the buffer cap and its tries of a segment.
 
 import * as dashjs from "dashjs";
+import { EVENTS, EVERY_S } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** The part of FRAGMENT_LOADING_COMPLETED that is used here. */
@@ -29,10 +30,15 @@ const TRIES = {
   retryIntervals: { MediaSegment: 500, InitializationSegment: 500 },
 };
 
-export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
+export function start(options: EngineOptions): Engine {
+  const { video, url, start_s, buffer_s, events_url, events } = options;
   const player = dashjs.MediaPlayer().create();
   player.initialize();
   player.updateSettings({ streaming: TRIES });
+  // It says how it fares: with each request, and by events.
+  const target = { enabled: true, url: events_url, events: [...EVENTS], interval: EVERY_S };
+  const cmcd = { enabled: true, version: 2, eventTargets: [target] };
+  player.updateSettings({ streaming: { cmcd } });
   if (buffer_s !== null) {
     const buffer = {
       bufferTimeDefault: buffer_s,

@@ -47,6 +47,8 @@ export interface EngineOptions {
   start_s: number;
   /** Most seconds to hold ahead; the player's own default when null. */
   buffer_s: number | null;
+  /** Where the player sends its own word of what its viewer feels (CMCD version 2). */
+  events_url: string;
   events: EngineEvents;
 }
 

@@ -2,6 +2,7 @@
 // away from an appliance that failed.
 
 import Hls, { ErrorTypes, Events, type HlsConfig } from "hls.js";
+import { EVENTS, EVERY_S } from "./cmcd";
 import type { Engine, EngineOptions } from "./engine";
 
 const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
@@ -56,12 +57,25 @@ function tries(): Partial<HlsConfig> {
   return { fragLoadPolicy: { default: { ...policy, errorRetry } } };
 }
 
-export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
+/** It says how it fares: with each request, and by events. */
+const cmcd = (url: string): NonNullable<HlsConfig["cmcd"]> => ({
+  version: 2,
+  eventTargets: [{ url, events: [...EVENTS], interval: EVERY_S }],
+});
+
+export function start(options: EngineOptions): Engine {
+  const { video, url, start_s, buffer_s, events_url, events } = options;
   if (!Hls.isSupported()) throw new Error("This browser has no Media Source Extensions.");
   const cap: Partial<HlsConfig> =
     buffer_s === null ? {} : { maxBufferLength: buffer_s, maxMaxBufferLength: buffer_s };
   const from = start_s > 0 ? { startPosition: start_s } : {};
-  const hls = new Hls({ ...cap, ...tries(), ...forgiving(), ...from });
+  const hls = new Hls({
+    ...cap,
+    ...tries(),
+    ...forgiving(),
+    ...from,
+    cmcd: cmcd(events_url),
+  });
   let again: ReturnType<typeof setTimeout> | undefined;
   hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
     const kind = KINDS[frag.type];

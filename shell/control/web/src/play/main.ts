@@ -208,7 +208,9 @@ async function begin(name: string, at: number, moving: boolean): Promise<void> {
     const url = new URL(entryUrl(playback, parameters), location.href).href;
     const events = { segment: onSegment, trouble: (what: string) => trouble ?? setTrouble(what) };
     renewal.begins();
-    engine = startEngine({ video, url, start_s: at, buffer_s: parameters.buffer_s, events });
+    const { events_url } = playback;
+    const { buffer_s } = parameters;
+    engine = startEngine({ video, url, start_s: at, buffer_s, events_url, events });
     Object.assign(nearcast, { player: engine.name, version: engine.version });
   } catch (error) {
     forget.abort();

@@ -4,7 +4,7 @@ import type { PlaybackOut } from "../../made/api";
 import { PLAYERS, type Parameters } from "./parameters";
 
 /** Of the answer to `POST /v1/playbacks`, what a player needs. */
-export type Playback = Pick<PlaybackOut, "hls_url" | "dash_url">;
+export type Playback = Pick<PlaybackOut, "hls_url" | "dash_url" | "events_url">;
 
 const TIMEOUT_MS = 10_000;
 

@@ -1,6 +1,8 @@
 // Every request the page makes, whichever player makes it: XMLHttpRequest and fetch are watched
 // from outside, so that both players are seen alike and neither is configured for it.
 
+import { withoutWords } from "./cmcd";
+
 export type Kind = "video" | "audio" | "other";
 
 /** One finished request. Times are milliseconds since navigation started. */
@@ -120,7 +122,8 @@ export class RequestLog {
     const { open, setRequestHeader, send } = XMLHttpRequest.prototype;
     const asked = new WeakMap<XMLHttpRequest, { url: URL; range: string | null }>();
     XMLHttpRequest.prototype.open = function (this: XMLHttpRequest, ...args: unknown[]) {
-      asked.set(this, { url: new URL(String(args[1]), location.href), range: null });
+      const url = withoutWords(new URL(String(args[1]), location.href));
+      asked.set(this, { url, range: null });
       return open.apply(this, args as Parameters<typeof open>);
     } as typeof open;
     XMLHttpRequest.prototype.setRequestHeader = function (name, value) {
@@ -151,7 +154,7 @@ export class RequestLog {
       "loadend",
       (event) => {
         pending.sawBytes(event.loaded);
-        const landed = xhr.responseURL ? new URL(xhr.responseURL) : url;
+        const landed = xhr.responseURL ? withoutWords(new URL(xhr.responseURL)) : url;
         this.add(pending, url, landed, xhr.status || refusal);
       },
       { once: true },
@@ -162,7 +165,7 @@ export class RequestLog {
     const original = window.fetch.bind(window);
     window.fetch = async (input, init) => {
       const given = input instanceof Request ? input : null;
-      const url = new URL(given?.url ?? String(input), location.href);
+      const url = withoutWords(new URL(given?.url ?? String(input), location.href));
       if (mediaPath(url) === null) return original(input, init);
       const pending = new Pending(url);
       pending.range = new Headers(init?.headers ?? given?.headers).get("range");
@@ -179,7 +182,7 @@ export class RequestLog {
 
   /** The same response, its body counted as it is read. */
   private counted(response: Response, pending: Pending, url: URL): Response {
-    const landed = response.url ? new URL(response.url) : url;
+    const landed = response.url ? withoutWords(new URL(response.url)) : url;
     const done = () => this.add(pending, url, landed, response.status);
     if (!response.body) {
       done();

@@ -2,18 +2,24 @@
 // had. It plays HLS and DASH.
 
 import shaka from "shaka-player";
+import { EVENTS, EVERY_S } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** Between two tries of a segment that could not be had from anybody. */
 const TRY_AGAIN_S = 0.5;
 
-export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
+export function start(options: EngineOptions): Engine {
+  const { video, url, start_s, buffer_s, events_url, events } = options;
   shaka.polyfill.installAll();
   if (!shaka.Player.isBrowserSupported()) {
     throw new Error("This browser has no Media Source Extensions.");
   }
   const player = new shaka.Player();
   if (buffer_s !== null) player.configure("streaming.bufferingGoal", buffer_s);
+  // It says how it fares: with each request, and by events.
+  const target = { mode: "event", enabled: true, url: events_url, interval: EVERY_S };
+  const more = { events: [...EVENTS], includeKeys: [], useHeaders: false };
+  player.configure("cmcd", { enabled: true, version: 2, eventTargets: [{ ...target, ...more }] });
   // By itself it gives up for good after two tries of a film: they may fall into the second in
   // which an appliance is started again.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));

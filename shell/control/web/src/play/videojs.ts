@@ -2,6 +2,7 @@
 // pathway that failed, which it would stay on. Its engine, VHS, plays HLS and DASH.
 
 import videojs from "video.js";
+import { query, withQuery } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 import { leaveFailed, type Controller } from "./vhs";
 
@@ -23,10 +24,24 @@ interface Rung {
   height?: number;
 }
 
+/** A segment of a playlist. */
+interface Piece {
+  resolvedUri?: string;
+  duration: number;
+  byterange?: { offset: number; length: number };
+}
+
+interface Asked {
+  uri: string;
+  headers?: Record<string, string>;
+}
+
 interface Vhs {
+  bandwidth?: number;
+  xhr?: { onRequest?: (hook: (asked: Asked) => Asked) => void };
   playlistController_?: Controller;
   representations?: () => Rung[];
-  playlists?: { media(): { attributes?: { BANDWIDTH?: number } } | undefined };
+  playlists?: { media(): { attributes?: { BANDWIDTH?: number }; segments?: Piece[] } | undefined };
 }
 
 const TYPES = { hls: "application/x-mpegURL", dash: "application/dash+xml" };
@@ -64,6 +79,37 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   };
   player.on("segmentloaded", loaded);
   player.on("error", failed);
+  // It has no words of its own: they are put into its requests here.
+  const sid = crypto.randomUUID();
+  const said = { waits: true, starved: false };
+  const speak = (asked: Asked): Asked => {
+    const range = asked.headers?.["Range"];
+    const isThis = ({ resolvedUri, byterange }: Piece): boolean => {
+      const begins = !byterange || range?.startsWith(`bytes=${byterange.offset}-`) === true;
+      return resolvedUri === asked.uri && begins;
+    };
+    const piece = engine()?.playlists?.media()?.segments?.find(isThis);
+    const words = query({
+      sid,
+      format: url.includes(".mpd") ? "dash" : "hls",
+      object: piece && { video: true, duration_s: piece.duration },
+      buffer_s: Math.max(0, player.bufferedEnd() - (player.currentTime() ?? 0)),
+      bits_per_second: now(),
+      measured_bits_per_second: engine()?.bandwidth ?? 0,
+      ...said,
+    });
+    if (piece) said.starved = false;
+    return { ...asked, uri: withQuery(asked.uri, words) };
+  };
+  const waits = () => {
+    said.starved = !said.waits && !player.seeking();
+    said.waits = true;
+  };
+  const plays = () => void (said.waits = false);
+  player.on("waiting", waits);
+  player.on("playing", plays);
+  const hooks = () => engine()?.xhr?.onRequest?.(speak);
+  player.on("xhr-hooks-ready", hooks);
   const ready = () => leaveFailed(engine()?.playlistController_);
   player.on("loadedmetadata", ready);
   player.src({ src: url, type: url.includes(".mpd") ? TYPES.dash : TYPES.hls });
@@ -77,6 +123,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
       return rate ? { height: rung?.height ?? 0, bits_per_second: rate } : null;
     },
     end() {
+      player.off("waiting", waits);
+      player.off("playing", plays);
+      player.off("xhr-hooks-ready", hooks);
       player.off("segmentloaded", loaded);
       player.off("error", failed);
       player.off("loadedmetadata", ready);

@@ -18,6 +18,7 @@ import { Rates } from "./rates";
 import { showSession } from "./session";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
+import { Viewers, watchViewers, type ViewersWarning } from "./viewers";
 
 /** From this many appliances on, cards leave out what is well. */
 const DENSE_FROM = 13;
@@ -95,6 +96,8 @@ byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 const history = new History();
 const rates = new Rates();
 const tables = new Tables(byId("assets"), byId("errors"));
+const viewers = new Viewers(byId("viewers"));
+let warnings: readonly ViewersWarning[] = [];
 const sites = new KeyedList<SiteItem>(byId("sites"), ({ site }) => site.id, siteView);
 const title = byId("verdict");
 const detail = byId("verdict-detail");
@@ -103,10 +106,10 @@ const concerns = h("span", { class: "concerns" });
 detail.replaceChildren(concerns, facts);
 const concernList = new KeyedList<Concern>(
   concerns,
-  ({ appliance }) => appliance,
-  ({ appliance }) => {
-    const link = h("a", { class: "concern", href: `#appliance-${appliance}` });
-    return { root: link, update: ({ text }) => setText(link, `${appliance}: ${text}`) };
+  ({ of }) => of,
+  ({ of, href }) => {
+    const link = h("a", { class: "concern", href });
+    return { root: link, update: ({ text }) => setText(link, `${of}: ${text}`) };
   },
 );
 const outageText = h("span", {});
@@ -141,7 +144,7 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const controls = fleet.demo_controls;
   sites.update(fleet.sites.map((site) => ({ site, controls, current })));
   tables.update(fleet);
-  showVerdict(verdictOf(fleet), current, ageMs);
+  showVerdict(verdictOf(fleet, warnings), current, ageMs);
 }
 
 function showFreshness(sight: Sight): void {
@@ -163,6 +166,11 @@ watchFleet((sight) => {
   showFreshness(sight);
   if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
   else if (silent(sight)) setText(title, "Nothing is known about the fleet");
+});
+
+watchViewers((out) => {
+  warnings = out.warnings;
+  viewers.update(out);
 });
 
 void showSession();

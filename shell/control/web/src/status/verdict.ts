@@ -2,16 +2,20 @@
 
 import { appliancesOf, type Appliance, type Drive, type Fleet } from "../fleet";
 import { bytes, duration, part, plural, text } from "../units";
+import { wordsOf as wordsOfWarning, type ViewersWarning } from "./viewers";
 
 export interface Concern {
-  appliance: string;
+  /** Its name, or that of a site. */
+  of: string;
+  /** Where it is on the page. */
+  href: string;
   text: string;
 }
 
 export interface Verdict {
   mood: "well" | "busy" | "trouble" | "empty";
   title: string;
-  /** One for each appliance that needs a look; empty when all is well. */
+  /** One for each appliance or site that needs a look; empty when all is well. */
   concerns: Concern[];
   /** One line of facts about the fleet. */
   facts: string;
@@ -64,7 +68,7 @@ function title(appliances: Appliance[], concerns: Concern[], fillingCount: numbe
   return `${healthy}, ${fillingCount === all && all > 1 ? "all" : fillingCount} filling`;
 }
 
-export function verdictOf(fleet: Fleet): Verdict {
+export function verdictOf(fleet: Fleet, warnings: readonly ViewersWarning[] = []): Verdict {
   const appliances = appliancesOf(fleet);
   if (appliances.length === 0) {
     const facts = fleet.sites.length ? `${plural(fleet.sites.length, "site")} registered` : "";
@@ -72,7 +76,10 @@ export function verdictOf(fleet: Fleet): Verdict {
   }
   const concerns = appliances.flatMap((one) => {
     const text = concernOf(one);
-    return text ? [{ appliance: one.id, text }] : [];
+    return text ? [{ of: one.id, href: `#appliance-${one.id}`, text }] : [];
+  });
+  const stalling = warnings.map((warning) => {
+    return { of: `site ${warning.site}`, href: "#viewers-title", text: wordsOfWarning(warning) };
   });
   const fillingCount = appliances.filter(filling).length;
   const sum = (of: "bytes_held" | "bytes_wanted") =>
@@ -84,6 +91,10 @@ export function verdictOf(fleet: Fleet): Verdict {
     `${held < wanted ? part(held, wanted) : text(bytes(held))} held`,
     `generation\u00a0${fleet.generation}`,
   ].join(" · ");
-  const mood = concerns.length ? "trouble" : fillingCount ? "busy" : "well";
-  return { mood, title: title(appliances, concerns, fillingCount), concerns, facts };
+  const all = [...concerns, ...stalling];
+  const mood = all.length ? "trouble" : fillingCount ? "busy" : "well";
+  const sites = warnings.map(({ site }) => site).join(", ");
+  const first = title(appliances, concerns, fillingCount);
+  const both = concerns.length ? `${first}, and viewers of ${sites}` : `Viewers of ${sites} stall`;
+  return { mood, title: stalling.length ? both : first, concerns: all, facts };
 }

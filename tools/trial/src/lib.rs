@@ -14,6 +14,7 @@ mod faults;
 mod flood;
 mod odd;
 mod outage;
+mod qoe;
 mod retry_storm;
 mod stall;
 mod storm;
@@ -48,6 +49,8 @@ pub enum Verb {
     Odd(odd::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),
+    /// Players with planted stalls: what they felt against what control says of it.
+    Qoe(qoe::Args),
     /// An appliance dies under all its players at once: what comes to the others and to a front.
     RetryStorm(retry_storm::Args),
     /// A drive that does not answer: what it costs those who want what is on others.
@@ -75,6 +78,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),
+        Verb::Qoe(args) => qoe::run(args),
         Verb::RetryStorm(args) => retry_storm::run(args),
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),

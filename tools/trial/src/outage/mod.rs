@@ -27,8 +27,8 @@ use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
 
-pub(crate) use film::Film;
-pub(crate) use player::{Outcome, Playback, World};
+pub(crate) use film::{Film, SEGMENT, name as segment_name};
+pub(crate) use player::{Outcome, Playback, World, entry_urls};
 
 /// `nearcast-lab outage`
 #[derive(Debug, clap::Args)]

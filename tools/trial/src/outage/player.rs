@@ -203,6 +203,19 @@ struct Document {
 
 /// Pathways and steering address of a multivariant playlist.
 fn entry(text: &str) -> Result<(Pathways, Option<String>)> {
+    let (pathways, steering) = parts(text)?;
+    Ok((Pathways::new(pathways), steering))
+}
+
+/// Where the pathways of a multivariant playlist have its media playlist, best first.
+pub(crate) fn entry_urls(text: &str) -> Result<Vec<String>> {
+    Ok(parts(text)?.0.into_iter().map(|(_, url)| url).collect())
+}
+
+/// Names and addresses of pathways, and where steering is.
+type Parts = (Vec<(String, String)>, Option<String>);
+
+fn parts(text: &str) -> Result<Parts> {
     let (mut pathways, mut steering, mut id) = (Vec::new(), None, None);
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("#EXT-X-CONTENT-STEERING:") {
@@ -216,7 +229,7 @@ fn entry(text: &str) -> Result<(Pathways, Option<String>)> {
         }
     }
     ensure!(!pathways.is_empty(), "an entry manifest without a pathway: {text}");
-    Ok((Pathways::new(pathways), steering))
+    Ok((pathways, steering))
 }
 
 fn attribute(list: &str, name: &str) -> Option<String> {

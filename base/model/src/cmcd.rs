@@ -1,11 +1,6 @@
 //! What players say of themselves (CTA-5004 and CTA-5004-A): `playback::cmcd` reads it.
 
-use std::fmt;
-
 use crate::units::{BitsPerSecond, Nanos};
-
-/// Longest name that a player may give a playback (CTA-5004 section 2.1, `sid`).
-const SID_LEN_MAX: usize = 64;
 
 /// The keys that are heeded of all that a player may say with a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +29,6 @@ pub struct Hints {
     pub speed: Option<u32>,
     /// `sf`: how the film is cut and described.
     pub format: Option<Format>,
-    /// `sid`: its own name of the playback.
-    pub sid: Option<Sid>,
 }
 
 /// The kind of an object, as far as players' buffers tell them apart.
@@ -57,14 +50,6 @@ pub enum Format {
     Other,
 }
 
-/// A player's own name of a playback.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Sid {
-    /// Invariant: len <= SID_LEN_MAX.
-    len: u8,
-    bytes: [u8; SID_LEN_MAX],
-}
-
 /// One line of an event report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -74,6 +59,8 @@ pub struct Report {
     pub state: Option<State>,
     /// `ts`: when, by the player's own clock, since 1970.
     pub at: Option<Nanos>,
+    /// `sn`: grows by one per line of a player's.
+    pub number: Option<u64>,
     /// `msd`: from the wish to play to the first frame.
     pub start_delay: Option<Nanos>,
     /// `e` is `e`, or it says what broke (`ec`).
@@ -95,26 +82,4 @@ pub enum State {
     Over,
     /// It loads, and nobody has asked it to play.
     Other,
-}
-
-impl Sid {
-    /// The text, if it is one that may be.
-    pub fn new(text: &[u8]) -> Option<Self> {
-        let mut bytes = [0; SID_LEN_MAX];
-        bytes.get_mut(..text.len())?.copy_from_slice(text);
-        let len = u8::try_from(text.len()).expect("no longer than the most");
-        (0 < len).then_some(Self { len, bytes })
-    }
-
-    /// The text.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-/// It is a viewer's: no log has it.
-impl fmt::Debug for Sid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sid({} bytes)", self.len)
-    }
 }

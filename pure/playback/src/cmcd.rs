@@ -11,7 +11,7 @@
 //! It comes from strangers and may say anything: what cannot be read or cannot be is left out, and
 //! the rest counts. Nothing is allocated.
 
-use model::cmcd::{Format, Hints, Object, Report, Sid, State};
+use model::cmcd::{Format, Hints, Object, Report, State};
 use model::units::{BitsPerSecond, Nanos};
 
 /// Longest text that is looked at, decoded; a longer one counts as not there. Players send about
@@ -103,7 +103,6 @@ fn member(hints: &mut Hints, key: &[u8], value: Option<&[u8]>) {
         b"pr" => hints.speed = value.and_then(thousandths),
         b"ot" => hints.object = value.map(object),
         b"sf" => hints.format = value.map(format),
-        b"sid" => hints.sid = value.and_then(sid),
         _ => return,
     }
     hints.told = true;
@@ -116,6 +115,7 @@ fn report_member(report: &mut Report, key: &[u8], value: Option<&[u8]>) {
             let at = value.and_then(number).and_then(|millis| millis.checked_mul(1_000_000));
             report.at = at.map(Nanos);
         }
+        b"sn" => report.number = value.and_then(number),
         b"msd" => report.start_delay = value.and_then(millis),
         b"ec" => report.failed = true,
         b"e" => report.failed |= value == Some(b"e"),
@@ -149,11 +149,6 @@ fn state(value: &[u8]) -> State {
         b"e" | b"f" | b"q" => State::Over,
         _ => State::Other,
     }
-}
-
-/// The text in quotes.
-fn sid(value: &[u8]) -> Option<Sid> {
-    Sid::new(value.strip_prefix(b"\"")?.strip_suffix(b"\"")?)
 }
 
 /// Of an inner list (version 2), the item that is of video; else the first.
@@ -260,7 +255,6 @@ mod tests {
             measured: Some(BitsPerSecond(48_100_000)),
             speed: None,
             format: Some(Format::Hls),
-            sid: Sid::new(b"x"),
         };
         assert_eq!(said, wanted);
     }
@@ -286,7 +280,7 @@ mod tests {
     #[test]
     fn events_are_read_line_by_line() {
         let body = b"e=ps,sta=s,ts=1700000000000,sid=\"x\",v=2\n\
-            e=ps,sta=p,ts=1700000000812,msd=812,bl=(3200),sid=\"x\",v=2\r\n\n\
+            e=ps,sta=p,ts=1700000000812,sn=7,msd=812,bl=(3200),sid=\"x\",v=2\r\n\n\
             e=ps,sta=r,ts=1700000009000,v=2\ne=e,ec=(\"x\"),sta=f,ts=1700000009500,v=2\nodd";
         let read: Vec<Report> = reports(body).collect();
         let states: Vec<_> = read.iter().map(|report| report.state).collect();
@@ -297,7 +291,7 @@ mod tests {
         assert_eq!(read[1].hints.buffer, Some(Nanos::millis(3200)));
         assert_eq!(read[2].at, Some(Nanos::millis(1_700_000_009_000)));
         assert!(read[3].failed && !read[2].failed);
-        assert_eq!(read[0].hints.sid.unwrap().as_bytes(), b"x");
+        assert_eq!((read[0].number, read[1].number), (None, Some(7)));
     }
 
     #[test]
@@ -331,9 +325,8 @@ mod tests {
         assert!(!field("x=1,nor=\"a\"").told);
         for bad in ["sid=x", "sid=\"\"", "pr=-1", "pr=1.x", "pr=101", "ts=x"] {
             let said = field(bad);
-            assert_eq!((said.sid, said.speed), (None, None), "{bad}");
+            assert_eq!(said.speed, None, "{bad}");
         }
-        assert_eq!(field(&format!("sid=\"{}\"", "s".repeat(65))).sid, None);
     }
 
     proptest! {

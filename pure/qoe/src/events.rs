@@ -6,8 +6,9 @@
 //! ```
 //!
 //! What comes is bound to a playback by the shell, which checks the seal of its ticket. Within
-//! that, a player may lie about itself: no time that it tells is longer than the time that it has
-//! been heard of, and it counts as one.
+//! that, a player may lie about itself: all times that it tells are together no longer than the
+//! time that it has been heard of, and it counts as one. Players send a report again that was not
+//! answered well; a line is taken once, since each must be newer than the last.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,19 +28,22 @@ pub struct EventConfig {
     pub silent_max: Nanos,
     /// Most rows of a dimension.
     pub rows_max: usize,
+    /// Most sites.
+    pub sites_max: usize,
     /// A playback may send so many lines at once...
     pub lines_max: u32,
     /// ... and one more each time that this has passed.
     pub line_every: Nanos,
 }
 
-/// The answer to a line.
+/// The answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
+    /// Its lines that are newer than those before.
     Yes,
     /// Too many playbacks tell of themselves: this one is not followed.
     Full,
-    /// This playback says too much.
+    /// This playback says too much: nothing of the report was taken.
     TooMany,
 }
 
@@ -56,6 +60,7 @@ pub struct Events {
 
 #[derive(Debug)]
 struct Playback {
+    /// The site first: who serves it changes.
     names: [(Dimension, Arc<str>); 4],
     first: Instant,
     heard: Instant,
@@ -63,6 +68,10 @@ struct Playback {
     lines: u32,
     /// When it got the last of them.
     lines_at: Instant,
+    /// Time and number of the last line.
+    last: (Option<Nanos>, Option<u64>),
+    /// When it was first heard of, by its own clock.
+    began: Option<Nanos>,
     state: Option<State>,
     /// Since when, by its own clock.
     since: Nanos,
@@ -86,18 +95,21 @@ impl Events {
         Self { config, playbacks, quiet, rows }
     }
 
-    /// A line of a viewer who is steered to this site. O(log playbacks + log rows).
+    /// A report of a viewer who is steered to this site. O(log playbacks + lines * log rows).
     pub fn take(
         &mut self,
         now: Instant,
         viewer: &Viewer<'_>,
         site: &str,
-        report: &Report,
+        lines: &[Report],
     ) -> Taken {
         self.forget(now);
         let full = self.config.playbacks_max <= self.playbacks.len();
         if full && !self.playbacks.contains_key(&viewer.key) {
             return Taken::Full;
+        }
+        if usize::try_from(self.config.lines_max).is_ok_and(|max| max < lines.len()) {
+            return Taken::TooMany;
         }
         let (quiet, config) = (&mut self.quiet, &self.config);
         let mut sums = Sums::default();
@@ -106,18 +118,36 @@ impl Events {
             sums.playbacks = 1;
             Playback::new(now, names(site, viewer), config.lines_max)
         });
-        if !playback.may_say(now, config) {
+        if !playback.may_say(now, lines.len(), config) {
             return Taken::TooMany;
         }
         playback.heard = now;
-        playback.take(now, report, &mut sums);
-        assert!(sums.stalls <= 1 && sums.starts <= 1, "a line tells of one of them");
+        let (_, served_by) = &mut playback.names[0];
+        if **served_by != *site {
+            *served_by = site.into();
+        }
+        for line in lines {
+            if playback.is_newer(line) {
+                playback.take(now, line, &mut sums);
+            }
+        }
+        assert!(sums.starts <= 1, "a playback begins once");
         for (dimension, name) in &playback.names {
             let key = Key { dimension: *dimension, name: name.clone(), source: Source::Events };
-            self.rows.add(&key, &sums, config.rows_max);
+            let max = match dimension {
+                Dimension::Site => config.sites_max,
+                Dimension::Asset | Dimension::Network | Dimension::Player => config.rows_max,
+            };
+            self.rows.add(&key, &sums, max);
         }
         assert!(self.playbacks.len() <= self.config.playbacks_max, "a newcomer found room");
         Taken::Yes
+    }
+
+    /// True of a playback that is followed, and of which `take` reads no names now.
+    pub fn knows(&mut self, now: Instant, key: u128) -> bool {
+        self.forget(now);
+        self.playbacks.contains_key(&key)
     }
 
     /// Forgets who was not heard of for long. O(1) for each line.
@@ -170,6 +200,8 @@ impl Playback {
             heard: now,
             lines,
             lines_at: now,
+            last: (None, None),
+            began: None,
             state: None,
             since: Nanos(0),
             wanted: None,
@@ -179,23 +211,38 @@ impl Playback {
         }
     }
 
-    fn may_say(&mut self, now: Instant, config: &EventConfig) -> bool {
+    /// Weighs a whole report, so that one that is refused can come again.
+    fn may_say(&mut self, now: Instant, lines: usize, config: &EventConfig) -> bool {
         let more = now.since(self.lines_at).0 / config.line_every.0;
         self.lines_at = Instant(self.lines_at.0 + more * config.line_every.0);
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         self.lines = self.lines.saturating_add(more).min(config.lines_max);
-        let may = 0 < self.lines;
-        self.lines -= u32::from(may);
+        let left = u32::try_from(lines).ok().and_then(|lines| self.lines.checked_sub(lines));
+        self.lines = left.unwrap_or(self.lines);
         assert!(self.lines <= config.lines_max, "no more than at once");
-        may
+        left.is_some()
+    }
+
+    /// By its time or by its number: a player's clock may go back, and its numbers begin anew when
+    /// it starts again. A line with neither cannot be told from another.
+    fn is_newer(&mut self, line: &Report) -> bool {
+        let (at, number) = self.last;
+        let is_newer =
+            at < line.at || number < line.number || (line.at, line.number) == (None, None);
+        if is_newer {
+            self.last = (line.at.or(at), line.number.or(number));
+        }
+        is_newer
     }
 
     fn take(&mut self, now: Instant, report: &Report, sums: &mut Sums) {
         let hints = &report.hints;
         sums.hear(hints, self.begun);
         // Without its clock, ours.
-        let at = report.at.unwrap_or(Nanos(now.0)).max(self.since);
+        let at = report.at.unwrap_or(Nanos(now.0));
         let longest = Nanos(now.since(self.first).0.saturating_add(CLOCK_SLACK.0));
+        let latest = self.began.get_or_insert(at).0.saturating_add(longest.0);
+        let at = at.min(Nanos(latest)).max(self.since);
         let span = |from: Nanos| Nanos(at.0.saturating_sub(from.0)).min(longest);
         if let Some(State::Playing) = self.state {
             let played = span(self.since);

@@ -172,7 +172,7 @@ impl Told {
             sums.stalls_unmeasured += u64::from(is_new);
             self.stalls = hints.starved && hints.startup;
             self.came_starved = self.stalls;
-            self.counted = self.counted.or(hints.starved.then_some(at));
+            self.counted = self.counted.or_else(|| hints.starved.then_some(at));
             return;
         }
         // No picture is further than the time that passed.

@@ -376,6 +376,7 @@ const EVENTS: EventConfig = EventConfig {
     playbacks_max: 2,
     silent_max: Nanos::seconds(60),
     rows_max: 8,
+    sites_max: 8,
     lines_max: 8,
     line_every: Nanos::seconds(1),
 };
@@ -403,7 +404,7 @@ fn events_tell_exactly() {
     ];
     for (state, at_ms) in lines {
         let now = Instant(at_ms * 1_000_000);
-        let taken = events.take(now, &viewer(1), "lab", &line(state, at_ms));
+        let taken = events.take(now, &viewer(1), "lab", &[line(state, at_ms)]);
         assert_eq!(taken, Taken::Yes);
     }
     let told = sums(&events.take_rows(), Dimension::Site, Source::Events);
@@ -419,19 +420,57 @@ fn a_player_s_own_word_of_its_start_counts_and_no_time_is_longer_than_it_was_hea
     let now = Instant(0);
     let mut playing = line(State::Playing, 900);
     playing.start_delay = Some(Nanos::millis(777));
-    events.take(now, &viewer(1), "lab", &playing);
-    events.take(now, &viewer(1), "lab", &line(State::Rebuffering, 1_000));
-    events.take(now, &viewer(1), "lab", &line(State::Playing, 100_000_000_000));
+    let late = [line(State::Rebuffering, 1_000), line(State::Playing, 100_000_000_000)];
+    events.take(now, &viewer(1), "lab", &[playing]);
+    events.take(now, &viewer(1), "lab", &late);
     let told = sums(&events.take_rows(), Dimension::Site, Source::Events);
     assert_eq!((told.start_time, told.stalls), (777_000_000, 1));
-    assert_eq!(told.stall_time, 60_000_000_000, "a minute of slack");
+    assert_eq!(told.stall_time, 59_900_000_000, "a minute of slack since its first word");
+    // All of it together.
+    let more = (1..8).map(|at| {
+        let state = if at % 2 == 0 { State::Playing } else { State::Rebuffering };
+        line(state, 100_000_000_000 + at * 60_000)
+    });
+    let more: Vec<_> = more.collect();
+    assert_eq!(events.take(Instant(5_000_000_000), &viewer(1), "lab", &more[..5]), Taken::Yes);
+    let told = sums(&events.take_rows(), Dimension::Site, Source::Events);
+    assert_eq!(told.stall_time + told.watched, 5_000_000_000);
+}
+
+#[test]
+fn a_report_that_comes_again_counts_once() {
+    let mut events = Events::new(EVENTS);
+    let now = Instant(0);
+    let mut take = |lines: &[Report]| {
+        assert_eq!(events.take(now, &viewer(1), "lab", lines), Taken::Yes);
+        sums(&events.take_rows(), Dimension::Site, Source::Events).stalls
+    };
+    let numbered = |state, at_ms, number| Report { number: Some(number), ..line(state, at_ms) };
+    let stall = [line(State::Playing, 0), line(State::Rebuffering, 10), line(State::Playing, 20)];
+    assert_eq!((take(&stall), take(&stall)), (1, 0));
+    // Of one millisecond, by their numbers.
+    let stall = [
+        numbered(State::Playing, 30, 7),
+        numbered(State::Rebuffering, 30, 8),
+        numbered(State::Playing, 30, 9),
+    ];
+    let mut events = Events::new(EVENTS);
+    let mut take = |lines: &[Report]| {
+        assert_eq!(events.take(now, &viewer(1), "lab", lines), Taken::Yes);
+        sums(&events.take_rows(), Dimension::Site, Source::Events).stalls
+    };
+    assert_eq!((take(&stall), take(&stall)), (1, 0));
+    // It starts again.
+    let stall = [numbered(State::Rebuffering, 40, 1), numbered(State::Playing, 50, 2)];
+    assert_eq!(take(&stall), 1);
 }
 
 #[test]
 fn who_says_too_much_and_who_is_too_many_is_told_so() {
     let mut events = Events::new(EVENTS);
     let mut ask = |key, at_s: u64| {
-        events.take(Instant(at_s * 1_000_000_000), &viewer(key), "lab", &line(State::Playing, 1))
+        let lines = [line(State::Playing, 1)];
+        events.take(Instant(at_s * 1_000_000_000), &viewer(key), "lab", &lines)
     };
     assert!((0..8).all(|_| ask(1, 0) == Taken::Yes));
     assert_eq!(ask(1, 0), Taken::TooMany);
@@ -441,8 +480,26 @@ fn who_says_too_much_and_who_is_too_many_is_told_so() {
 }
 
 #[test]
+fn a_report_is_weighed_whole() {
+    let mut events = Events::new(EVENTS);
+    let lines: Vec<_> = (0..6).map(|at| line(State::Playing, at)).collect();
+    assert_eq!(events.take(Instant(0), &viewer(1), "lab", &lines), Taken::Yes);
+    let mut stall = [line(State::Rebuffering, 6), line(State::Playing, 7), line(State::Paused, 8)];
+    assert_eq!(events.take(Instant(0), &viewer(1), "lab", &stall), Taken::TooMany);
+    let told = sums(&events.take_rows(), Dimension::Site, Source::Events);
+    assert_eq!(told.stalls, 0, "nothing of it was taken");
+    let later = Instant(1_000_000_000);
+    assert_eq!(events.take(later, &viewer(1), "lab", &stall), Taken::Yes);
+    let told = sums(&events.take_rows(), Dimension::Site, Source::Events);
+    assert_eq!(told.stalls, 1);
+    stall[0].at = None;
+    let many = vec![stall[0]; 9];
+    assert_eq!(events.take(later, &viewer(2), "lab", &many), Taken::TooMany);
+}
+
+#[test]
 fn control_sums_up_and_remembers_minutes() {
-    let mut totals = Totals::new(TotalsConfig { rows_max: 2 });
+    let mut totals = Totals::new(TotalsConfig { rows_max: 2, sites_max: 2 });
     let key = |dimension, name: &str| crate::Key {
         dimension,
         name: name.into(),
@@ -466,13 +523,44 @@ fn control_sums_up_and_remembers_minutes() {
     }
     assert!(row(&totals, &key(Dimension::Asset, "c")).is_none());
     assert!(row(&totals, &key(Dimension::Asset, crate::OTHERS)).is_some());
-    totals.forget(minute(20));
+    assert_eq!(totals.crowded(), 1);
+    totals.forget(minute(20), |_| true);
     assert_eq!(totals.rows().count(), 1, "sites stay");
     totals.add(minute(20), &key(Dimension::Asset, "c"), &sums);
     assert!(row(&totals, &key(Dimension::Asset, "c")).is_some(), "there is room again");
     let guess = crate::Key { source: Source::Estimate, ..key(Dimension::Site, "other") };
     totals.add(minute(20), &guess, &sums);
     assert!(totals.warnings(minute(20)).iter().all(|(site, _)| &**site != "other"));
+}
+
+#[test]
+fn each_site_has_its_rows_and_its_warning_until_it_is_there_no_more() {
+    let mut totals = Totals::new(TotalsConfig { rows_max: 1, sites_max: 50 });
+    let stalls = Sums { stalls: 5, stall_time: 5 << 30, watched: 100 << 30, ..Sums::default() };
+    let now = Instant(0);
+    for site in 0..50 {
+        for source in Source::ALL {
+            let name = format!("s{site}").into();
+            totals.add(now, &crate::Key { dimension: Dimension::Site, name, source }, &stalls);
+        }
+    }
+    assert_eq!((totals.rows().count(), totals.crowded()), (150, 0));
+    let warned: Vec<_> = totals.warnings(now).into_iter().map(|(site, _)| site).collect();
+    assert_eq!(warned.len(), 50, "none is looked at with others: {warned:?}");
+    totals.forget(now, |site| site != "s7");
+    assert_eq!((totals.rows().count(), totals.warnings(now).len()), (147, 49));
+}
+
+#[test]
+fn a_sum_that_is_too_large_to_be_counted_on_begins_anew() {
+    let mut totals = Totals::new(TotalsConfig { rows_max: 1, sites_max: 1 });
+    let (dimension, source) = (Dimension::Player, Source::Requests);
+    let key = crate::Key { dimension, name: "avplayer".into(), source };
+    let much = Sums { stalls: 1, watched: u64::MAX - 5, ..Sums::default() };
+    totals.add(Instant(0), &key, &much);
+    totals.add(Instant(0), &key, &Sums { stalls: 1, watched: 6, ..Sums::default() });
+    let (_, row) = totals.rows().next().unwrap();
+    assert_eq!((row.total.stalls, row.total.watched), (1, 6));
 }
 
 #[test]
@@ -533,8 +621,10 @@ proptest! {
             let states = [State::Starting, State::Playing, State::Rebuffering, State::Over];
             let state = Some(states[usize::from(d % 4)]);
             let at = (c & 2 == 0).then_some(Nanos(number));
-            let report = Report { hints, state, at, start_delay: None, failed: d & 64 == 0 };
-            events.take(Instant(now), &viewer(u128::from(c % 4)), "lab", &report);
+            let failed = d & 64 == 0;
+            let number = (c & 4 == 0).then_some(time);
+            let report = Report { hints, state, at, number, start_delay: None, failed };
+            events.take(Instant(now), &viewer(u128::from(c % 4)), "lab", &[report; 2]);
         }
         prop_assert!(viewers.len() <= 4 && events.len() <= 2);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::units::{Instant, Nanos};
 
-use crate::sums::{Dimension, Key, OTHERS, Sums};
+use crate::sums::{Dimension, Key, OTHERS, Source, Sums};
 use crate::watch::{Warning, Watch};
 
 /// Bounds.
@@ -13,6 +13,8 @@ use crate::watch::{Warning, Watch};
 pub struct TotalsConfig {
     /// Most rows of a dimension; beyond, what comes is added to those of others.
     pub rows_max: usize,
+    /// Most sites. Each has a row for each source, and is watched by itself.
+    pub sites_max: usize,
 }
 
 /// Minutes of which a row has its sums by themselves, this one among them.
@@ -22,7 +24,8 @@ const MINUTE: Nanos = Nanos::seconds(60);
 /// The sums of one row.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Since control's start.
+    /// Since control's start, or since one of them was too large to be counted on: all begin anew
+    /// then, which whoever reads counters knows from restarts.
     pub total: Sums,
     /// The newest minute first.
     minutes: [Sums; MINUTES],
@@ -35,33 +38,53 @@ pub struct Totals {
     config: TotalsConfig,
     rows: BTreeMap<Key, Row>,
     counts: BTreeMap<Dimension, usize>,
+    /// Invariant: at most config.sites_max.
     watches: BTreeMap<Arc<str>, Watch>,
+    crowded: u64,
 }
 
 impl Totals {
     /// Nothing.
     pub fn new(config: TotalsConfig) -> Self {
-        assert!(0 < config.rows_max, "there is room for one");
+        assert!(0 < config.rows_max && 0 < config.sites_max, "there is room for one");
         let (rows, counts, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { config, rows, counts, watches }
+        Self { config, rows, counts, watches, crowded: 0 }
     }
 
     /// Adds what an appliance, or a collector of events, has told now. O(log rows).
     pub fn add(&mut self, now: Instant, key: &Key, sums: &Sums) {
-        let is_told = !self.rows.contains_key(key);
+        self.watch(now, key, sums);
+        let max = match key.dimension {
+            Dimension::Site => self.config.sites_max * Source::ALL.len(),
+            Dimension::Asset | Dimension::Network | Dimension::Player => self.config.rows_max,
+        };
         let count = self.counts.entry(key.dimension).or_default();
-        let key = match is_told && self.config.rows_max <= *count {
+        let is_crowded = max <= *count && !self.rows.contains_key(key);
+        self.crowded += u64::from(is_crowded);
+        let key = match is_crowded {
             false => key.clone(),
             true => Key { name: OTHERS.into(), ..key.clone() },
         };
         *count += usize::from(!self.rows.contains_key(&key));
-        let others = crate::sums::Source::ALL.len();
-        assert!(*count <= self.config.rows_max + others, "beyond the most there are others'");
-        // No guess makes a warning.
-        if key.dimension == Dimension::Site && key.source != crate::sums::Source::Estimate {
+        assert!(*count <= max + Source::ALL.len(), "beyond the most there are others'");
+        self.rows.entry(key).or_default().add(now, sums);
+    }
+
+    /// No guess makes a warning.
+    fn watch(&mut self, now: Instant, key: &Key, sums: &Sums) {
+        if key.dimension != Dimension::Site || key.source == Source::Estimate {
+            return;
+        }
+        if let Some(watch) = self.watches.get_mut(&key.name) {
+            watch.add(now, sums);
+        } else if self.watches.len() < self.config.sites_max {
             self.watches.entry(key.name.clone()).or_default().add(now, sums);
         }
-        self.rows.entry(key).or_default().add(now, sums);
+    }
+
+    /// How often there was no room for a row, so that sums are in those of others.
+    pub fn crowded(&self) -> u64 {
+        self.crowded
     }
 
     /// Each row.
@@ -75,13 +98,18 @@ impl Totals {
         self.watches.iter_mut().filter_map(look).collect()
     }
 
-    /// Forgets rows that were not added to in the last minutes, but for sites and players: they are
-    /// few, and their sums are counters.
-    pub fn forget(&mut self, now: Instant) {
+    /// Forgets rows that were not added to in the last minutes, but for players and sites that are
+    /// there still: they are few, and their sums are counters.
+    pub fn forget(&mut self, now: Instant, is_site: impl Fn(&str) -> bool) {
+        let is_site = |name: &str| name == OTHERS || is_site(name);
+        self.watches.retain(|name, _| is_site(name));
         let counts = &mut self.counts;
         self.rows.retain(|key, row| {
-            let stays = matches!(key.dimension, Dimension::Site | Dimension::Player)
-                || !row.recent(now).is_empty();
+            let stays = match key.dimension {
+                Dimension::Site => is_site(&key.name),
+                Dimension::Player => true,
+                Dimension::Asset | Dimension::Network => !row.recent(now).is_empty(),
+            };
             if !stays && let Some(count) = counts.get_mut(&key.dimension) {
                 *count -= 1;
             }
@@ -101,6 +129,9 @@ impl Row {
         }
         assert!(minute <= self.minute, "it is added to no minute to come");
         self.minutes[0].add(sums);
+        if !self.total.has_room(sums) {
+            self.total = Sums::default();
+        }
         self.total.add(sums);
     }
 

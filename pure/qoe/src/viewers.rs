@@ -103,8 +103,9 @@ impl Viewers {
         assert!(self.playbacks.len() <= self.config.playbacks_max, "a newcomer found room");
     }
 
-    /// True of a playback that is followed.
-    pub fn knows(&self, key: u128) -> bool {
+    /// True of a playback that is followed, and of which `take` reads no names at this time.
+    pub fn knows(&mut self, ended: Instant, key: u128) -> bool {
+        self.forget(ended);
         self.playbacks.contains_key(&key)
     }
 

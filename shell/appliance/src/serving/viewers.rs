@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use model::units::{Instant, Nanos};
 use qoe::{Request, Viewer, Viewers};
+use wire::v1::viewers::PLAYBACKS_MAX;
 use worker::View;
 
 use crate::book::{Book, ROWS_MAX, Status};
@@ -25,7 +26,7 @@ use crate::serving::hand_over::{self, Due, HandOver, Lists};
 /// A worker's end.
 pub type Views = HandOver<View>;
 
-/// Views of one worker that wait, of 320 bytes each. More come in a quarter of a second only if
+/// Views of one worker that wait, of up to 320 bytes each. More come in a quarter of a second only if
 /// objects are tiny; they are lost, and counted.
 pub const VIEWS_MAX: usize = 1024;
 /// A view is handed over in a quarter of a second.
@@ -35,8 +36,11 @@ const ROUND: Duration = Duration::from_millis(250);
 /// A view waits so long for those of other workers that ended before it.
 const SETTLES: Nanos = Nanos::millis(750);
 /// 30 MB. A playback that is silent for two minutes is over: players ask each few seconds.
-const CONFIG: qoe::Config =
-    qoe::Config { playbacks_max: 50_000, silent_max: Nanos::seconds(120), rows_max: ROWS_MAX };
+const CONFIG: qoe::Config = qoe::Config {
+    playbacks_max: PLAYBACKS_MAX,
+    silent_max: Nanos::seconds(120),
+    rows_max: ROWS_MAX,
+};
 
 /// Starts the thread. One end for each of `workers`, in order; the thread calls `begin` first and
 /// ends when they are gone.
@@ -98,7 +102,8 @@ impl Follower {
         let networks = self.book.networks();
         for view in self.held.drain(..count) {
             let key = key(&self.secret, &view);
-            let network = if self.viewers.knows(key) { "" } else { networks.of(view.client) };
+            let network =
+                if self.viewers.knows(view.ended, key) { "" } else { networks.of(view.client) };
             let player = view.player.name(view.hints.format);
             let viewer = Viewer { key, asset: view.version(), network, player };
             let View { begun, ended, sent, whole, object, hints, .. } = view;

@@ -10,6 +10,9 @@ pub const ROWS_MAX: usize = 4096;
 /// Longest name of a row; one that is longer is left out.
 pub const NAME_LEN_MAX: usize = 128;
 
+/// Most playbacks that an appliance follows at a time: no batch tells of more.
+pub const PLAYBACKS_MAX: usize = 50_000;
+
 /// What was added since the batch before. It is told again, as it is, until it has come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -26,8 +26,8 @@ use crate::serving::hand_over::{self, Due, HandOver, Lists};
 /// A worker's end.
 pub type Views = HandOver<View>;
 
-/// Views of one worker that wait, of up to 320 bytes each. More come in a quarter of a second only if
-/// objects are tiny; they are lost, and counted.
+/// Views of one worker that wait, of up to 320 bytes each. More come in a quarter of a second only
+/// if objects are tiny; they are lost, and counted.
 pub const VIEWS_MAX: usize = 1024;
 /// A view is handed over in a quarter of a second.
 const DUE: Due = Due { len: VIEWS_MAX / 4, every: Nanos::millis(250) };

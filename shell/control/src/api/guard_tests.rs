@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use director::front::Ticket;
 use director::{Change, Event};
+use model::units::UnixSeconds;
 
 use crate::members::access::Token;
 use crate::state::writer::tests::open;
@@ -161,6 +163,44 @@ async fn a_body_that_does_not_come_takes_nobodys_turn_and_has_an_end() {
         assert_eq!(running.status("GET", "/healthz", None, "").await, 200);
     }
     let mut answer = String::new();
+    held[0].read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(0 < running.control.metrics.bodies_timed_out.value());
+}
+
+#[tokio::test]
+async fn events_that_drip_stop_nobodys() {
+    let running = Running::start("[serve]\nrequests_max = 4").await;
+    let ticket = Ticket {
+        session: running.control.keys().session(),
+        expires: UnixSeconds(running.control.clock.unix().0 + 1000),
+        version: "film-1".parse().unwrap(),
+        client: "10.0.0.0/8".parse().unwrap(),
+        plain: false,
+        pathways: vec!["a1".parse().unwrap()],
+    };
+    let good = format!("/events/v1/{}", running.control.keys().seal(&ticket));
+    let drip = async |path: &str| {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nsta=p"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    };
+    // Without a ticket the rest is not awaited.
+    let mut stranger = drip("/events/v1/x").await;
+    let mut answer = String::new();
+    stranger.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert_eq!(running.control.metrics.bodies_timed_out.value(), 0);
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(drip(&good).await);
+    }
+    assert_eq!(running.status("POST", &good, None, "e=ps,sta=s,ts=1").await, 204);
+    assert_eq!(running.status("GET", "/healthz", None, "").await, 200);
+    answer.clear();
     held[0].read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(0 < running.control.metrics.bodies_timed_out.value());

@@ -269,6 +269,10 @@ async fn whole(request: Request, next: Next) -> Response {
 async fn read_small(State(control): Shared, request: Request, next: Next) -> Response {
     let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
     let is_small = len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX);
+    // Whoever sends events shows a ticket first.
+    if request.uri().path().starts_with(EVENTS) {
+        return next.run(request).await;
+    }
     if !is_small && !FROM_STRANGERS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
@@ -314,14 +318,14 @@ fn busy(control: &Control) -> Response {
 }
 
 /// So many requests at a time. Steering is left out: it must always be answered, and costs little.
+/// So are events: players that send theirs slowly keep nobody from playing, nor others from sending
+/// theirs. As many bodies are read at a time as there may be connections.
 async fn bound(State(control): Shared, request: Request, next: Next) -> Response {
-    if request.uri().path().starts_with(STEERING) {
+    let path = request.uri().path();
+    if path.starts_with(STEERING) || path.starts_with(EVENTS) {
         return next.run(request).await;
     }
-    // Players that tell of themselves keep nobody from playing.
-    let is_event = request.uri().path().starts_with(EVENTS);
-    let turns = if is_event { &control.event_requests } else { &control.requests };
-    let Ok(_permit) = turns.try_acquire() else {
+    let Ok(_permit) = control.requests.try_acquire() else {
         return busy(&control);
     };
     next.run(request).await

@@ -3,20 +3,18 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use playback::cmcd;
 use playback::player::Player;
 use qoe::Taken;
+use tokio::time::timeout;
 use wire::v1::viewers::ViewersOut;
 
 use super::problem::Problem;
 use super::steer::open;
-use super::{NO_STORE, Shared};
-
-/// Lines of one report that are read; what comes behind them is left out.
-const LINES_MAX: usize = 64;
+use super::{NO_STORE, SMALL_BODY_MAX, Shared};
 
 /// What viewers felt of late, and since the start, by site, asset, network and player.
 #[utoipa::path(get, path = "/v1/viewers", tag = "fleet",
@@ -28,7 +26,8 @@ pub(crate) async fn viewers(State(control): Shared) -> Json<ViewersOut> {
 /// Takes events of a player (CTA-5004-A, event mode): a line each. The URL has the ticket of the
 /// playback under its seal, as its steering URL does.
 ///
-/// O(1) until the seal is known to be ours, then O(lines).
+/// O(1) until the seal is known to be ours, and no byte of the body is read before. Then
+/// O(lines + pathways).
 #[utoipa::path(post, path = "/events/v1/{session}", tag = "players",
     request_body(content = String, content_type = "application/cmcd"),
     responses((status = 204, description = "Taken"),
@@ -37,8 +36,7 @@ pub(crate) async fn viewers(State(control): Shared) -> Json<ViewersOut> {
 pub(crate) async fn events(
     State(control): Shared,
     session: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, Problem> {
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
     let (ticket, snapshot) = open(&control, &sealed).inspect_err(|_| {
@@ -48,10 +46,21 @@ pub(crate) async fn events(
         let detail = "this was withdrawn: send no more";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }
-    let agent = headers.get(header::USER_AGENT).map_or(&[][..], |agent| agent.as_bytes());
-    let player = Player::of(agent);
-    let lines = cmcd::reports(&body).take(LINES_MAX);
-    match control.viewers.take_events(control.clock.now(), (&ticket, player), lines, &snapshot) {
+    let agent = request.headers().get(header::USER_AGENT);
+    let player = Player::of(agent.map_or(&[][..], |agent| agent.as_bytes()));
+    // Only now, and not long.
+    let body = match timeout(SMALL_BODY_MAX, Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refused)) => return Ok(refused.into_response()),
+        Err(_) => {
+            control.metrics.bodies_timed_out.count();
+            return Ok(StatusCode::REQUEST_TIMEOUT.into_response());
+        }
+    };
+    let serving = snapshot.steer(&ticket, &control.steering_config());
+    let (now, lines) = (control.clock.now(), cmcd::reports(&body));
+    let of = (&ticket, player, serving.first());
+    match control.viewers.take_events(now, of, lines, &snapshot) {
         Taken::Yes => {
             control.metrics.events_taken.count();
             Ok((NO_STORE, StatusCode::NO_CONTENT).into_response())

@@ -13,7 +13,7 @@ use director::Snapshot;
 use director::front::Ticket;
 use model::cmcd::Report;
 use model::id::{ApplianceId, SiteId};
-use model::metric::{Kind, Metric};
+use model::metric::{Kind, Metric, Unit};
 use model::topology::{Prefix, Site};
 use model::units::{Instant, Nanos, UnixSeconds};
 use playback::player::{NAMES, Player};
@@ -23,21 +23,38 @@ use qoe::{
 };
 use wire::prometheus::Page;
 use wire::v1::viewers::{
-    NAME_LEN_MAX, Networks, ROWS_MAX, ViewerBatch, ViewersFigures, ViewersOut, ViewersRow,
-    ViewersWarning,
+    NAME_LEN_MAX, Networks, PLAYBACKS_MAX, ROWS_MAX, ViewerBatch, ViewerRow, ViewersFigures,
+    ViewersOut, ViewersRow, ViewersWarning,
 };
+
+/// 2 MB for each dimension and source; 8 MB for 4,096 sites, each of which has a row.
+const fn totals(sites_max: usize) -> TotalsConfig {
+    TotalsConfig { rows_max: ROWS_KEPT_MAX, sites_max }
+}
+
+const ROWS_KEPT_MAX: usize = 1000;
 
 /// 20 MB. A player may send 60 lines at once and one a second: it has changes of state, and an
 /// interval of some seconds.
-const EVENTS: EventConfig = EventConfig {
-    playbacks_max: 50_000,
-    silent_max: Nanos::seconds(300),
-    rows_max: TOTALS.rows_max,
-    lines_max: 60,
-    line_every: Nanos::seconds(1),
-};
-/// 2 MB for each dimension and source.
-const TOTALS: TotalsConfig = TotalsConfig { rows_max: 1000 };
+const fn events(sites_max: usize) -> EventConfig {
+    EventConfig {
+        playbacks_max: 50_000,
+        silent_max: Nanos::seconds(300),
+        rows_max: ROWS_KEPT_MAX,
+        sites_max,
+        lines_max: 60,
+        line_every: Nanos::seconds(1),
+    }
+}
+
+/// Lines of one report that are read; what comes behind them is left out.
+const LINES_MAX: usize = 60;
+/// So much time an appliance may have told nothing, and tells all of it then.
+const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
+/// A batch tells at most this many times as much of anything as of time that its viewers pass: of
+/// things for a second, of bytes for a nanosecond, of seconds for a second. Players ask a few times
+/// a second, and have minutes in store.
+const TIMES_MAX: u64 = 100;
 /// As many networks as an appliance takes.
 const NETWORKS_MAX: usize = 4096;
 const ELSEWHERE: &str = "elsewhere";
@@ -54,13 +71,31 @@ pub(crate) struct Viewers {
 struct Inner {
     totals: Totals,
     events: Events,
-    /// The last batch of each appliance, with the start that it is of.
-    taken: BTreeMap<ApplianceId, (u64, u64)>,
+    /// The last batch of each appliance.
+    taken: BTreeMap<ApplianceId, Last>,
     /// Sites that the log has a warning of.
     warned: BTreeSet<Arc<str>>,
     /// What was made of sites.
     networks: Option<Known>,
     forget_at: Instant,
+}
+
+/// The last batch of an appliance, and the start that it is of.
+struct Last {
+    start_id: u64,
+    number: u64,
+    at: Instant,
+    /// So much time was not told of then.
+    untold: Nanos,
+}
+
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TakenBatch {
+    /// Which of its appliance's batches came last.
+    pub(crate) number: u64,
+    /// It told of more than its viewers can feel, and counts for nothing.
+    pub(crate) refused: bool,
 }
 
 /// The networks of these sites.
@@ -71,12 +106,13 @@ struct Known {
 }
 
 impl Viewers {
-    pub(crate) fn new() -> Self {
+    /// Nothing, of so many sites at most.
+    pub(crate) fn new(sites_max: usize) -> Self {
         let mut secret = [0; 32];
         aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
         let inner = Inner {
-            totals: Totals::new(TOTALS),
-            events: Events::new(EVENTS),
+            totals: Totals::new(totals(sites_max)),
+            events: Events::new(events(sites_max)),
             taken: BTreeMap::new(),
             warned: BTreeSet::new(),
             networks: None,
@@ -89,41 +125,54 @@ impl Viewers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an appliance's batch, once; which of its batches came last. O(rows).
+    /// Takes an appliance's batch, once. O(rows).
+    ///
+    /// One that tells of more than its viewers can have felt since the one before is refused, and
+    /// not awaited again: `PLAYBACKS_MAX` of them watch at a time, and not for longer than it was.
     pub(crate) fn take_batch(
         &self,
         now: Instant,
         (appliance, start_id): (&ApplianceId, u64),
         batch: Option<&ViewerBatch>,
         snapshot: &Snapshot,
-    ) -> u64 {
-        let Some(standing) = snapshot.view.appliances.get(appliance) else { return 0 };
+    ) -> TakenBatch {
+        let taken = |number, refused| TakenBatch { number, refused };
+        let Some(standing) = snapshot.view.appliances.get(appliance) else {
+            return taken(0, false);
+        };
+        // Read before anybody has to wait for it.
+        let rows = batch.map(|batch| batch.rows.iter().take(ROWS_MAX).filter_map(read_row));
+        let rows: Vec<(Dimension, &str, Source, Sums)> = rows.into_iter().flatten().collect();
         let mut inner = self.inner();
-        let last = inner.taken.get(appliance).filter(|(start, _)| *start == start_id);
-        let last = last.map_or(0, |(_, number)| *number);
-        let Some(batch) = batch.filter(|batch| last < batch.number) else { return last };
-        inner.taken.insert(appliance.clone(), (start_id, batch.number));
-        for row in batch.rows.iter().take(ROWS_MAX) {
-            let dimension = Dimension::ALL.into_iter().find(|of| of.name() == row.by);
-            let source = Source::ALL.into_iter().find(|of| of.name() == row.source);
-            let (Some(dimension), Some(source)) = (dimension, source) else { continue };
-            if NAME_LEN_MAX < row.name.len() {
-                continue;
-            }
+        let last = inner.taken.get(appliance);
+        let number = last.filter(|last| last.start_id == start_id).map_or(0, |last| last.number);
+        let Some(batch) = batch.filter(|batch| number < batch.number) else {
+            return taken(number, false);
+        };
+        let untold = last.map_or(UNTOLD_MAX, |last| {
+            Nanos(last.untold.0.saturating_add(now.since(last.at).0)).min(UNTOLD_MAX)
+        });
+        // What is not told of now may be later: a stall is told when it is over.
+        let left = time_told(&rows).and_then(|told| untold.0.checked_sub(told.0)).map(Nanos);
+        let (number, at) = (batch.number, now);
+        let last = Last { start_id, number, at, untold: left.unwrap_or(untold) };
+        inner.taken.insert(appliance.clone(), last);
+        if left.is_none() {
+            return taken(number, true);
+        }
+        for (dimension, name, source, sums) in &rows {
             // An appliance makes no names: they come to metrics and to people's terminals.
             let known = match dimension {
                 Dimension::Site => Some(standing.site.as_str().into()),
-                Dimension::Asset => known_asset(snapshot, &row.name),
-                Dimension::Network => inner.network_of(&snapshot.view.sites, &row.name),
-                Dimension::Player => {
-                    NAMES.into_iter().find(|name| *name == row.name).map(Into::into)
-                }
+                Dimension::Asset => known_asset(snapshot, name),
+                Dimension::Network => inner.network_of(&snapshot.view.sites, name),
+                Dimension::Player => NAMES.into_iter().find(|of| of == name).map(Into::into),
             };
             let name = known.unwrap_or_else(|| qoe::OTHERS.into());
-            let sums = Sums::named(|name| row.sums.get(name).copied().unwrap_or(0));
-            inner.totals.add(now, &Key { dimension, name, source }, &sums);
+            let key = Key { dimension: *dimension, name, source: *source };
+            inner.totals.add(now, &key, sums);
         }
-        batch.number
+        taken(number, false)
     }
 
     /// The networks of all sites, if an appliance does not know them. They are made anew only when
@@ -136,30 +185,30 @@ impl Viewers {
         (networks.state != known).then(|| (*networks).clone())
     }
 
-    /// Takes lines of a player, which are of the playback that its ticket names.
+    /// Takes a report of a player, of the playback that its ticket names. `serving` serves it now.
     pub(crate) fn take_events(
         &self,
         now: Instant,
-        (ticket, player): (&Ticket, Player),
+        (ticket, player, serving): (&Ticket, Player, Option<&ApplianceId>),
         reports: impl Iterator<Item = Report>,
         snapshot: &Snapshot,
     ) -> Taken {
-        let first = ticket.pathways.first();
-        let site = first.and_then(|first| snapshot.view.appliances.get(first));
+        let reports: Vec<Report> = reports.take(LINES_MAX).collect();
+        let Some(first) = reports.first() else { return Taken::Yes };
+        let site = serving.and_then(|serving| snapshot.view.appliances.get(serving));
         let site = site.map_or(qoe::OTHERS, |appliance| appliance.site.as_str());
-        let network = network(snapshot, &ticket.client);
-        let asset = asset(snapshot, ticket.version.as_str());
+        let (key, player) = (self.key(ticket), player.name(first.hints.format));
         let mut inner = self.inner();
-        for report in reports {
-            let key = self.key(ticket);
-            let player = player.name(report.hints.format);
-            let viewer = Viewer { key, asset: &asset, network: &network, player };
-            let taken = inner.events.take(now, &viewer, site, &report);
-            if taken != Taken::Yes {
-                return taken;
-            }
+        if inner.events.knows(now, key) {
+            // Its names were read when it began.
+            let viewer = Viewer { key, asset: "", network: "", player };
+            return inner.events.take(now, &viewer, site, &reports);
         }
-        Taken::Yes
+        drop(inner);
+        let asset = asset(snapshot, ticket.version.as_str());
+        let network = network(snapshot, &ticket.client);
+        let viewer = Viewer { key, asset: &asset, network: &network, player };
+        self.inner().events.take(now, &viewer, site, &reports)
     }
 
     /// By the session that is sealed, and by no word of the player's: one ticket is one playback.
@@ -169,9 +218,14 @@ impl Viewers {
     }
 
     /// Time passes: warnings go to the log once, as they begin and end.
-    pub(crate) fn tick(&self, now: Instant) {
+    pub(crate) fn tick(&self, now: Instant, sites: &Sites) {
         let mut inner = self.inner();
         inner.settle(now);
+        if inner.forget_at <= now {
+            inner.forget_at = now + Nanos::seconds(60);
+            let is_site = |name: &str| name.parse().is_ok_and(|id: SiteId| sites.contains_key(&id));
+            inner.totals.forget(now, is_site);
+        }
         let warnings = inner.totals.warnings(now);
         for (site, warning) in &warnings {
             if inner.warned.insert(site.clone()) {
@@ -241,6 +295,9 @@ impl Viewers {
         }
         let followed = Metric::gauge("event_playbacks", "Playbacks that tell of themselves.");
         page.put(&followed, "", inner.events.len());
+        let help = "Sums that are in the row of others, since there was no room for their own.";
+        let crowded = Metric::counter("viewer_sums_of_others_total", help);
+        page.put(&crowded, "", inner.totals.crowded());
     }
 }
 
@@ -267,10 +324,6 @@ impl Inner {
         for (key, sums) in self.events.take_rows().iter() {
             self.totals.add(now, key, sums);
         }
-        if self.forget_at <= now {
-            self.forget_at = now + Nanos::seconds(60);
-            self.totals.forget(now);
-        }
     }
 }
 
@@ -283,6 +336,38 @@ fn name_of(prefix: &str, metric: &str) -> &'static str {
     };
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     names.entry(name).or_insert_with_key(|name| String::leak(name.clone()))
+}
+
+/// A row as an appliance tells it, if it is one that is known of.
+fn read_row(row: &ViewerRow) -> Option<(Dimension, &str, Source, Sums)> {
+    let dimension = Dimension::ALL.into_iter().find(|of| of.name() == row.by)?;
+    let source = Source::ALL.into_iter().find(|of| of.name() == row.source)?;
+    let sums = Sums::named(|name| row.sums.get(name).copied().unwrap_or(0));
+    (row.name.len() <= NAME_LEN_MAX).then_some((dimension, row.name.as_str(), source, sums))
+}
+
+/// For how long an appliance with as many viewers as can be needs to be served what is told; none
+/// if it cannot be told. Each kind of rows tells of the same.
+fn time_told(rows: &[(Dimension, &str, Source, Sums)]) -> Option<Nanos> {
+    let mut longest = 0;
+    for dimension in Dimension::ALL {
+        let mut all = Sums::default();
+        for (_, _, _, sums) in rows.iter().filter(|(of, ..)| *of == dimension) {
+            all.add(sums);
+        }
+        let felt = all.stall_time.checked_add(all.watched)?.max(all.start_time);
+        let nanos = |(value, metric): (&u64, &Metric)| match metric.unit {
+            Unit::Whole if !metric.name.ends_with("_bytes_total") => {
+                u64::try_from(u128::from(*value) * 1_000_000_000 / u128::from(TIMES_MAX)).ok()
+            }
+            Unit::Whole | Unit::Nanos => Some(value / TIMES_MAX),
+        };
+        for one in all.each().zip(Sums::METRICS).map(nanos) {
+            longest = longest.max(one?);
+        }
+        longest = longest.max(felt);
+    }
+    Some(Nanos(longest / u64::try_from(PLAYBACKS_MAX).expect("few")))
 }
 
 fn said(warning: &Warning) -> String {

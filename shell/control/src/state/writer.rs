@@ -90,8 +90,6 @@ pub struct Control {
     pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
-    /// Reports of players that are being taken.
-    pub(crate) event_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
     /// Room for reports that are being read.
     pub(crate) report_room: Arc<Semaphore>,
@@ -283,7 +281,6 @@ impl Control {
             certificate,
             requests: Arc::new(Semaphore::new(config.serve.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.serve.requests_max)),
-            event_requests: Arc::new(Semaphore::new(config.serve.requests_max.div_ceil(4))),
             fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
@@ -301,7 +298,7 @@ impl Control {
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
             turns: Mutex::default(),
-            viewers: Viewers::new(),
+            viewers: Viewers::new(SITES_MAX),
             metrics: Metrics::default(),
             doors,
             config,
@@ -359,7 +356,10 @@ impl Control {
         let snapshot = self.snapshot();
         let (now, of) = (self.clock.now(), (id, wire.start_id));
         let taken = self.viewers.take_batch(now, of, wire.viewers.as_ref(), &snapshot);
-        (taken, self.viewers.networks(wire.networks, &snapshot.view.sites))
+        if taken.refused {
+            self.metrics.viewer_batches_refused.count();
+        }
+        (taken.number, self.viewers.networks(wire.networks, &snapshot.view.sites))
     }
 
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
@@ -402,7 +402,7 @@ impl Control {
     /// Time passes: reports age. Waits for nothing.
     pub(crate) fn tick(&self) {
         self.handle(Event::Tick(self.clock.unix()));
-        self.viewers.tick(self.clock.now());
+        self.viewers.tick(self.clock.now(), &self.snapshot().view.sites);
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when

@@ -79,11 +79,23 @@ fn what_appliances_tell_is_summed_once_and_stalls_are_warned_of() {
     assert!(page.contains(stalls) && page.contains("viewer_warning{site=\"a\"} 1"), "{page}");
     assert!(!page.contains("10.0.0.0/8"), "networks are too many for metrics");
     assert!(!page.contains('\u{1b}'), "no appliance makes names");
-    // Of what cannot be nothing breaks.
-    a1.report.viewers = batch(2, u64::MAX / 2_000_000_000);
-    a1.report(&control);
-    a1.report.viewers = batch(3, u64::MAX / 2_000_000_000);
-    assert_eq!(a1.report(&control).viewers, 3);
+    // What its viewers cannot have felt counts for nothing, and is not told for ever.
+    for (number, stalls) in [(2, u64::MAX / 2_000_000_000), (3, 100_000_000)] {
+        a1.report.viewers = batch(number, stalls);
+        assert_eq!(a1.report(&control).viewers, number);
+    }
+    let mut many = batch(4, 1);
+    many.as_mut().unwrap().rows[3].sums.insert("cut_total".to_owned(), u64::MAX);
+    a1.report.viewers = many;
+    assert_eq!(a1.report(&control).viewers, 4);
+    assert_eq!(told(&control, "site", "a", "requests")["stalls"], 9);
+    a1.report.viewers = batch(5, 1);
+    assert_eq!(a1.report(&control).viewers, 5);
+    assert_eq!(told(&control, "site", "a", "requests")["stalls"], 10);
+    let page = control.get("/metrics").text();
+    let refused = "nearcast_control_viewer_batches_refused_total 3\n";
+    assert!(page.contains(refused), "{page}");
+    assert!(page.contains("nearcast_control_viewer_sums_of_others_total 0\n"), "{page}");
     let fleet = control.json("/v1/fleet").to_string();
     assert!(fleet.contains("uptime_s") && !fleet.contains("stalls_total"), "{fleet}");
 }
@@ -114,13 +126,16 @@ fn a_player_tells_of_itself_with_the_ticket_of_its_playback() {
     }
     let steering = playback["steering_url"].as_str().unwrap().strip_prefix(&control.url).unwrap();
     assert_eq!(control.post_events(steering, lines).status, 405);
+    // What comes again counts once.
+    assert_eq!(control.post_events(path, lines).status, 204);
+    assert_eq!(told(&control, "asset", "film", "events")["stalls"], 1);
     // Who has one may not say without end.
-    let much = lines.repeat(16);
-    let statuses: Vec<u16> = (0..4).map(|_| control.post_events(path, &much).status).collect();
-    assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+    let much = lines.repeat(10);
+    let statuses: Vec<u16> = (0..3).map(|_| control.post_events(path, &much).status).collect();
+    assert_eq!(statuses, [204, 429, 429]);
     assert_eq!(control.post_events(path, &"x".repeat(80_000)).status, 413);
     let page = control.get("/metrics").text();
-    for line in ["event_reports_total 1\n", "event_reports_refused_total 3\n"] {
+    for line in ["event_reports_total 3\n", "event_reports_refused_total 3\n"] {
         assert!(page.contains(&format!("nearcast_control_{line}")), "{line} in {page}");
     }
 }

@@ -30,6 +30,17 @@ const TRIES = {
   retryIntervals: { MediaSegment: 500, InitializationSegment: 500 },
 };
 
+/** Between two rounds of tries that failed at all appliances. */
+const TRY_AGAIN_MS = 500;
+
+/** After this event, as when room was made in the buffer, each lane looks for its next segment. */
+function lookAgain(player: dashjs.MediaPlayerClass): void {
+  // The declaration of `trigger` wants an event where it takes the name of one.
+  const name = "bufferCleared" as unknown as dashjs.MediaPlayerEvent;
+  const made = { hasEnoughSpaceToAppend: true, quotaExceeded: true, from: 0, to: 0 };
+  player.trigger(name, made, {});
+}
+
 export function start(options: EngineOptions): Engine {
   const { video, url, start_s, buffer_s, events_url, events } = options;
   const player = dashjs.MediaPlayer().create();
@@ -60,6 +71,12 @@ export function start(options: EngineOptions): Engine {
     const { error } = event as Failed;
     const why = typeof error === "object" ? (error.message ?? error.code) : error;
     events.trouble(`dash.js: ${why ?? "an error without a reason"}`);
+  });
+  // When its tries failed at all appliances it asks for nothing any more: this lets it ask again.
+  let again: ReturnType<typeof setTimeout>;
+  player.on("urlResolutionFailed", () => {
+    clearTimeout(again);
+    again = setTimeout(lookAgain, TRY_AGAIN_MS, player);
   });
   player.attachView(video);
   player.setAutoPlay(false);

@@ -1,5 +1,5 @@
-// Shaka Player with its defaults, but for the buffer cap and its tries of a segment that cannot be
-// had. It plays HLS and DASH.
+// Shaka Player with its defaults, but for the buffer cap and its tries of what cannot be had. It
+// plays HLS and DASH.
 
 import shaka from "shaka-player";
 import { EVENTS, EVERY_S } from "./cmcd";
@@ -7,6 +7,12 @@ import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** Between two tries of a segment that could not be had from anybody. */
 const TRY_AGAIN_S = 0.5;
+
+/**
+ * All that appliances read, and not `nor`, the next URL: for a minute Shaka leaves all appliances
+ * that stand in a URL that failed, so those of its next URL, too.
+ */
+const SAID = "bl br bs cid d mtp ot pr rtp sf sid su tb v".split(" ");
 
 export function start(options: EngineOptions): Engine {
   const { video, url, start_s, buffer_s, events_url, events } = options;
@@ -20,6 +26,7 @@ export function start(options: EngineOptions): Engine {
   const target = { mode: "event", enabled: true, url: events_url, interval: EVERY_S };
   const more = { events: [...EVENTS], includeKeys: [], useHeaders: false };
   player.configure("cmcd", { enabled: true, version: 2, eventTargets: [{ ...target, ...more }] });
+  player.configure("cmcd.includeKeys", SAID);
   // By itself it gives up for good after two tries of a film: they may fall into the second in
   // which an appliance is started again.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
@@ -27,6 +34,9 @@ export function start(options: EngineOptions): Engine {
   // By itself it leaves a rendition that failed out for half a minute, takes the error for handled,
   // and was seen never to ask for a segment again when that had happened to all of them.
   player.configure("streaming.maxDisabledTime", 0);
+  // It keeps the beginning of a rendition that it fetched ahead in vain, and never asks again.
+  player.configure("streaming.segmentPrefetchLimit", 0);
+  askAll(player);
   const fail = (error: unknown) => {
     const { code, category } = error as { code?: number; category?: number };
     events.trouble(`Shaka stopped on error ${code ?? "without a number"} (category ${category})`);
@@ -58,6 +68,23 @@ export function start(options: EngineOptions): Engine {
     },
     end: () => void player.destroy(),
   };
+}
+
+/**
+ * It asks only the first appliance for the beginning of a rendition, and none that it left, for a
+ * minute, for anything: all that it knows are tried after those that it chose. O(appliances).
+ */
+function askAll(player: shaka.Player): void {
+  const known = new Set<string>();
+  player.getNetworkingEngine()?.registerRequestFilter((type, request) => {
+    if (type !== shaka.net.NetworkingEngine.RequestType.SEGMENT) return;
+    const first = request.uris[0];
+    if (first === undefined) return;
+    const chosen = request.uris.map((uri) => new URL(uri).origin);
+    if (chosen.length > 1) for (const one of chosen) known.add(one);
+    const path = first.slice(new URL(first).origin.length);
+    for (const one of known) if (!chosen.includes(one)) request.uris.push(one + path);
+  });
 }
 
 const rateOf = (track: shaka.extern.Track, kind: "video" | "audio"): number =>

@@ -87,13 +87,15 @@ function vhs() {
   const changes: (string | null)[] = [];
   const excludeThenChangePathway_ = () => void changes.push(steering.currentPathway);
   const main = () => ({ playlists });
-  leaveFailed({ contentSteeringController_: steering, main, excludeThenChangePathway_ });
-  return { steering, playlists, changes };
+  const loads: (string | null)[] = [];
+  const load = () => void loads.push(steering.currentPathway);
+  leaveFailed({ contentSteeringController_: steering, main, excludeThenChangePathway_, load });
+  return { steering, playlists, changes, loads };
 }
 
 test("video.js goes on with the next pathway of steering's list when one failed", (context) => {
   context.mock.timers.enable(["setTimeout"]);
-  const { steering, changes } = vhs();
+  const { steering, changes, loads } = vhs();
   steering.excludePathway("a2");
   assert.equal(steering.currentPathway, "a1", "another one failed");
   steering.excludePathway("a1");
@@ -101,9 +103,9 @@ test("video.js goes on with the next pathway of steering's list when one failed"
   steering.excludePathway("a3");
   assert.equal(steering.currentPathway, "a3", "there is no other");
   context.mock.timers.tick(499);
-  assert.deepEqual(changes, []);
+  assert.deepEqual([changes, loads], [[], []]);
   context.mock.timers.tick(1);
-  assert.deepEqual(changes, ["a1"], "one that failed before is tried again");
+  assert.deepEqual([changes, loads], [["a1"], ["a1"]], "one that failed before is tried again");
 });
 
 test("video.js leaves renditions out for their pathway, and not for a minute", () => {

@@ -5,6 +5,7 @@ export interface Controller {
   contentSteeringController_?: Steering;
   main(): { playlists: Playlist[] };
   excludeThenChangePathway_(): void;
+  load(): void;
 }
 
 export interface Steering {
@@ -58,6 +59,8 @@ export function leaveFailed(controller: Controller | undefined): void {
         for (const one of all) if (one !== pathway) steering.availablePathways_.add(one);
         come();
         controller.excludeThenChangePathway_();
+        // It may have stopped at the rendition that it comes back to, which is no change to it.
+        controller.load();
       }, TRY_AGAIN_MS);
     }
     return was;

@@ -2,7 +2,7 @@
 // after the other is started again, and their media URLs end while they play. Bytes are compared.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { film, until, wait, watchWith, withMock, withPage } from "./support.mjs";
 
 const PLAYERS = ["hls", "dash", "shaka-dash", "videojs-hls"];
@@ -12,6 +12,8 @@ const STEERING_TTL_S = 120;
 /** An appliance is away for so long, and the next one goes so long after it is back. */
 const AWAY_MS = 1_000;
 const BETWEEN_MS = 3_000;
+/** All are away for so long: longer than dash.js tries. */
+const ALL_AWAY_MS = 3_000;
 /** A new playback begins from where the last one stood: the picture may stand so long, ms. */
 const RENEWAL_MS_MAX = 2_500;
 
@@ -38,35 +40,41 @@ function watching(player, options, action) {
   );
 }
 
-for (const player of PLAYERS) {
-  test(`${player} is sent on, then each appliance is started again: no stall`, () =>
-    watching(player, {}, async ({ mock, ledger, sentOn, seen, played }) => {
-      const [first, second] = mock.state.appliances;
-      first.sendOnTo(second);
-      await until("it to be sent on", 15_000, () => sentOn.length >= 2);
-      assert.ok(sentOn.every((url) => url.startsWith(second.url)), sentOn[0]);
-      for (const one of mock.state.appliances) {
-        await one.fault("kill");
-        await wait(AWAY_MS);
-        await one.fault("restore");
-        await wait(BETWEEN_MS);
-      }
-      const asked = performance.timeOrigin + performance.now();
-      await played((await seen()).played + BUFFER_S + 2);
-      assert.ok(ledger.bytesByHost(asked).size > 0, "somebody serves it");
-      assert.deepEqual((await seen()).stalls, []);
-    }));
-}
+// Most of their time is the film's: one fleet and Chromium each, two at once.
+describe("players", { concurrency: 2 }, () => {
+  for (const player of PLAYERS) {
+    test(`${player} is sent on, each appliance is started again, then all: no stall`, () =>
+      watching(player, {}, async ({ mock, ledger, sentOn, seen, played }) => {
+        const [first, second] = mock.state.appliances;
+        first.sendOnTo(second);
+        await until("it to be sent on", 15_000, () => sentOn.length >= 2);
+        assert.ok(sentOn.every((url) => url.startsWith(second.url)), sentOn[0]);
+        for (const one of mock.state.appliances) {
+          await one.fault("kill");
+          await wait(AWAY_MS);
+          await one.fault("restore");
+          await wait(BETWEEN_MS);
+        }
+        for (const one of mock.state.appliances) await one.fault("kill");
+        await wait(ALL_AWAY_MS);
+        for (const one of mock.state.appliances) await one.fault("restore");
+        const asked = performance.timeOrigin + performance.now();
+        await played((await seen()).played + BUFFER_S + 2);
+        assert.ok(ledger.bytesByHost(asked).size > 0, "somebody serves it");
+        assert.deepEqual((await seen()).stalls, []);
+      }));
+  }
 
-for (const player of [...PLAYERS, "videojs-dash"]) {
-  test(`${player} plays on when its media URLs end while it plays`, () =>
-    watching(player, { tokenLivesS: [5] }, async ({ ledger, seen, state, played }) => {
-      await played(18);
-      assert.equal((await state()).renewals, 1);
-      assert.ok(ledger.statusErrors >= 1, "it was refused");
-      // By the clock: to the witness a film that begins anew seeks, and does not stall.
-      const { firstFrame, played: length } = await seen();
-      const stood = performance.timeOrigin + performance.now() - firstFrame - length * 1_000;
-      assert.ok(stood <= RENEWAL_MS_MAX, `it stood for ${stood} ms`);
-    }));
-}
+  for (const player of [...PLAYERS, "videojs-dash"]) {
+    test(`${player} plays on when its media URLs end while it plays`, () =>
+      watching(player, { tokenLivesS: [5] }, async ({ ledger, seen, state, played }) => {
+        await played(18);
+        assert.equal((await state()).renewals, 1);
+        assert.ok(ledger.statusErrors >= 1, "it was refused");
+        // By the clock: to the witness a film that begins anew seeks, and does not stall.
+        const { firstFrame, played: length } = await seen();
+        const stood = performance.timeOrigin + performance.now() - firstFrame - length * 1_000;
+        assert.ok(stood <= RENEWAL_MS_MAX, `it stood for ${stood} ms`);
+      }));
+  }
+});

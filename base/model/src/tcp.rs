@@ -7,6 +7,8 @@ use crate::units::{BitsPerSecond, Bytes, Nanos};
 pub struct TcpSample {
     /// Smoothed round trip.
     pub rtt: Nanos,
+    /// The shortest round trip of the last minutes; over an hour if there was none.
+    pub rtt_min: Nanos,
     /// Congestion window, in segments.
     pub window: u32,
     /// Length of a segment.

@@ -22,8 +22,8 @@ pub enum Action {
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
     /// it can if there is none.
     Limit { connection: ConnectionId, rate: Option<BitsPerSecond> },
-    /// Ask the kernel how many packets of the connection it had to send again; report `Resent`.
-    CountResent { connection: ConnectionId },
+    /// Ask TCP about the connection, with what was just sent; report `PathSeen`, before `Sent`.
+    LookAtPath { connection: ConnectionId },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
     Open { slot: FileSlot, drive: DriveIndex, file: FileName },
     /// Close the file in the slot.

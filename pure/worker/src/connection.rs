@@ -14,7 +14,8 @@ use playback::player::Player;
 use playback::token::{Grant, Session};
 
 use crate::black_box::Recorder;
-use crate::pace::{Pacer, Path, Plan};
+use crate::pace::{Pacer, Plan};
+use crate::path::Path;
 use crate::request_log::Entry;
 
 #[derive(Debug)]

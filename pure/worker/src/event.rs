@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::tcp::TcpSample;
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{Bytes, Instant, UnixSeconds};
 use model::update::Update;
 
 /// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
@@ -34,9 +34,8 @@ pub enum Event<'a> {
     Received { connection: ConnectionId, bytes: &'a [u8] },
     /// The last `Action::Send` was taken whole by the kernel.
     Sent { connection: ConnectionId },
-    /// The kernel sent so many packets again since the connection began; and its round trip, if it
-    /// knows that.
-    Resent { connection: ConnectionId, resent: u64, rtt: Option<Nanos> },
+    /// What TCP knows of a connection, after `Action::LookAtPath`.
+    PathSeen { connection: ConnectionId, sample: TcpSample },
     /// The other side is gone, or broke the protocol below HTTP.
     Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.

@@ -77,7 +77,8 @@ impl Worker {
         while let Some((deadline, id)) = self.crowd.slow.pop() {
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let transfers = matches!(connection.state, State::Transfer(_));
-            if transfers && connection.deadline == deadline && is_sending(connection) {
+            if transfers && takes_until(connection, self.config.progress_timeout) == Some(deadline)
+            {
                 self.counters.let_go_slow += 1;
                 self.close(id, Ending::Abort);
                 return true;
@@ -94,18 +95,22 @@ impl Worker {
         let crowded = self.config.connections_max - self.config.connections_max / 8 <= open;
         let (mut quiet, mut slow) = (Vec::new(), Vec::new());
         for connection in self.connections.iter().flatten() {
+            let Config { idle_timeout, request_timeout, progress_timeout, .. } = self.config;
             // The deadline was set when they began to do what they do.
-            let lasts = |patience| (now + patience).since(connection.deadline);
+            let since = |deadline, patience| (now + patience).since(deadline);
+            let takes_until = takes_until(connection, progress_timeout);
             if connection.deadline <= now || all {
                 self.expired.push(connection.id);
             } else if is_stuck(connection, now, self.config.reset_after) {
                 self.stuck.push(connection.id);
-            } else if is_sending(connection) && SLOW <= lasts(self.config.progress_timeout) {
-                slow.push((connection.deadline, connection.id));
+            } else if let Some(until) = takes_until
+                && SLOW <= since(until, progress_timeout)
+            {
+                slow.push((until, connection.id));
             } else if crowded && matches!(connection.state, State::Receiving) {
                 let between = connection.backlog.is_empty();
-                let Config { idle_timeout, request_timeout, .. } = self.config;
-                let quiet_for = lasts(if between { idle_timeout } else { request_timeout });
+                let patience = if between { idle_timeout } else { request_timeout };
+                let quiet_for = since(connection.deadline, patience);
                 if QUIET <= quiet_for {
                     quiet.push((quiet_for, connection.deadline, connection.id));
                 }
@@ -134,10 +139,21 @@ impl Worker {
     }
 }
 
-fn is_sending(connection: &Connection) -> bool {
+/// When the client's time for what it is sent is over, if it is the client that is waited for.
+fn takes_until(connection: &Connection, patience: Nanos) -> Option<Instant> {
+    let deadline = Some(connection.deadline);
     match &connection.state {
-        State::Handshake | State::Receiving => false,
-        State::Sending => true,
-        State::Transfer(transfer) => matches!(transfer.stage, Stage::Sending(_)),
+        State::Handshake | State::Receiving => None,
+        State::Sending => deadline,
+        State::Transfer(transfer) => match transfer.stage {
+            Stage::Sending(_) => deadline,
+            // For room, and not for its pace. Each little that it takes sets the deadline anew.
+            Stage::Paced(_) => connection.path.slow_since().map(|since| since + patience),
+            Stage::Admission
+            | Stage::Turn
+            | Stage::Opening(_)
+            | Stage::Queued(_)
+            | Stage::Reading(_) => None,
+        },
     }
 }

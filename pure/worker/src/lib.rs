@@ -38,6 +38,7 @@ mod hot_tests;
 mod let_go;
 mod pace;
 mod paced;
+mod path;
 mod request_log;
 mod transfer;
 mod viewing;

@@ -5,6 +5,7 @@
 //! the asset version's pace    ├─> plan: so many bytes at once, the rest at a rate
 //! what the connection got     ┘
 //!                                  Pacer: burst, wait, burst, ...
+//! TCP's figures, after bursts ────────> Path: how long a burst, how much on its way
 //! ```
 //!
 //! A player that has a buffer gains nothing from more speed, and shallow queues on its way lose
@@ -60,10 +61,15 @@ impl PaceConfig {
         floor: BitsPerSecond(0),
         buffers: 0,
     };
+
+    /// True if each connection finds out what its path takes.
+    pub(crate) fn adapts(&self) -> bool {
+        self.mode == PaceMode::Own && self.burst_min < self.burst
+    }
 }
 
 /// A record's plaintext (RFC 8446 section 5.1): bursts are whole records.
-const RECORD: Bytes = Bytes::kib(16);
+pub(crate) const RECORD: Bytes = Bytes::kib(16);
 /// Plaintext that fits in one of the kernel's packets, as large as it makes them before a network
 /// card or loopback: 45 segments of 1,428 bytes (IPv6, timestamps), less 22 bytes for each of four
 /// records.
@@ -78,7 +84,7 @@ const FULL_FACTOR: u64 = 1600;
 /// A buffer that counts as full.
 const FULL_SPAN: Nanos = Nanos::seconds(20);
 /// Lateness that is made up for, at most; half a burst's time if that is less. So much more than
-/// its rate carries may a connection get within a window, beside one burst.
+/// its rate carries may a connection get within a window, beside one burst. More on a narrow path.
 pub(crate) const CATCH_UP: Nanos = Nanos::millis(8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +120,7 @@ impl Plan {
             None => ceiling.map(|ceiling| ceiling.max(hints.requested.unwrap_or_default())),
         };
         let rate = rate.map(|rate| rate.max(config.floor));
-        let Some(rate) = rate.filter(|rate| burst_len(config, *rate, &Path::default()) < CHUNK_LEN)
-        else {
+        let Some(rate) = rate.filter(|rate| or_tick(config.burst, *rate) < CHUNK_LEN) else {
             return Self::UNPACED;
         };
         let worth = match bitrate(hints) {
@@ -156,70 +161,10 @@ pub(crate) fn packed(burst: Bytes) -> Bytes {
     }
 }
 
-/// What goes at once at this rate on this path, or what a tick of the wheel carries.
-pub(crate) fn burst_len(config: &PaceConfig, rate: BitsPerSecond, path: &Path) -> Bytes {
-    let burst = Bytes(config.burst.0 >> path.halvings).max(config.burst_min);
+/// So much, or what a tick of the wheel carries at this rate.
+pub(crate) fn or_tick(burst: Bytes, rate: BitsPerSecond) -> Bytes {
     let tick = rate.over(GRANULARITY);
     if tick <= burst { burst } else { tick.align_up(RECORD) }
-}
-
-/// How long bursts may be on the way to one client: halved as packets are lost, and doubled again
-/// after long without.
-///
-/// A queue of 32 KB on the way loses the end of every burst of 64 KiB; most queues lose nothing,
-/// and long bursts cost half the CPU of short ones. So each connection finds out. Where much is
-/// lost they are the shortest at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Path {
-    halvings: u32,
-    /// Sent since the kernel was asked.
-    unlooked: Bytes,
-    /// Sent without a loss since `halvings` changed.
-    clean: Bytes,
-    /// How often longer bursts were tried in vain.
-    vain: u32,
-    resent: u64,
-}
-
-/// What goes without a loss before longer bursts are tried: 13 s at 20 Mb/s. Twice that after each
-/// trial that was in vain, up to 2^5 times.
-const TRIAL_AFTER: Bytes = Bytes::mib(32);
-const VAIN_MAX: u32 = 5;
-/// 128 KiB to 8 KiB.
-const HALVINGS_MAX: u32 = 4;
-/// Of the 180 packets or more between two looks: what a queue loses that is far too short.
-const MANY_LOST: u64 = 16;
-
-impl Path {
-    /// So much was sent; true if it is time to ask how much was lost.
-    pub(crate) fn sent(&mut self, len: Bytes) -> bool {
-        self.unlooked += len;
-        CHUNK_LEN <= self.unlooked
-    }
-
-    /// So many packets were sent again since the connection began.
-    pub(crate) fn resent_so_far(&mut self, config: &PaceConfig, resent: u64) {
-        let lost = resent.saturating_sub(self.resent);
-        self.resent = resent;
-        self.clean += self.unlooked;
-        self.unlooked = Bytes::ZERO;
-        if 0 < lost {
-            let before = self.halvings;
-            let most = if lost < MANY_LOST { before + 1 } else { HALVINGS_MAX };
-            let shorter = |halvings| config.burst_min <= Bytes(config.burst.0 >> halvings);
-            while self.halvings < most.min(HALVINGS_MAX) && shorter(self.halvings + 1) {
-                self.halvings += 1;
-            }
-            assert!(self.halvings <= HALVINGS_MAX, "a burst is never shorter than its least");
-            self.vain = (self.vain + u32::from(before < self.halvings)).min(VAIN_MAX);
-            self.clean = Bytes::ZERO;
-        } else if 0 < self.halvings
-            && Bytes(TRIAL_AFTER.0 << self.vain.saturating_sub(1)) <= self.clean
-        {
-            self.halvings -= 1;
-            self.clean = Bytes::ZERO;
-        }
-    }
 }
 
 /// The clock of one connection's bursts; goes on from one response to the next.
@@ -241,15 +186,22 @@ impl Pacer {
         self.wakes
     }
 
+    /// No burst goes before `until`.
+    pub(crate) fn hold(&mut self, until: Instant) {
+        self.due = self.due.max(until);
+        self.wakes = self.wakes.max(self.due);
+    }
+
     /// A burst of `len` goes at `now`, which is not before `due`.
     ///
-    /// Within any window `w` no more is sent than `rate * (w + CATCH_UP)` and one burst: between
+    /// Within any window `w` no more is sent than `rate * (w + catch_up)` and one burst: between
     /// two bursts lie the intervals of the first and of all between them, less the lateness that
     /// is made up for.
-    pub(crate) fn burst(&mut self, now: Instant, len: Bytes, rate: BitsPerSecond) {
+    pub(crate) fn burst(&mut self, now: Instant, len: Bytes, rate: BitsPerSecond, catch_up: Nanos) {
         assert!(Bytes::ZERO < len, "a burst of nothing would never end");
         let interval = interval(len, rate);
-        let made_up = Nanos(interval.0 / 2).min(CATCH_UP);
+        let made_up =
+            if catch_up <= CATCH_UP { Nanos(interval.0 / 2).min(catch_up) } else { catch_up };
         let counts_from = Instant(now.0.saturating_sub(made_up.0));
         self.due = self.due.max(counts_from) + interval;
         self.wakes = Instant(self.due.0.next_multiple_of(slack(interval).0));
@@ -265,7 +217,7 @@ fn slack(interval: Nanos) -> Nanos {
 }
 
 /// How long a rate takes for so much, rounded up.
-fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
+pub(crate) fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
     let bits = u128::from(len.0) * 8 * 1_000_000_000;
     let nanos = bits.div_ceil(u128::from(rate.0.max(1)));
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -358,31 +310,6 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_as_long_as_the_path_takes_without_loss() {
-        let config = PaceConfig { burst: Bytes::kib(64), ..config() };
-        let (mut path, mut resent) = (Path::default(), 0);
-        let mut after = |len: Bytes, loses: u64| {
-            let mut left = len.0;
-            while 0 < left {
-                left = left.saturating_sub(CHUNK_LEN.0);
-                if path.sent(CHUNK_LEN) {
-                    resent += loses;
-                    path.resent_so_far(&config, resent);
-                }
-            }
-            burst_len(&config, BitsPerSecond(MBPS), &path).0 >> 10
-        };
-        assert_eq!(after(Bytes::mib(100), 0), 64);
-        assert_eq!((after(CHUNK_LEN, 1), after(CHUNK_LEN, 1)), (32, 16));
-        assert_eq!(after(Bytes::mib(9), 1), 16, "and no shorter");
-        assert_eq!((after(Bytes::mib(63), 0), after(Bytes::mib(1), 0)), (16, 32));
-        assert_eq!(after(CHUNK_LEN, 1), 16);
-        assert_eq!((after(Bytes::mib(127), 0), after(Bytes::mib(1), 0)), (16, 32));
-        assert_eq!(after(Bytes::mib(128), 0), 64);
-        assert_eq!(after(CHUNK_LEN, 16), 16, "much was lost");
-    }
-
-    #[test]
     fn long_bursts_are_whole_packets_and_short_ones_as_they_are() {
         let packed = |kib| packed(Bytes::kib(kib)).0;
         assert_eq!((packed(8), packed(32)), (8 << 10, 32 << 10));
@@ -397,7 +324,7 @@ mod tests {
 
     #[test]
     fn fast_connections_have_longer_bursts() {
-        let burst = |mbps| burst_len(&config(), BitsPerSecond(mbps * MBPS), &Path::default());
+        let burst = |mbps| or_tick(config().burst, BitsPerSecond(mbps * MBPS));
         assert_eq!(burst(20), Bytes::kib(32));
         assert_eq!(burst(500), Bytes::kib(64));
     }
@@ -416,7 +343,7 @@ mod tests {
             for (kib, late) in bursts {
                 let now = Instant(pacer.due().0 + late);
                 sent.push((now.0, kib << 10));
-                pacer.burst(now, Bytes::kib(kib), rate);
+                pacer.burst(now, Bytes::kib(kib), rate, CATCH_UP);
             }
             for first in 0..sent.len() {
                 for last in first..sent.len() {
@@ -440,7 +367,7 @@ mod tests {
             // Half a burst's time or CATCH_UP, whichever is less: 3.2 ms at 40 Mb/s.
             for micros in late {
                 now = Instant(pacer.due().0 + micros * 3000);
-                pacer.burst(now, len, rate);
+                pacer.burst(now, len, rate, CATCH_UP);
             }
             let ideal = interval(len, rate).0 * 49;
             prop_assert!(now.0 <= ideal + 3_000_000, "{} for {ideal}", now.0);

@@ -1,18 +1,28 @@
 //! A paced transfer's way from one burst to the next.
 
 use model::handle::{ConnectionId, FileSlot};
+use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use crate::action::{Action, Body, Then};
 use crate::black_box::{Happened, Waiting};
-use crate::connection::{Held, Stage, Transfer};
-use crate::pace::{PaceConfig, PaceMode, burst_len, packed};
+use crate::connection::{Held, Stage, State, Transfer};
+use crate::pace::{PaceConfig, PaceMode, packed};
+use crate::path::Path;
 use crate::worker::{Worker, live, seen};
 
+/// So fast that it makes nobody wait.
+const AT_ONCE: BitsPerSecond = BitsPerSecond(1_000_000_000_000);
+
 impl Transfer {
-    /// What its bursts are kept to by the worker, now.
-    pub(crate) fn burst_rate(&self, config: &PaceConfig) -> Option<BitsPerSecond> {
-        self.plan.rate.filter(|_| config.mode == PaceMode::Own && self.plan.free == Bytes::ZERO)
+    /// What its bursts are kept to by the worker, now. What goes at once goes in bursts too while
+    /// its path is watched, at no rate of its own.
+    pub(crate) fn burst_rate(&self, config: &PaceConfig, path: &Path) -> Option<BitsPerSecond> {
+        let rate = self.plan.rate.filter(|_| config.mode == PaceMode::Own)?;
+        if self.plan.free == Bytes::ZERO {
+            return Some(rate);
+        }
+        (config.adapts() && path.is_watched()).then_some(AT_ONCE)
     }
 
     /// The rate that the kernel is to keep it to, now.
@@ -34,7 +44,7 @@ impl Worker {
     pub(crate) fn waits_to_read(&mut self, id: ConnectionId, slot: Option<FileSlot>) -> bool {
         let connection = seen(&mut self.connections, id);
         let transfer = connection.state.transfer();
-        if transfer.burst_rate(&self.config.pacing).is_none() {
+        if transfer.burst_rate(&self.config.pacing, &connection.path).is_none() {
             return false;
         }
         if !transfer.keeps && self.keeping < self.config.pacing.buffers {
@@ -42,21 +52,29 @@ impl Worker {
             self.keeping += 1;
             assert!(self.keeping <= self.config.pacing.buffers, "the rest is for short reads");
         }
-        if transfer.keeps || connection.pacer.due() <= self.now.instant {
+        if transfer.keeps {
             return false;
         }
-        self.wait_for_burst(id, slot);
-        true
+        if self.now.instant < connection.pacer.due() {
+            self.wait_for_burst(id, slot, Waiting::Pace);
+            return true;
+        }
+        let looks = self.config.pacing.adapts() && !connection.path.has_room();
+        if looks {
+            transfer.stage = Stage::Paced(slot);
+            self.actions.push_back(Action::LookAtPath { connection: id });
+        }
+        looks
     }
 
-    /// The transfer waits for its moment.
-    fn wait_for_burst(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+    /// The transfer waits for its moment: that of its pace, or when its client may have taken some.
+    fn wait_for_burst(&mut self, id: ConnectionId, slot: Option<FileSlot>, of: Waiting) {
         let connection = seen(&mut self.connections, id);
         let transfer = connection.state.transfer();
         transfer.stage = Stage::Paced(slot);
         self.wheel.arm(self.now.instant, id.as_usize(), connection.pacer.wakes());
         if let Some(recorder) = &mut connection.recorder {
-            recorder.wait_for(self.now.instant, Waiting::Pace);
+            recorder.wait_for(self.now.instant, of);
         }
     }
 
@@ -66,18 +84,24 @@ impl Worker {
         let transfer = connection.state.transfer();
         let config = &self.config.pacing;
         let Held { buffer, start, end, hot } = transfer.held.expect("the caller has seen it");
-        let (mut to, rate) = (end, transfer.burst_rate(config));
+        let (mut to, rate) = (end, transfer.burst_rate(config, &connection.path));
         if let Some(rate) = rate {
             if self.now.instant < connection.pacer.due() {
-                self.wait_for_burst(id, slot);
+                self.wait_for_burst(id, slot, Waiting::Pace);
                 return;
             }
-            let burst = packed(burst_len(config, rate, &connection.path));
+            if config.adapts() && !connection.path.has_room() {
+                transfer.stage = Stage::Paced(slot);
+                self.actions.push_back(Action::LookAtPath { connection: id });
+                return;
+            }
+            let burst = packed(connection.path.burst_len(config, rate));
             // The last takes a little more rather than leave a sliver.
             if (burst + Bytes(burst.0 / 8)).as_usize() < end - start {
                 to = start + burst.as_usize();
             }
-            connection.pacer.burst(self.now.instant, Bytes::of(to - start), rate);
+            let (len, late) = (Bytes::of(to - start), connection.path.catch_up());
+            connection.pacer.burst(self.now.instant, len, rate, late);
             self.counters.bursts += 1;
         }
         let limit = transfer.kernel_rate(config);
@@ -88,8 +112,8 @@ impl Worker {
         assert!(start < to && to <= end, "a burst is a part of what is held");
         let len = Bytes::of(to - start);
         // Also of what goes at once, so that bursts begin with what the path is known to take.
-        let asks = config.mode == PaceMode::Own && config.burst_min < config.burst;
-        let look = asks && transfer.plan.rate.is_some() && connection.path.sent(len);
+        let is_paced = transfer.plan.rate.is_some();
+        let look = config.adapts() && is_paced && connection.path.sent(len);
         // The pin goes with the last bytes, or with the first bytes of a client that may keep
         // nothing.
         let keeps = to < end && transfer.keeps;
@@ -120,15 +144,29 @@ impl Worker {
         self.actions.push_back(Action::Send { connection: id, head, body, then });
         self.note(id, Happened::Sent { len, hot }, Some(Waiting::Client));
         if look {
-            self.actions.push_back(Action::CountResent { connection: id });
+            self.actions.push_back(Action::LookAtPath { connection: id });
         }
     }
 
-    /// The kernel says how much it had to send again.
-    pub(crate) fn resent_so_far(&mut self, id: ConnectionId, resent: u64, rtt: Option<Nanos>) {
-        if let Some(connection) = live(&mut self.connections, id) {
-            connection.path.resent_so_far(&self.config.pacing, resent);
-            connection.rtt = rtt.or(connection.rtt);
+    /// TCP's figures: before a burst, which goes if there is room for it, or after one.
+    pub(crate) fn path_seen(&mut self, id: ConnectionId, sample: &TcpSample) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let now = self.now.instant;
+        if sample.rtt != Nanos(0) {
+            connection.rtt = Some(sample.rtt);
+        }
+        let wait = connection.path.looked(&self.config.pacing, now, sample);
+        let State::Transfer(Transfer { stage: Stage::Paced(slot), held, .. }) = connection.state
+        else {
+            return;
+        };
+        if let Some(wait) = wait {
+            connection.pacer.hold(now + wait);
+            self.wait_for_burst(id, slot, Waiting::Client);
+        } else if held.is_some() {
+            self.burst_or_wait(id, slot);
+        } else {
+            self.advance(id, slot);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::connection::{Connection, Held, Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
 use crate::hot::BlockName;
-use crate::pace::{Plan, burst_len};
+use crate::pace::Plan;
 use crate::worker::{Config, Kept, Reading, Worker, live, seen};
 
 impl Worker {
@@ -234,7 +234,7 @@ impl Worker {
         let transfer = connection.state.transfer();
         transfer.since = self.now.instant;
         // A paced transfer wants its bytes for its next burst, every other at once.
-        let paced = transfer.burst_rate(&self.config.pacing).is_some();
+        let paced = transfer.burst_rate(&self.config.pacing, &connection.path).is_some();
         let due = if paced { connection.pacer.due() } else { self.now.instant };
         let drive = &mut self.drives[transfer.drive.as_usize()];
         drive.is_waited_for |= drive.is_hung();
@@ -279,8 +279,8 @@ impl Worker {
             return None;
         }
         let keep = self.hot.is_wanted(&name, &self.buffers);
-        let most = match transfer.burst_rate(&self.config.pacing) {
-            Some(rate) if !transfer.keeps => burst_len(&self.config.pacing, rate, &connection.path),
+        let most = match transfer.burst_rate(&self.config.pacing, &connection.path) {
+            Some(rate) if !transfer.keeps => connection.path.burst_len(&self.config.pacing, rate),
             Some(_) | None => Config::BUFFER_LEN,
         };
         let Span { from, until, read_until } = span(transfer, keep, most);

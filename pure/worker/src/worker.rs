@@ -730,9 +730,7 @@ impl Machine for Worker {
             Event::Established { connection } => self.established(now, connection),
             Event::Received { connection, bytes } => self.received(now, connection, bytes),
             Event::Sent { connection } => self.sent(now, connection),
-            Event::Resent { connection, resent, rtt } => {
-                self.resent_so_far(connection, resent, rtt);
-            }
+            Event::PathSeen { connection, sample } => self.path_seen(connection, &sample),
             Event::Ended { connection } => self.ended(connection),
             Event::Opened { slot, result } => self.opened(now, slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),

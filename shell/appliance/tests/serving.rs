@@ -65,6 +65,10 @@ fn serve_without(ablation: Ablation) -> Served {
 }
 
 fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
+    serve_as(config(), ablation, unsent_max)
+}
+
+fn serve_as(config: Config, ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
     std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
@@ -93,7 +97,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     let room = Bytes::mib(1);
     let (mut logs, _) = request_log::start(directory.path(), room, 1, || {}).unwrap();
     let setup = Setup {
-        config: config(),
+        config,
         acceptor: acceptor.clone(),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
         blocking: DriveSet::NONE,
@@ -666,14 +670,38 @@ fn handshakes_that_go_no_further_keep_no_player_out() {
 #[test]
 fn clients_that_take_nothing_give_their_turn_to_one_that_does() {
     let served = serve();
-    let slow: Vec<TcpStream> = (0..20)
-        .map(|_| {
-            let mut socket = TcpStream::connect(served.plain).unwrap();
-            let all: String = (0..6).map(|_| served.request(0, LEN - 1)).collect();
-            socket.write_all(all.as_bytes()).unwrap();
-            socket
-        })
-        .collect();
+    let slow = (0..20).map(|_| TcpStream::connect(served.plain).unwrap()).collect();
+    let request = served.request(0, LEN - 1);
+    give_their_turn(served, slow, &request);
+}
+
+/// Their window is a few small segments: their bursts wait for room, and not in the socket.
+#[test]
+fn paced_clients_that_take_nothing_give_their_turn_too() {
+    let (burst, burst_min) = (Bytes::kib(128), Bytes::kib(8));
+    let mode = worker::PaceMode::Own;
+    let pacing = PaceConfig { mode, burst, burst_min, buffers: 8, ..PaceConfig::OFF };
+    let config = Config { pacing, buffers: config().buffers + 8, ..config() };
+    let served = serve_as(config, Ablation::default(), None);
+    let small = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.set_tcp_mss(536).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&served.plain.into()).unwrap();
+        TcpStream::from(socket)
+    };
+    let slow = (0..20).map(|_| small()).collect();
+    let request = served.request(0, LEN - 1);
+    let says = "?CMCD=br%3D500%2Cbl%3D30000%2Crtp%3D20000 HTTP";
+    let request = request.replacen(" HTTP", says, 1);
+    give_their_turn(served, slow, &request);
+}
+
+fn give_their_turn(served: Served, mut slow: Vec<TcpStream>, request: &str) {
+    for socket in &mut slow {
+        socket.write_all(request.repeat(6).as_bytes()).unwrap();
+    }
     // Sixteen may transfer at once, and four wait for those that take nothing.
     let let_go = || served.counters.counts.let_go_slow.load(Ordering::Relaxed);
     wait("four to be let go", || 4 <= let_go());

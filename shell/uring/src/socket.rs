@@ -63,6 +63,7 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> Option<TcpSample> {
     let micros = |count: u64| Nanos(count.saturating_mul(1000));
     Some(TcpSample {
         rtt: micros(word(68).into()),
+        rtt_min: micros(word(148).into()),
         window: word(80),
         segment: Bytes(word(16).into()),
         unacked: word(24),
@@ -101,6 +102,7 @@ mod tests {
         assert_eq!((before.unacked, before.unsent, before.retransmitted), (0, Bytes(0), 0));
         assert!((Bytes(500)..Bytes::kib(64)).contains(&before.segment), "{before:?}");
         assert!(Nanos(0) < before.rtt && before.rtt < Nanos::seconds(1), "{before:?}");
+        assert!(Nanos(0) < before.rtt_min && before.rtt_min <= before.rtt, "{before:?}");
         assert!((1..1000).contains(&before.window), "{before:?}");
         socket.set_nonblocking(true).unwrap();
         while socket.write(&[0; 65_536]).is_ok() {}

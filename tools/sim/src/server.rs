@@ -13,6 +13,7 @@ use model::id::{DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::machine::Machine as _;
 use model::object::{BlockHash, block_len};
+use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
 use upkeep::{Sample, verify};
@@ -290,11 +291,10 @@ impl Server {
                 process.read_failed(drive, object, errno);
             }
             Action::Limit { .. } | Action::Incident(_) => {}
-            Action::CountResent { connection } => {
-                self.later(Nanos(1000), move |server| {
-                    server.event(Event::Resent { connection, resent: 0, rtt: None });
-                });
-            }
+            Action::LookAtPath { connection } => self.later(Nanos(1000), move |server| {
+                let sample = TcpSample::default();
+                server.event(Event::PathSeen { connection, sample });
+            }),
         }
     }
 

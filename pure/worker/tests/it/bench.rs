@@ -200,7 +200,7 @@ impl Bench {
             Action::Limit { connection, rate } => {
                 self.limits.insert(connection, rate);
             }
-            Action::CountResent { connection } => panic!("{connection:?} is not paced"),
+            Action::LookAtPath { connection } => panic!("{connection:?} is not paced"),
             Action::Report { fault, .. } => self.reports.push(fault),
             Action::Incident(incident) => self.incidents.push(*incident),
             Action::Verify { object, object_len, block, buffer, .. } => {

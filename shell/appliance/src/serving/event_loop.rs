@@ -119,7 +119,7 @@ enum Follow {
     Sent(ConnectionId),
     Ended(ConnectionId),
     Early(ConnectionId),
-    CountResent(ConnectionId),
+    LookAtPath(ConnectionId),
     NotOpened(FileSlot),
     Tcp(ConnectionId, TcpSample),
 }
@@ -309,13 +309,11 @@ impl EventLoop {
                 Follow::Ended(connection) => {
                     self.worker.handle(self.clock.now(), Event::Ended { connection });
                 }
-                Follow::CountResent(connection) => {
+                Follow::LookAtPath(connection) => {
                     let Some(socket) = self.socket(connection) else { continue };
                     // Nothing is known of a socket that cannot be asked: nothing was lost.
                     let sample = uring::tcp_info(socket.fd.as_fd()).unwrap_or_default();
-                    let resent = sample.retransmitted.into();
-                    let rtt = Some(sample.rtt).filter(|rtt| *rtt != Nanos(0));
-                    let event = Event::Resent { connection, resent, rtt };
+                    let event = Event::PathSeen { connection, sample };
                     self.worker.handle(self.clock.now(), event);
                 }
                 Follow::NotOpened(slot) => {
@@ -343,8 +341,9 @@ impl EventLoop {
                 Action::Send { connection, head, body, then } => {
                     self.send(connection, head, &body, then);
                 }
-                Action::CountResent { connection } => {
-                    self.follow.push_back(Follow::CountResent(connection))
+                Action::LookAtPath { connection } => {
+                    // Before it hears that its bytes are sent, and goes on.
+                    self.follow.push_front(Follow::LookAtPath(connection))
                 }
                 Action::Limit { connection, rate } => self.limit(connection, rate),
                 Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),

@@ -61,7 +61,7 @@ impl Pacing {
     /// Fills `burst_min` in.
     pub(crate) fn check(&mut self) -> Result<(), ConfigError> {
         let burst = self.burst.0;
-        let burst_min = self.burst_min.get_or_insert_with(|| Text(Bytes::kib(16).min(burst))).0;
+        let burst_min = self.burst_min.get_or_insert_with(|| Text(Bytes::kib(8).min(burst))).0;
         for (key, burst) in [("burst", burst), ("burst_min", burst_min)] {
             if ![8, 16, 32, 64, 128].map(Bytes::kib).contains(&burst) {
                 let message =

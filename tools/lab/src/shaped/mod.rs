@@ -174,7 +174,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.svg {
         std::fs::write(path, plot::svg(&report))?;
     }
-    rig::say(args.json, &report, || report.markdown())
+    rig::say(args.json, &report, || report.markdown())?;
+    report.verdict()
 }
 
 fn play(args: &Args, sessions: &mut Vec<Session>) -> Result<()> {

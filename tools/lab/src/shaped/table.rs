@@ -18,6 +18,10 @@ use super::{Arm, Session};
 const FEWER_MIN: f64 = 5.0;
 /// Chance of any false "worse" in the whole table.
 const FALSE_ALARM: f64 = 0.05;
+/// Sessions of each kind behind each link, for a verdict.
+const SESSIONS_MIN: usize = 10;
+/// Who never began waited for longer than any session.
+const NEVER_MS: f64 = 90_000.0;
 /// Worlds that are looked at for a test.
 const WORLDS: u32 = 20_000;
 
@@ -80,6 +84,7 @@ struct Compared {
     p_start: f64,
     p_stalls: f64,
     p_bitrate: f64,
+    p_neighbour: f64,
 }
 
 impl Report {
@@ -95,7 +100,7 @@ impl Report {
         let overall: Vec<Compared> =
             paced.iter().map(|arm| compare(&all, *arm)).collect::<Result<_>>()?;
         let every = || rows.iter().flat_map(|row| &row.compared).chain(&overall);
-        let tests = u32::try_from(every().count() * 3)?;
+        let tests = u32::try_from(every().count() * 4)?;
         let p_min = FALSE_ALARM / f64::from(tests);
         let of_row = rows.iter().flat_map(|row| {
             row.compared.iter().map(|one| (format!("{}: {}", row.name(), one.arm.name()), one))
@@ -108,6 +113,7 @@ impl Report {
                     ("start-up", one.p_start),
                     ("stalls", one.p_stalls),
                     ("bitrate", one.p_bitrate),
+                    ("neighbour's delay", one.p_neighbour),
                 ];
                 let bad = tests.into_iter().filter(|(_, p)| *p < p_min);
                 bad.map(|(what, p)| format!("{name}: {what} (p = {p:.4})")).collect::<Vec<_>>()
@@ -131,6 +137,24 @@ impl Report {
             rows,
             overall,
         })
+    }
+
+    /// An error unless pacing spares the queues, nothing is worse for it, and all players played.
+    pub(super) fn verdict(&self) -> Result<()> {
+        let arms = || self.rows.iter().flat_map(|row| &row.arms);
+        let fewest = arms().map(|arm| arm.sessions).min().unwrap_or(0);
+        ensure!(
+            SESSIONS_MIN <= fewest,
+            "{fewest} sessions of a kind behind a link say too little: {SESSIONS_MIN} at least"
+        );
+        ensure!(self.failed == 0, "{} sessions failed", self.failed);
+        ensure!(self.not_worse_holds, "worse for being paced: {}", self.worse.join("; "));
+        ensure!(
+            self.fewer_drops_holds,
+            "drops are fewer by {:.1}, not by {FEWER_MIN}",
+            self.fewer_drops
+        );
+        Ok(())
     }
 
     /// The table, with what it comes to below it.
@@ -165,13 +189,14 @@ impl Report {
             let _ = write!(
                 text,
                 "\nOver all links, {}: {} pairs, drops fewer by {:.1}; p of start-up {:.3}, of \
-                 stalls {:.3}, of bitrate {:.3}.",
+                 stalls {:.3}, of bitrate {:.3}, of the neighbour's delay {:.3}.",
                 one.arm.name(),
                 one.pairs,
                 one.fewer_drops,
                 one.p_start,
                 one.p_stalls,
-                one.p_bitrate
+                one.p_bitrate,
+                one.p_neighbour
             );
         }
         let worse = if self.worse.is_empty() { "none".to_owned() } else { self.worse.join("; ") };
@@ -202,12 +227,12 @@ fn figures(here: &[&Session], arm: Arm) -> Result<Figures> {
     ensure!(!of_it.is_empty(), "no session is {}", arm.name());
     let sum = |of: &dyn Fn(&Session) -> f64| of_it.iter().map(|one| of(one)).sum::<f64>();
     let count = sum(&|_| 1.0);
-    let starts: Vec<f64> = of_it.iter().filter_map(|one| one.start_ms).collect();
+    let starts: Vec<f64> = of_it.iter().map(|one| start(one)).collect();
     let drops = sum(&|one| float(one.drops));
     Ok(Figures {
         arm,
         sessions: of_it.len(),
-        start_ms: median(&starts).context("no session began")?,
+        start_ms: median(&starts).context("a session at least")?,
         stalls: sum(&|one| one.stalls),
         stall_s: sum(&|one| one.stall_ms) / 1e3,
         mean_kbps: sum(&|one| one.mean_kbps) / count,
@@ -243,8 +268,6 @@ fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
         let by: Vec<f64> = pairs.iter().map(|(paced, unpaced)| of(paced) - of(unpaced)).collect();
         chance(&by)
     };
-    // Who never began waited for the whole session.
-    let start = |one: &Session| one.start_ms.unwrap_or(90_000.0);
     Ok(Compared {
         arm,
         pairs: pairs.len(),
@@ -252,7 +275,12 @@ fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
         p_start: worse_by(&start),
         p_stalls: worse_by(&|one| one.stall_ms),
         p_bitrate: worse_by(&|one| -one.mean_kbps),
+        p_neighbour: worse_by(&|one| one.neighbour_ms_p95),
     })
+}
+
+fn start(one: &Session) -> f64 {
+    one.start_ms.unwrap_or(NEVER_MS)
 }
 
 /// How likely the sum of these differences is by chance, or a greater one.
@@ -298,8 +326,11 @@ mod tests {
     }
 
     fn report(paced: impl Fn(u32) -> (f64, u64)) -> Report {
-        let rounds = 0..12;
-        let sessions: Vec<Session> = rounds
+        Report::of(&sessions(12, paced)).unwrap()
+    }
+
+    fn sessions(rounds: u32, paced: impl Fn(u32) -> (f64, u64)) -> Vec<Session> {
+        (0..rounds)
             .flat_map(|round| {
                 let (kbps, drops) = paced(round);
                 let unpaced = 1000.0 + f64::from(round % 4);
@@ -309,8 +340,35 @@ mod tests {
                     session(Arm::Silent, round, unpaced, drops),
                 ]
             })
-            .collect();
-        Report::of(&sessions).unwrap()
+            .collect()
+    }
+
+    #[test]
+    fn the_verdict_is_an_error_for_each_thing_that_is_bad() {
+        let of = |sessions: &[Session]| {
+            Report::of(sessions).unwrap().verdict().map_err(|error| error.to_string())
+        };
+        let good = || sessions(12, |_| (1002.0, 10));
+        assert_eq!(of(&good()), Ok(()));
+        let says = |sessions: &[Session], text: &str| {
+            let error = of(sessions).unwrap_err();
+            assert!(error.contains(text), "{error}, not {text}");
+        };
+        says(&sessions(9, |_| (1002.0, 10)), "9 sessions");
+        says(&sessions(12, |_| (1002.0, 30)), "fewer by 3.3");
+        says(&sessions(12, |_| (900.0, 10)), "bitrate");
+        let with = |change: &dyn Fn(&mut Session)| {
+            let mut sessions = good();
+            sessions.iter_mut().filter(|one| one.arm == Arm::Cmcd).for_each(change);
+            sessions
+        };
+        says(&with(&|one| one.neighbour_ms_p95 = 50.0), "neighbour's delay");
+        let mut one_fails = good();
+        one_fails[1].error = Some("gave up".to_owned());
+        says(&one_fails, "1 sessions failed");
+        let never = Report::of(&with(&|one| one.start_ms = None)).unwrap();
+        assert_eq!(never.rows[0].arms[1].start_ms.to_string(), "90000");
+        assert_eq!(never.failed, 12);
     }
 
     #[test]

@@ -411,7 +411,7 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     let log = lines(child.stderr.take().unwrap());
     let said = wait_for(&log, "this library seals cipher=\"aes-256-gcm\"")
-        .and_then(|()| wait_for(&log, "serving"))
+        .and_then(|()| wait_for(&log, "serving name="))
         .and_then(|()| served(tls, made.cert.der()))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
         .and_then(|()| metrics_are_good(metrics))

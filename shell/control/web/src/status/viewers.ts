@@ -146,7 +146,13 @@ export class Viewers {
 
   constructor(root: HTMLElement) {
     const list = h("div", { role: "status" });
-    const tables = h("div", { class: "viewers-tables" });
+    const tables = h("div", {
+      class: "viewers-tables",
+      // It scrolls where the window is narrow, by keys, too.
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Tables of viewers",
+    });
     this.empty = h(
       "p",
       { class: "nothing" },

@@ -137,6 +137,7 @@ impl State {
             interval_ms: INTERVAL_MS,
             siblings,
             peers: BTreeMap::new(),
+            routes: None,
         }
     }
 }

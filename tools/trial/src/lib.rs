@@ -15,6 +15,7 @@ mod flood;
 mod odd;
 mod outage;
 mod retry_storm;
+mod routes;
 mod stall;
 mod storm;
 mod takedown;
@@ -50,6 +51,8 @@ pub enum Verb {
     Outage(outage::Args),
     /// An appliance dies under all its players at once: what comes to the others and to a front.
     RetryStorm(retry_storm::Args),
+    /// Routers announce and withdraw, and clients follow.
+    Routes(routes::Args),
     /// A drive that does not answer: what it costs those who want what is on others.
     Stall(stall::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
@@ -76,6 +79,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::RetryStorm(args) => retry_storm::run(args),
+        Verb::Routes(args) => routes::run(args),
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Takedown(args) => takedown::run(args),

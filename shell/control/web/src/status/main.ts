@@ -15,6 +15,7 @@ import { Card, type CardItem } from "./card";
 import { History } from "./history";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
+import { RoutesPanel, servesOf } from "./routes";
 import { showSession } from "./session";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
@@ -46,14 +47,15 @@ function siteView({ site }: SiteItem): View<SiteItem> {
   );
   const root = h(
     "section",
-    { class: "site", "aria-label": `Site ${site.id}` },
+    { class: "site", id: `site-${site.id}`, "aria-label": `Site ${site.id}` },
     h("div", { class: "site-head" }, title, facts),
     grid,
     nobody,
   );
   const update = ({ site: now, controls, current }: SiteItem) => {
-    const serves = now.prefixes.length ? now.prefixes.join(", ") : "no network yet";
-    setText(facts, `${plural(now.appliances.length, "appliance")} · serves ${serves}`);
+    const serves = servesOf(now);
+    const kind = now.kind === "embedded" ? "embedded · " : "";
+    setText(facts, `${kind}${plural(now.appliances.length, "appliance")} · serves ${serves}`);
     const item = (appliance: Appliance) => {
       return { appliance, egress: rates.egress(appliance.id), controls, current };
     };
@@ -94,6 +96,7 @@ byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 
 const history = new History();
 const rates = new Rates();
+const routes = new RoutesPanel();
 const tables = new Tables(byId("assets"), byId("errors"));
 const sites = new KeyedList<SiteItem>(byId("sites"), ({ site }) => site.id, siteView);
 const title = byId("verdict");
@@ -103,10 +106,10 @@ const concerns = h("span", { class: "concerns" });
 detail.replaceChildren(concerns, facts);
 const concernList = new KeyedList<Concern>(
   concerns,
-  ({ appliance }) => appliance,
-  ({ appliance }) => {
-    const link = h("a", { class: "concern", href: `#appliance-${appliance}` });
-    return { root: link, update: ({ text }) => setText(link, `${appliance}: ${text}`) };
+  ({ kind, id }) => `${kind}-${id}`,
+  ({ kind, id }) => {
+    const link = h("a", { class: "concern", href: `#${kind}-${id}` });
+    return { root: link, update: ({ text }) => setText(link, `${id}: ${text}`) };
   },
 );
 const outageText = h("span", {});
@@ -141,6 +144,7 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const controls = fleet.demo_controls;
   sites.update(fleet.sites.map((site) => ({ site, controls, current })));
   tables.update(fleet);
+  routes.update(fleet);
   showVerdict(verdictOf(fleet), current, ageMs);
 }
 

@@ -4,14 +4,16 @@ import { appliancesOf, type Appliance, type Drive, type Fleet } from "../fleet";
 import { bytes, duration, part, plural, text } from "../units";
 
 export interface Concern {
-  appliance: string;
+  /** Of what; with its name it is the element that shows it. */
+  kind: "appliance" | "site";
+  id: string;
   text: string;
 }
 
 export interface Verdict {
   mood: "well" | "busy" | "trouble" | "empty";
   title: string;
-  /** One for each appliance that needs a look; empty when all is well. */
+  /** One for each appliance or site that needs a look; empty when all is well. */
   concerns: Concern[];
   /** One line of facts about the fleet. */
   facts: string;
@@ -49,11 +51,14 @@ export const filling = (one: Appliance): boolean =>
   one.report != null &&
   one.report.fill.objects_held < one.report.fill.objects_wanted;
 
-function title(appliances: Appliance[], concerns: Concern[], fillingCount: number): string {
+function title(fleet: Fleet, concerns: Concern[], fillingCount: number): string {
+  const appliances = appliancesOf(fleet);
   const all = appliances.length;
-  if (concerns.length) {
-    const verb = concerns.length === 1 ? "needs" : "need";
-    return `${concerns.length} of ${plural(all, "appliance")} ${verb} a look`;
+  // Appliances first: a site is only as well as they are.
+  for (const [kind, of] of [["appliance", all], ["site", fleet.sites.length]] as const) {
+    const some = concerns.filter((concern) => concern.kind === kind).length;
+    const verb = some === 1 ? "needs" : "need";
+    if (some) return `${some} of ${plural(of, kind)} ${verb} a look`;
   }
   const draining = appliances.filter(({ state }) => state === "draining").length;
   if (draining) {
@@ -70,10 +75,14 @@ export function verdictOf(fleet: Fleet): Verdict {
     const facts = fleet.sites.length ? `${plural(fleet.sites.length, "site")} registered` : "";
     return { mood: "empty", title: "No appliances yet", concerns: [], facts };
   }
-  const concerns = appliances.flatMap((one) => {
+  const ill: Concern[] = appliances.flatMap((one) => {
     const text = concernOf(one);
-    return text ? [{ appliance: one.id, text }] : [];
+    return text ? [{ kind: "appliance", id: one.id, text }] : [];
   });
+  const differing: Concern[] = fleet.sites
+    .filter(({ routes_differ }) => routes_differ)
+    .map(({ id }) => ({ kind: "site", id, text: "its appliances hear different routes" }));
+  const concerns = [...ill, ...differing];
   const fillingCount = appliances.filter(filling).length;
   const sum = (of: "bytes_held" | "bytes_wanted") =>
     appliances.reduce((total, one) => total + (one.report?.fill[of] ?? 0), 0);
@@ -85,5 +94,5 @@ export function verdictOf(fleet: Fleet): Verdict {
     `generation\u00a0${fleet.generation}`,
   ].join(" · ");
   const mood = concerns.length ? "trouble" : fillingCount ? "busy" : "well";
-  return { mood, title: title(appliances, concerns, fillingCount), concerns, facts };
+  return { mood, title: title(fleet, concerns, fillingCount), concerns, facts };
 }

@@ -1,6 +1,6 @@
 //! What players say of themselves (CTA-5004 and CTA-5004-A): `playback::cmcd` reads it.
 
-use crate::units::{BitsPerSecond, Nanos};
+use crate::units::{BitsPerSecond, Bytes, Instant, Nanos};
 
 /// The keys that are heeded of all that a player may say with a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,30 @@ pub enum Format {
     Dash,
     /// Smooth Streaming, or another.
     Other,
+}
+
+/// A response to a player, over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// When it was asked for.
+    pub begun: Instant,
+    /// When its last byte went, or it was broken off.
+    pub ended: Instant,
+    /// So much of its body went.
+    pub sent: Bytes,
+    /// All of it did.
+    pub whole: bool,
+    /// By the content type, where the player does not say it.
+    pub object: Object,
+    /// By the player's words as it asked.
+    pub hints: Hints,
+}
+
+impl Response {
+    /// The kind of its object.
+    pub fn object(&self) -> Object {
+        self.hints.object.unwrap_or(self.object)
+    }
 }
 
 /// One line of an event report.

@@ -10,13 +10,11 @@
 //! time that it has been heard of, and it counts as one. Players send a report again that was not
 //! answered well; a line is taken once, since each must be newer than the last.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
 use model::cmcd::{Report, State};
 use model::units::{Instant, Nanos};
 
-use crate::sums::{Dimension, Key, Rows, Source, Sums};
+use crate::followed::Followed;
+use crate::sums::{Dimension, Names, Rows, Source, Sums};
 use crate::viewers::Viewer;
 
 /// Bounds.
@@ -51,19 +49,15 @@ pub enum Taken {
 #[derive(Debug)]
 pub struct Events {
     config: EventConfig,
-    /// Invariant: at most config.playbacks_max.
-    playbacks: BTreeMap<u128, Playback>,
-    /// Each playback once, by when it was last looked at.
-    quiet: VecDeque<(Instant, u128)>,
+    followed: Followed<Playback>,
     rows: Rows,
 }
 
 #[derive(Debug)]
 struct Playback {
     /// The site first: who serves it changes.
-    names: [(Dimension, Arc<str>); 4],
+    names: Names,
     first: Instant,
-    heard: Instant,
     /// Lines that it may send now.
     lines: u32,
     /// When it got the last of them.
@@ -89,10 +83,10 @@ const CLOCK_SLACK: Nanos = Nanos::seconds(60);
 impl Events {
     /// Nobody.
     pub fn new(config: EventConfig) -> Self {
-        assert!(0 < config.playbacks_max && 0 < config.lines_max, "one may tell something");
-        assert!(0 < config.line_every.0 && 0 < config.rows_max, "bounds are of something");
-        let (playbacks, quiet, rows) = (BTreeMap::new(), VecDeque::new(), Rows::default());
-        Self { config, playbacks, quiet, rows }
+        assert!(0 < config.lines_max && 0 < config.line_every.0, "one may tell something");
+        assert!(0 < config.rows_max && 0 < config.sites_max, "there is room for one");
+        let followed = Followed::new(config.playbacks_max, config.silent_max);
+        Self { config, followed, rows: Rows::default() }
     }
 
     /// A report of a viewer who is steered to this site. O(log playbacks + lines * log rows).
@@ -103,25 +97,20 @@ impl Events {
         site: &str,
         lines: &[Report],
     ) -> Taken {
-        self.forget(now);
-        let full = self.config.playbacks_max <= self.playbacks.len();
-        if full && !self.playbacks.contains_key(&viewer.key) {
-            return Taken::Full;
-        }
-        if usize::try_from(self.config.lines_max).is_ok_and(|max| max < lines.len()) {
+        let config = self.config;
+        if usize::try_from(config.lines_max).is_ok_and(|max| max < lines.len()) {
             return Taken::TooMany;
         }
-        let (quiet, config) = (&mut self.quiet, &self.config);
         let mut sums = Sums::default();
-        let playback = self.playbacks.entry(viewer.key).or_insert_with(|| {
-            quiet.push_back((now, viewer.key));
+        let Some(playback) = self.followed.hear(now, viewer.key, || {
             sums.playbacks = 1;
-            Playback::new(now, names(site, viewer), config.lines_max)
-        });
-        if !playback.may_say(now, lines.len(), config) {
+            Playback::new(now, viewer.names(site.into()), config.lines_max)
+        }) else {
+            return Taken::Full;
+        };
+        if !playback.may_say(now, lines.len(), &config) {
             return Taken::TooMany;
         }
-        playback.heard = now;
         let (_, served_by) = &mut playback.names[0];
         if **served_by != *site {
             *served_by = site.into();
@@ -132,39 +121,21 @@ impl Events {
             }
         }
         assert!(sums.starts <= 1, "a playback begins once");
-        for (dimension, name) in &playback.names {
-            let key = Key { dimension: *dimension, name: name.clone(), source: Source::Events };
-            let max = match dimension {
-                Dimension::Site => config.sites_max,
-                Dimension::Asset | Dimension::Network | Dimension::Player => config.rows_max,
-            };
-            self.rows.add(&key, &sums, max);
-        }
-        assert!(self.playbacks.len() <= self.config.playbacks_max, "a newcomer found room");
+        self.rows.add_to(&playback.names, Source::Events, &sums, |dimension| match dimension {
+            Dimension::Site => config.sites_max,
+            Dimension::Asset | Dimension::Network | Dimension::Player => config.rows_max,
+        });
         Taken::Yes
     }
 
     /// True of a playback that is followed, and of which `take` reads no names now.
     pub fn knows(&mut self, now: Instant, key: u128) -> bool {
-        self.forget(now);
-        self.playbacks.contains_key(&key)
+        self.followed.knows(now, key)
     }
 
-    /// Forgets who was not heard of for long. O(1) for each line.
+    /// Forgets who was not heard of for long.
     pub fn forget(&mut self, now: Instant) {
-        while let Some(&(looked, key)) = self.quiet.front() {
-            if now.since(looked) < self.config.silent_max {
-                break;
-            }
-            self.quiet.pop_front();
-            let heard = self.playbacks.get(&key).map_or(Instant(0), |playback| playback.heard);
-            if now.since(heard) < self.config.silent_max {
-                self.quiet.push_back((heard.max(looked), key));
-            } else {
-                self.playbacks.remove(&key);
-            }
-        }
-        assert_eq!(self.quiet.len(), self.playbacks.len(), "each playback waits once");
+        self.followed.forget(now);
     }
 
     /// What was added since this was last asked.
@@ -173,31 +144,16 @@ impl Events {
     }
 
     /// Playbacks that are followed.
-    pub fn len(&self) -> usize {
-        self.playbacks.len()
+    pub fn followed(&self) -> usize {
+        self.followed.len()
     }
-
-    /// True if there is none.
-    pub fn is_empty(&self) -> bool {
-        self.playbacks.is_empty()
-    }
-}
-
-fn names(site: &str, viewer: &Viewer<'_>) -> [(Dimension, Arc<str>); 4] {
-    [
-        (Dimension::Site, site.into()),
-        (Dimension::Asset, viewer.asset.into()),
-        (Dimension::Network, viewer.network.into()),
-        (Dimension::Player, viewer.player.into()),
-    ]
 }
 
 impl Playback {
-    fn new(now: Instant, names: [(Dimension, Arc<str>); 4], lines: u32) -> Self {
+    fn new(now: Instant, names: Names, lines: u32) -> Self {
         Self {
             names,
             first: now,
-            heard: now,
             lines,
             lines_at: now,
             last: (None, None),

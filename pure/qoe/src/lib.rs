@@ -1,7 +1,7 @@
 //! What viewers feel, by what their players say and servers see. Sums leave; of no viewer anything.
 //!
 //! ```text
-//! appliance: Request of each response ──> Viewers ─┐ a playback by its requests: told, or guessed
+//! appliance: each Response        ──> Viewers ─┐ a playback by its requests: told, or guessed
 //! control:   Report of each event     ──> Events  ─┴─> Rows: sums by asset, network, player
 //! control:   Rows of all ──> Totals ──> sums since the start, the last minutes, warnings of sites
 //! ```
@@ -13,6 +13,7 @@
 //! by themselves, exact) and *estimates* (the server's own, where a player says nothing).
 
 mod events;
+mod followed;
 mod playback;
 mod silent;
 mod sums;
@@ -23,7 +24,6 @@ mod viewers;
 mod watch;
 
 pub use events::{EventConfig, Events, Taken};
-pub use playback::Request;
 pub use sums::{Dimension, Key, OTHERS, Rows, Source, Sums};
 pub use totals::{MINUTES, Row, Totals, TotalsConfig};
 pub use viewers::{Config, Viewer, Viewers};

@@ -16,33 +16,11 @@
 //! A player that comes from another appliance says so by its first words: it has something
 //! buffered, or it starves. What it felt there is told there.
 
-use model::cmcd::{Hints, Object};
-use model::units::{Bytes, Instant, Nanos};
+use model::cmcd::{Hints, Object, Response};
+use model::units::{Instant, Nanos};
 
 use crate::sums::Sums;
 use crate::{signed, unsigned};
-
-/// A response to a player, over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// When it was asked for.
-    pub begun: Instant,
-    /// When its last byte went, or it was broken off.
-    pub ended: Instant,
-    /// So much of its body went.
-    pub sent: Bytes,
-    /// All of it did.
-    pub whole: bool,
-    /// By the content type, where the player does not say it.
-    pub object: Object,
-    pub hints: Hints,
-}
-
-impl Request {
-    pub(crate) fn object(&self) -> Object {
-        self.hints.object.unwrap_or(self.object)
-    }
-}
 
 /// A picture that is so far from where it was moves: `bl` is rounded to 100 ms.
 const MOVED: i64 = 60_000_000;
@@ -119,10 +97,10 @@ impl Told {
     }
 
     /// A response is over. In the order in which they end. O(1).
-    pub(crate) fn take(&mut self, request: &Request, sums: &mut Sums) {
-        assert!(request.begun <= request.ended, "a response ends after it was asked for");
-        let hints = &request.hints;
-        let object = request.object();
+    pub(crate) fn take(&mut self, response: &Response, sums: &mut Sums) {
+        assert!(response.begun <= response.ended, "a response ends after it was asked for");
+        let hints = &response.hints;
+        let object = response.object();
         if object == Object::Other {
             return;
         }
@@ -140,27 +118,27 @@ impl Told {
         if object != self.followed {
             // A second word of one stall is none of another.
             self.audio_starved |= hints.starved && self.counted < Some(self.audio_asked);
-            self.audio_asked = request.begun;
+            self.audio_asked = response.begun;
             return;
         }
         sums.hear(hints, self.begun);
         if let Some(buffer) = hints.buffer {
-            self.look(request, buffer, sums);
+            self.look(response, buffer, sums);
         }
-        self.rest = signed(request.ended.since(request.begun)) + SHOWN;
-        self.ended = self.ended.max(request.ended);
-        if let (Some(duration), true) = (hints.duration, request.whole) {
+        self.rest = signed(response.ended.since(response.begun)) + SHOWN;
+        self.ended = self.ended.max(response.ended);
+        if let (Some(duration), true) = (hints.duration, response.whole) {
             self.media = Nanos(self.media.0.saturating_add(duration.0));
             self.latest.rotate_right(1);
-            self.latest[0] = (request.ended, duration);
+            self.latest[0] = (response.ended, duration);
             sums.load(duration, hints);
         }
     }
 
     /// Finds out when the picture began to move; `is_first` if nothing came whole before.
-    fn begin(&mut self, request: &Request, mark: Mark, is_first: bool, sums: &mut Sums) {
+    fn begin(&mut self, response: &Response, mark: Mark, is_first: bool, sums: &mut Sums) {
         assert!(!self.begun, "a picture begins once");
-        let (at, hints) = (request.begun, &request.hints);
+        let (at, hints) = (response.begun, &response.hints);
         let since_first = signed(at.since(self.first));
         if is_first {
             // It began elsewhere, and came here. Of a stall that lasts, the rest is measured.
@@ -195,8 +173,8 @@ impl Told {
     }
 
     /// Finds out where the picture was when this was asked for.
-    fn look(&mut self, request: &Request, buffer: Nanos, sums: &mut Sums) {
-        let (at, hints) = (request.begun, &request.hints);
+    fn look(&mut self, response: &Response, buffer: Nanos, sums: &mut Sums) {
+        let (at, hints) = (response.begun, &response.hints);
         if hints.duration.is_none() {
             // Nothing follows from what it has buffered.
             sums.stalls += u64::from(hints.starved);
@@ -207,7 +185,7 @@ impl Told {
         let before = self.media.0.saturating_sub(early.sum());
         let position = signed(Nanos(before)) - signed(buffer);
         if !self.begun {
-            return self.begin(request, Mark { at, position, buffer }, before == 0, sums);
+            return self.begin(response, Mark { at, position, buffer }, before == 0, sums);
         }
         let position = position - signed(self.behind);
         let Some(mark) = self.mark.replace(Mark { at, position, buffer }) else { return };

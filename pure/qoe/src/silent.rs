@@ -5,10 +5,9 @@
 //! asks again as soon as it has got the last, the buffer may run dry: if so much time passes
 //! without a piece as the pieces before had in them, a stall is guessed.
 
-use model::cmcd::Object;
+use model::cmcd::{Object, Response};
 use model::units::{Instant, Nanos};
 
-use crate::playback::Request;
 use crate::sums::Sums;
 
 /// Responses without a word before a playback counts as one that says nothing.
@@ -36,15 +35,15 @@ impl Silent {
     }
 
     /// A response is over. O(1).
-    pub(crate) fn take(&mut self, request: &Request, sums: &mut Sums) {
-        if request.object() != Object::Video || !request.whole {
+    pub(crate) fn take(&mut self, response: &Response, sums: &mut Sums) {
+        if response.object() != Object::Video || !response.whole {
             return;
         }
         self.responses += 1;
         sums.playbacks += u64::from(self.responses == RESPONSES);
-        let before = std::mem::replace(&mut self.begun, request.begun);
-        let idle = request.begun.since(std::mem::replace(&mut self.ended, request.ended));
-        let interval = request.begun.since(before);
+        let before = std::mem::replace(&mut self.begun, response.begun);
+        let idle = response.begun.since(std::mem::replace(&mut self.ended, response.ended));
+        let interval = response.begun.since(before);
         if self.responses == 1 {
             return;
         }
@@ -55,14 +54,14 @@ impl Silent {
         }
         let Some(piece) = self.piece else { return };
         assert!(PIECE_MIN <= piece, "it was learned from nothing shorter");
-        let full = request.begun + Nanos(FULL * piece.0);
+        let full = response.begun + Nanos(FULL * piece.0);
         let dry = self.dry.unwrap_or(full);
         let dry = if waits { dry.max(full) } else { dry };
-        if dry < request.ended {
+        if dry < response.ended {
             sums.stalls += 1;
-            sums.stall_time += request.ended.since(dry).0;
+            sums.stall_time += response.ended.since(dry).0;
         }
         sums.watched += piece.0;
-        self.dry = Some(dry.max(request.ended) + piece);
+        self.dry = Some(dry.max(response.ended) + piece);
     }
 }

@@ -143,6 +143,9 @@ pub struct Key {
     pub source: Source,
 }
 
+/// What a playback's rows are named by.
+pub(crate) type Names = [(Dimension, Arc<str>); 4];
+
 /// The row of those for whom there was no row.
 pub const OTHERS: &str = "others";
 
@@ -208,6 +211,20 @@ impl Rows {
         *count += usize::from(is_new);
         self.rows.entry(key).or_default().add(sums);
         assert!(*count <= max + Source::ALL.len(), "beyond the most there are those of others");
+    }
+
+    /// Adds to a row of each dimension.
+    pub(crate) fn add_to(
+        &mut self,
+        names: &Names,
+        source: Source,
+        sums: &Sums,
+        max: impl Fn(Dimension) -> usize,
+    ) {
+        for (dimension, name) in names {
+            let key = Key { dimension: *dimension, name: name.clone(), source };
+            self.add(&key, sums, max(*dimension));
+        }
     }
 
     /// Each row.

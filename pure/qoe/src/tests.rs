@@ -1,12 +1,12 @@
 //! Playbacks of a player of which all is known, against what is told of them.
 
-use model::cmcd::{Format, Hints, Object, Report, State};
+use model::cmcd::{Format, Hints, Object, Report, Response, State};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use proptest::prelude::*;
 
 use crate::{
-    Config, Dimension, EventConfig, Events, Request, Rows, Source, Sums, Taken, Totals,
-    TotalsConfig, Viewer, Viewers,
+    Config, Dimension, EventConfig, Events, Rows, Source, Sums, Taken, Totals, TotalsConfig,
+    Viewer, Viewers,
 };
 
 const CONFIG: Config = Config { playbacks_max: 4, silent_max: Nanos::seconds(60), rows_max: 8 };
@@ -54,7 +54,7 @@ impl Player {
     }
 
     /// Asks for a segment and has it after `time`; it plays on with what it has then, if `enough`.
-    fn load(&mut self, time: Nanos, enough: bool) -> Request {
+    fn load(&mut self, time: Nanos, enough: bool) -> Response {
         while BUFFER_MAX < plus(self.buffer, SEGMENT) {
             self.pass(Nanos::millis(20));
         }
@@ -77,7 +77,7 @@ impl Player {
         self.pass(time);
         self.buffer = plus(self.buffer, SEGMENT);
         (self.waits, self.begun) = (self.waits && !enough, self.begun || enough);
-        Request {
+        Response {
             begun,
             ended: Instant(self.now.0),
             sent: Bytes(750_000),
@@ -349,10 +349,10 @@ fn a_full_table_follows_no_newcomer_until_somebody_is_over() {
     };
     (1..=4).for_each(|key| ask(&mut viewers, key, 1));
     ask(&mut viewers, 5, 2);
-    assert_eq!((viewers.len(), viewers.unfollowed()), (4, 1));
+    assert_eq!((viewers.followed(), viewers.unfollowed()), (4, 1));
     ask(&mut viewers, 1, 50);
     ask(&mut viewers, 5, 70);
-    assert_eq!((viewers.len(), viewers.unfollowed()), (2, 1), "1 was heard of, 5 is new");
+    assert_eq!((viewers.followed(), viewers.unfollowed()), (2, 1), "1 was heard of, 5 is new");
 }
 
 #[test]
@@ -616,7 +616,7 @@ proptest! {
             };
             let (begun, ended) = (Instant(now.saturating_sub(number % (1 << 35))), Instant(now));
             let (sent, whole) = (Bytes(time), c & 1 == 0);
-            let request = Request { begun, ended, sent, whole, object, hints };
+            let request = Response { begun, ended, sent, whole, object, hints };
             viewers.take(&viewer(u128::from(c % 6)), &request);
             let states = [State::Starting, State::Playing, State::Rebuffering, State::Over];
             let state = Some(states[usize::from(d % 4)]);
@@ -626,6 +626,6 @@ proptest! {
             let report = Report { hints, state, at, number, start_delay: None, failed };
             events.take(Instant(now), &viewer(u128::from(c % 4)), "lab", &[report; 2]);
         }
-        prop_assert!(viewers.len() <= 4 && events.len() <= 2);
+        prop_assert!(viewers.followed() <= 4 && events.followed() <= 2);
     }
 }

@@ -54,18 +54,22 @@ impl Totals {
     /// Adds what an appliance, or a collector of events, has told now. O(log rows).
     pub fn add(&mut self, now: Instant, key: &Key, sums: &Sums) {
         self.watch(now, key, sums);
+        if let Some(row) = self.rows.get_mut(key) {
+            return row.add(now, sums);
+        }
         let max = match key.dimension {
             Dimension::Site => self.config.sites_max * Source::ALL.len(),
             Dimension::Asset | Dimension::Network | Dimension::Player => self.config.rows_max,
         };
         let count = self.counts.entry(key.dimension).or_default();
-        let is_crowded = max <= *count && !self.rows.contains_key(key);
+        let is_crowded = max <= *count;
         self.crowded += u64::from(is_crowded);
         let key = match is_crowded {
             false => key.clone(),
             true => Key { name: OTHERS.into(), ..key.clone() },
         };
         *count += usize::from(!self.rows.contains_key(&key));
+        assert!(!is_crowded || *key.name == *OTHERS, "who finds no room is one of the others");
         assert!(*count <= max + Source::ALL.len(), "beyond the most there are others'");
         self.rows.entry(key).or_default().add(now, sums);
     }

@@ -1,13 +1,14 @@
 //! Playbacks that one appliance serves, by their keys.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use model::cmcd::Response;
 use model::units::{Instant, Nanos};
 
-use crate::playback::{Request, Told};
+use crate::followed::Followed;
+use crate::playback::Told;
 use crate::silent::Silent;
-use crate::sums::{Dimension, Key, Rows, Source, Sums};
+use crate::sums::{Dimension, Names, Rows, Source, Sums};
 
 /// Bounds.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +36,14 @@ pub struct Viewer<'a> {
 pub struct Viewers {
     config: Config,
     site: Arc<str>,
-    /// Invariant: at most config.playbacks_max.
-    playbacks: BTreeMap<u128, Playback>,
-    /// Each playback once, by when it was last looked at.
-    quiet: VecDeque<(Instant, u128)>,
+    followed: Followed<Playback>,
     rows: Rows,
     unfollowed: u64,
 }
 
 #[derive(Debug)]
 struct Playback {
-    heard: Instant,
-    names: [(Dimension, Arc<str>); 4],
+    names: Names,
     player: Player,
 }
 
@@ -59,71 +56,38 @@ enum Player {
 impl Viewers {
     /// Nobody. What they feel stands in rows of this site.
     pub fn new(config: Config, site: &str) -> Self {
-        assert!(0 < config.playbacks_max && 0 < config.rows_max, "there is room for one");
-        Self {
-            config,
-            site: site.into(),
-            playbacks: BTreeMap::new(),
-            quiet: VecDeque::new(),
-            rows: Rows::default(),
-            unfollowed: 0,
-        }
+        assert!(0 < config.rows_max, "there is room for one");
+        let followed = Followed::new(config.playbacks_max, config.silent_max);
+        Self { config, site: site.into(), followed, rows: Rows::default(), unfollowed: 0 }
     }
 
     /// A response to a viewer is over; responses of a playback come in the order of their ends.
     /// O(log playbacks + log rows).
-    pub fn take(&mut self, viewer: &Viewer<'_>, request: &Request) {
-        let now = request.ended;
-        self.forget(now);
-        let full = self.config.playbacks_max <= self.playbacks.len();
-        if full && !self.playbacks.contains_key(&viewer.key) {
+    pub fn take(&mut self, viewer: &Viewer<'_>, response: &Response) {
+        let (config, site) = (self.config, &self.site);
+        let Some(playback) = self.followed.hear(response.ended, viewer.key, || Playback {
+            names: viewer.names(site.clone()),
+            player: Player::Silent(Silent::default(), response.begun),
+        }) else {
             self.unfollowed += 1;
             return;
-        }
-        let site = &self.site;
-        let quiet = &mut self.quiet;
-        let playback = self.playbacks.entry(viewer.key).or_insert_with(|| {
-            quiet.push_back((now, viewer.key));
-            Playback {
-                heard: now,
-                names: names(site, viewer),
-                player: Player::Silent(Silent::default(), request.begun),
-            }
-        });
-        playback.heard = playback.heard.max(now);
+        };
         let mut sums = Sums::default();
-        let source = playback.take(request, &mut sums);
+        let source = playback.take(response, &mut sums);
         assert!(sums.stalls_unmeasured <= sums.stalls, "what is unmeasured is counted");
         if !sums.is_empty() {
-            for (dimension, name) in &playback.names {
-                let key = Key { dimension: *dimension, name: name.clone(), source };
-                self.rows.add(&key, &sums, self.config.rows_max);
-            }
+            self.rows.add_to(&playback.names, source, &sums, |_| config.rows_max);
         }
-        assert!(self.playbacks.len() <= self.config.playbacks_max, "a newcomer found room");
     }
 
     /// True of a playback that is followed, and of which `take` reads no names at this time.
     pub fn knows(&mut self, ended: Instant, key: u128) -> bool {
-        self.forget(ended);
-        self.playbacks.contains_key(&key)
+        self.followed.knows(ended, key)
     }
 
-    /// Forgets who was not heard of for long. O(1) for each request.
+    /// Forgets who was not heard of for long.
     pub fn forget(&mut self, now: Instant) {
-        while let Some(&(looked, key)) = self.quiet.front() {
-            if now.since(looked) < self.config.silent_max {
-                break;
-            }
-            self.quiet.pop_front();
-            let heard = self.playbacks.get(&key).map_or(Instant(0), |playback| playback.heard);
-            if now.since(heard) < self.config.silent_max {
-                self.quiet.push_back((heard.max(looked), key));
-            } else {
-                self.playbacks.remove(&key);
-            }
-        }
-        assert_eq!(self.quiet.len(), self.playbacks.len(), "each playback waits once");
+        self.followed.forget(now);
     }
 
     /// What was added since this was last asked.
@@ -132,13 +96,8 @@ impl Viewers {
     }
 
     /// Playbacks that are followed.
-    pub fn len(&self) -> usize {
-        self.playbacks.len()
-    }
-
-    /// True if there is none.
-    pub fn is_empty(&self) -> bool {
-        self.playbacks.is_empty()
+    pub fn followed(&self) -> usize {
+        self.followed.len()
     }
 
     /// Responses to those that were too many to be followed.
@@ -147,21 +106,24 @@ impl Viewers {
     }
 }
 
-fn names(site: &Arc<str>, viewer: &Viewer<'_>) -> [(Dimension, Arc<str>); 4] {
-    [
-        (Dimension::Site, site.clone()),
-        (Dimension::Asset, viewer.asset.into()),
-        (Dimension::Network, viewer.network.into()),
-        (Dimension::Player, viewer.player.into()),
-    ]
+impl Viewer<'_> {
+    /// The rows of a playback. The site first: who serves it may change.
+    pub(crate) fn names(&self, site: Arc<str>) -> Names {
+        [
+            (Dimension::Site, site),
+            (Dimension::Asset, self.asset.into()),
+            (Dimension::Network, self.network.into()),
+            (Dimension::Player, self.player.into()),
+        ]
+    }
 }
 
 impl Playback {
-    fn take(&mut self, request: &Request, sums: &mut Sums) -> Source {
+    fn take(&mut self, response: &Response, sums: &mut Sums) -> Source {
         if let Player::Silent(silent, first) = &mut self.player {
-            if !request.hints.told {
-                silent.take(request, sums);
-                count_sent(request, sums);
+            if !response.hints.told {
+                silent.take(response, sums);
+                count_sent(response, sums);
                 // Of one that may speak yet nothing is guessed.
                 if !silent.is_known() {
                     *sums = Sums::default();
@@ -171,14 +133,14 @@ impl Playback {
             self.player = Player::Told(Told::new(*first));
         }
         let Player::Told(told) = &mut self.player else { unreachable!("it has just spoken") };
-        told.take(request, sums);
-        count_sent(request, sums);
+        told.take(response, sums);
+        count_sent(response, sums);
         Source::Requests
     }
 }
 
-fn count_sent(request: &Request, sums: &mut Sums) {
-    sums.sent_bytes += request.sent.0;
-    sums.sent_time += request.ended.since(request.begun).0;
-    sums.cut += u64::from(!request.whole);
+fn count_sent(response: &Response, sums: &mut Sums) {
+    sums.sent_bytes += response.sent.0;
+    sums.sent_time += response.ended.since(response.begun).0;
+    sums.cut += u64::from(!response.whole);
 }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http1::Request;
-use model::cmcd::{Hints, Object};
+use model::cmcd::{Hints, Object, Response};
 use model::units::{Bytes, Instant};
 use playback::player::Player;
 use playback::token::Session;
@@ -23,17 +23,7 @@ use crate::connection::{Connection, Granted, Viewed};
 pub struct View {
     pub client: Option<IpAddr>,
     pub player: Player,
-    /// When it was asked for.
-    pub begun: Instant,
-    /// When its last byte went, or it was broken off.
-    pub ended: Instant,
-    /// So much of its body went.
-    pub sent: Bytes,
-    /// All of it did.
-    pub whole: bool,
-    /// By the content type.
-    pub object: Object,
-    pub hints: Hints,
+    pub response: Response,
     granted: Arc<Granted>,
 }
 
@@ -52,7 +42,7 @@ impl View {
 /// Views that nobody has taken away yet.
 #[derive(Debug)]
 pub(crate) struct Views {
-    pub(crate) max: usize,
+    max: usize,
     list: Vec<View>,
 }
 
@@ -72,6 +62,11 @@ impl Views {
         std::mem::swap(&mut self.list, spare);
     }
 
+    /// True if views are told of.
+    pub(crate) fn are_told(&self) -> bool {
+        self.max != 0
+    }
+
     /// A request of which a view will be told.
     pub(crate) fn begin(
         &self,
@@ -80,7 +75,7 @@ impl Views {
         request: &Request<'_>,
         (object, hints): (Object, Hints),
     ) {
-        if self.max == 0 {
+        if !self.are_told() {
             return;
         }
         let agent = request.fields.user_agent.unwrap_or_default();
@@ -96,15 +91,11 @@ impl Views {
         if self.max <= self.list.len() {
             return false;
         }
+        let Viewed { begun, sent, object, hints } = viewed;
         self.list.push(View {
             client: connection.client,
             player: connection.player.unwrap_or_default(),
-            begun: viewed.begun,
-            ended: now,
-            sent: viewed.sent,
-            whole,
-            object: viewed.object,
-            hints: viewed.hints,
+            response: Response { begun, ended: now, sent, whole, object, hints },
             granted: Arc::clone(granted),
         });
         assert!(self.list.len() <= self.max, "the list has one length");

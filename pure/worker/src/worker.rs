@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use http1::{Head, Parsed, RequestError, Status};
+use http1::{Head, Parsed, Request, RequestError, Status};
 use iosched::reads::Ticket;
 use iosched::tally::Slice;
 use model::cmcd::Hints;
@@ -454,7 +454,7 @@ impl Worker {
             }
             Answer::Object { object, status, start, end, pace, kind } => {
                 answer::note_elsewhere(&self.catalogue, connection, &request);
-                let hints = playback::cmcd::hints(request.query, &request.fields.cmcd);
+                let hints = hints(&self.config, &request);
                 self.views.begin(now.instant, connection, &request, (kind, hints));
                 let plan = plan(&self.config.pacing, &hints, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
@@ -753,7 +753,7 @@ impl Machine for Worker {
                 // Carried out before the next `poll`: before anything else is done with it.
                 self.buffers.unpin(*buffer);
             }
-            let is_told = self.log.enabled || self.views.max != 0;
+            let is_told = self.log.enabled || self.views.are_told();
             if let (true, Some(to)) = (is_told, live(&mut self.connections, *connection)) {
                 to.entry.sending(self.log.now, body.len());
                 if let Some(view) = &mut to.texts.view {
@@ -798,6 +798,14 @@ fn view_end(
 ) {
     let told = views.end(now, connection, whole);
     counters.views_lost += u64::from(!told);
+}
+
+/// The player's words, where somebody heeds them.
+fn hints(config: &Config, request: &Request<'_>) -> Hints {
+    if config.pacing.mode == PaceMode::Off && config.views_max == 0 {
+        return Hints::default();
+    }
+    playback::cmcd::hints(request.query, &request.fields.cmcd)
 }
 
 fn plan(

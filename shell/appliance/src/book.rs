@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use model::topology::Prefix;
 use model::units::{Instant, Nanos};
 use qoe::Rows;
+use wire::v1::viewers::{ELSEWHERE, NETWORKS_MAX};
 
 use crate::lock::lock;
 
@@ -14,10 +15,6 @@ use crate::lock::lock;
 pub(crate) const ROWS_MAX: usize = 128;
 /// Between two batches for one link.
 const BATCH_EVERY: Nanos = Nanos::seconds(1);
-/// Prefixes that networks are told apart by: what control has beyond is `elsewhere`.
-const PREFIXES_MAX: usize = 4096;
-/// The network of who is in no prefix of control's.
-const ELSEWHERE: &str = "elsewhere";
 
 /// What is to be told of viewers, to each process of the control plane by itself.
 #[derive(Debug, Default)]
@@ -27,7 +24,7 @@ pub struct Book {
     status: Mutex<Status>,
 }
 
-/// How following goes.
+/// The figures of who follows playbacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
     /// Playbacks that are followed.
@@ -47,7 +44,7 @@ struct Link {
     next: Rows,
 }
 
-/// Which link.
+/// A link's place in the book.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkIndex(usize);
 
@@ -92,7 +89,6 @@ impl Book {
         }
     }
 
-    /// Which networks are known.
     pub(crate) fn networks_state(&self) -> u64 {
         lock(&self.networks).state
     }
@@ -100,17 +96,16 @@ impl Book {
     /// Networks are told apart by these from now on; what is no prefix is left out.
     pub(crate) fn set_networks(&self, state: u64, prefixes: &[String]) {
         let read = |text: &String| Some((text.parse::<Prefix>().ok()?, text.clone()));
-        let mut prefixes: Vec<_> = prefixes.iter().filter_map(read).take(PREFIXES_MAX).collect();
+        let mut prefixes: Vec<_> = prefixes.iter().filter_map(read).take(NETWORKS_MAX).collect();
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
         *lock(&self.networks) = Arc::new(Networks { state, prefixes });
     }
 
-    /// Which networks are told apart.
     pub(crate) fn networks(&self) -> Arc<Networks> {
         Arc::clone(&lock(&self.networks))
     }
 
-    /// How following goes.
+    /// As of the last time that rows were added.
     pub fn status(&self) -> Status {
         *lock(&self.status)
     }

@@ -13,6 +13,12 @@ pub const NAME_LEN_MAX: usize = 128;
 /// Most playbacks that an appliance follows at a time: no batch tells of more.
 pub const PLAYBACKS_MAX: usize = 50_000;
 
+/// Most networks that viewers are told apart by. Those in others are [`ELSEWHERE`].
+pub const NETWORKS_MAX: usize = 4096;
+
+/// The network of who is in none that is known.
+pub const ELSEWHERE: &str = "elsewhere";
+
 /// What was added since the batch before. It is told again, as it is, until it has come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -33,12 +33,14 @@ fn each_response_of_media_is_told_with_the_words_of_its_player() {
     assert_eq!(told.len(), 2);
     for view in &told {
         assert_eq!((view.client, view.player), (Some(client), Player::Browser));
-        assert_eq!((view.version(), view.sent, view.whole), ("film-1", Bytes(1_000_000), true));
-        assert!(view.begun <= view.ended && view.hints.told);
+        let of = &view.response;
+        assert_eq!((view.version(), of.sent, of.whole), ("film-1", Bytes(1_000_000), true));
+        assert!(of.begun <= of.ended && of.hints.told);
     }
     assert_eq!(told[0].session(), told[1].session());
-    assert!(told[0].hints.starved && told[0].hints.object == Some(Object::Video));
-    assert_eq!(told[1].hints.object, Some(Object::Audio));
+    let hints = [&told[0], &told[1]].map(|view| view.response.hints);
+    assert!(hints[0].starved && hints[0].object == Some(Object::Video));
+    assert_eq!(hints[1].object, Some(Object::Audio));
     assert!(views(&mut bench).is_empty());
 }
 
@@ -56,8 +58,9 @@ fn what_is_no_media_is_not_told_and_what_was_broken_off_is_told_so() {
     bench.event(Event::Ended { connection: left });
     let told = views(&mut bench);
     assert_eq!(told.len(), 1);
-    assert!(!told[0].whole && !told[0].hints.told);
-    assert_eq!((told[0].sent, told[0].client), (Bytes::ZERO, None));
+    let cut = &told[0].response;
+    assert!(!cut.whole && !cut.hints.told);
+    assert_eq!((cut.sent, told[0].client), (Bytes::ZERO, None));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::units::{Instant, Nanos};
-use qoe::{Request, Viewer, Viewers};
+use qoe::{Viewer, Viewers};
 use wire::v1::viewers::PLAYBACKS_MAX;
 use worker::View;
 
@@ -97,20 +97,22 @@ impl Follower {
 
     /// Follows what ended before this.
     fn follow(&mut self, settled: Instant) {
-        self.held.sort_by_key(|view| view.ended);
-        let count = self.held.partition_point(|view| view.ended <= settled);
+        self.held.sort_by_key(|view| view.response.ended);
+        let count = self.held.partition_point(|view| view.response.ended <= settled);
         let networks = self.book.networks();
         for view in self.held.drain(..count) {
             let key = key(&self.secret, &view);
-            let network =
-                if self.viewers.knows(view.ended, key) { "" } else { networks.of(view.client) };
-            let player = view.player.name(view.hints.format);
+            let network = if self.viewers.knows(view.response.ended, key) {
+                ""
+            } else {
+                networks.of(view.client)
+            };
+            let player = view.player.name(view.response.hints.format);
             let viewer = Viewer { key, asset: view.version(), network, player };
-            let View { begun, ended, sent, whole, object, hints, .. } = view;
-            self.viewers.take(&viewer, &Request { begun, ended, sent, whole, object, hints });
+            self.viewers.take(&viewer, &view.response);
         }
         let status =
-            Status { playbacks: self.viewers.len(), unfollowed: self.viewers.unfollowed() };
+            Status { playbacks: self.viewers.followed(), unfollowed: self.viewers.unfollowed() };
         self.book.add(&self.viewers.take_rows(), status);
     }
 }

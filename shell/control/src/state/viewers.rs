@@ -23,8 +23,8 @@ use qoe::{
 };
 use wire::prometheus::Page;
 use wire::v1::viewers::{
-    NAME_LEN_MAX, Networks, PLAYBACKS_MAX, ROWS_MAX, ViewerBatch, ViewerRow, ViewersFigures,
-    ViewersOut, ViewersRow, ViewersWarning,
+    ELSEWHERE, NAME_LEN_MAX, NETWORKS_MAX, Networks, PLAYBACKS_MAX, ROWS_MAX, ViewerBatch,
+    ViewerRow, ViewersFigures, ViewersOut, ViewersRow, ViewersWarning,
 };
 
 /// 2 MB for each dimension and source; 8 MB for 4,096 sites, each of which has a row.
@@ -55,9 +55,6 @@ const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
 /// things for a second, of bytes for a nanosecond, of seconds for a second. Players ask a few times
 /// a second, and have minutes in store.
 const TIMES_MAX: u64 = 100;
-/// As many networks as an appliance takes.
-const NETWORKS_MAX: usize = 4096;
-const ELSEWHERE: &str = "elsewhere";
 
 type Sites = Arc<BTreeMap<SiteId, Site>>;
 
@@ -267,10 +264,13 @@ impl Viewers {
     pub(crate) fn put(&self, page: &mut Page, now: Instant) {
         let warned = Metric::gauge("viewer_warning", "1 while viewers of a site stall too much.");
         let warnings = self.warnings(now);
-        let mut inner = self.inner();
-        inner.settle(now);
-        let mut rows: Vec<(&Key, &Row)> = inner.totals.rows().collect();
-        rows.retain(|(key, _)| matches!(key.dimension, Dimension::Site | Dimension::Player));
+        // Copied, so that reports wait for that and not for hundreds of thousands of lines.
+        let inner = self.inner();
+        let (followed, crowded) = (inner.events.followed(), inner.totals.crowded());
+        let rows = inner.totals.rows().map(|(key, row)| (key.clone(), row.total));
+        let is_few = |key: &Key| matches!(key.dimension, Dimension::Site | Dimension::Player);
+        let rows: Vec<(Key, Sums)> = rows.filter(|(key, _)| is_few(key)).collect();
+        drop(inner);
         let sites: BTreeSet<&Arc<str>> = rows
             .iter()
             .filter(|(key, _)| key.dimension == Dimension::Site)
@@ -285,19 +285,18 @@ impl Viewers {
                 let name = name_of(prefix, metric.name);
                 let metric = Metric { name, ..*metric };
                 assert_eq!(metric.kind, Kind::Counter, "sums only grow");
-                for (key, row) in rows.iter().filter(|(key, _)| key.dimension == dimension) {
-                    let value = *row.total.each().nth(at).expect("one for each metric");
+                for (key, sums) in rows.iter().filter(|(key, _)| key.dimension == dimension) {
+                    let value = *sums.each().nth(at).expect("one for each metric");
                     let labels =
                         format!("{prefix}=\"{}\",source=\"{}\"", key.name, key.source.name());
                     page.put_of(&metric, &labels, value);
                 }
             }
         }
-        let followed = Metric::gauge("event_playbacks", "Playbacks that tell of themselves.");
-        page.put(&followed, "", inner.events.len());
+        let metric = Metric::gauge("event_playbacks", "Playbacks that tell of themselves.");
+        page.put(&metric, "", followed);
         let help = "Sums that are in the row of others, since there was no room for their own.";
-        let crowded = Metric::counter("viewer_sums_of_others_total", help);
-        page.put(&crowded, "", inner.totals.crowded());
+        page.put(&Metric::counter("viewer_sums_of_others_total", help), "", crowded);
     }
 }
 

@@ -52,5 +52,6 @@ pub use counters::{Counters, LATE_MICROS, Lateness};
 pub use depth::unsent_max;
 pub use event::{Event, Fault, Now};
 pub use pace::{PaceConfig, PaceMode};
+pub use request_log::LINES_LEN_MAX;
 pub use viewing::View;
 pub use worker::{Config, Worker};

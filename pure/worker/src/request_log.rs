@@ -16,8 +16,8 @@ use model::units::{Bytes, Instant, UnixSeconds};
 
 use crate::event::Now;
 
-/// Lines that nobody has taken away yet. A line beyond is lost, and counted.
-const LINES_LEN_MAX: usize = 256 * 1024;
+/// Bytes of lines that nobody has taken away yet. A line beyond is lost, and counted.
+pub const LINES_LEN_MAX: usize = 256 * 1024;
 /// Longest path in a line; of a longer one its beginning.
 const PATH_LEN_MAX: usize = 256;
 /// Longest range in a line; a longer one is `?`.

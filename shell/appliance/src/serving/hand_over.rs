@@ -37,14 +37,16 @@ pub struct Lists<T> {
     backs: Vec<SyncSender<Vec<T>>>,
 }
 
-/// One end for each worker, in order, and the other one.
-pub fn ends<T>(workers: usize, due: Due) -> (Vec<HandOver<T>>, Lists<T>) {
+/// One end for each worker, in order, and the other one. Of a list of `len_max` the memory is there
+/// from the beginning.
+pub fn ends<T>(workers: usize, due: Due, len_max: usize) -> (Vec<HandOver<T>>, Lists<T>) {
+    assert!(due.len <= len_max, "a list is handed over before it is full");
     let (full, lists) = sync_channel(workers);
     let (mut backs, mut ends) = (Vec::new(), Vec::new());
     for worker in 0..workers {
         let (back, spare) = sync_channel(1);
         backs.push(back);
-        let (full, at_hand) = (full.clone(), Some(Vec::new()));
+        let (full, at_hand) = (full.clone(), Some(Vec::with_capacity(len_max)));
         ends.push(HandOver { full, worker, spare, at_hand, handed_over_at: Instant(0), due });
     }
     (ends, Lists { lists, backs })

@@ -41,7 +41,7 @@ pub fn start(
     begin: fn(),
 ) -> io::Result<(Vec<Lines>, JoinHandle<()>)> {
     let mut file = Rotating::open(state, room)?;
-    let (ends, lines) = hand_over::ends(workers, DUE);
+    let (ends, lines) = hand_over::ends(workers, DUE, worker::LINES_LEN_MAX);
     let write = move || {
         begin();
         let mut failing = false;

@@ -51,7 +51,7 @@ pub fn start(
 ) -> io::Result<(Vec<Views>, JoinHandle<()>)> {
     let mut secret = [0; 32];
     aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes after its start");
-    let (ends, lists) = hand_over::ends(workers, DUE);
+    let (ends, lists) = hand_over::ends(workers, DUE, VIEWS_MAX);
     let follow = move || {
         begin();
         let clock = Clock::start();

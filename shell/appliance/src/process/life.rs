@@ -51,7 +51,8 @@ pub(crate) fn start(
             if is_starting && told <= began.elapsed() {
                 tracing::warn!(
                     seconds = told.as_secs(),
-                    "still starting: the drives or the state directory answer slowly or not at all"
+                    "still starting: the drives or the state directory answer slowly or not at \
+                     all. `dmesg` names a drive that does not answer"
                 );
                 told += SLOW_START;
             }

@@ -21,6 +21,8 @@ const STATUS = [
   ["faults", LAPTOP, "light"],
   ["faults", LAPTOP, "dark"],
   ["faults", PHONE, "light"],
+  ["routes", LAPTOP, "light"],
+  ["routes", PHONE, "dark"],
   ["empty", LAPTOP, "light"],
   ["empty", PHONE, "dark"],
   ["no-assets", LAPTOP, "light"],

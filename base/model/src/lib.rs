@@ -12,6 +12,8 @@
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
+//! place        where on earth sites and clients are
+//! near         the sites of a client, best first, each with its reason
 //! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
 //! cmcd         what players say of themselves
@@ -34,8 +36,10 @@ pub mod limits;
 pub mod machine;
 pub mod manifest;
 pub mod metric;
+pub mod near;
 pub mod object;
 pub mod path;
+pub mod place;
 pub mod rendezvous;
 pub mod status;
 pub mod tcp;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::id::{ApplianceId, SiteId};
+pub use crate::place::Place;
 
 /// A range of client addresses, `10.0.0.0/8` or `2001:db8::/32`.
 pub use ipnet::IpNet as Prefix;
@@ -12,8 +13,45 @@ pub use ipnet::IpNet as Prefix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     pub id: SiteId,
-    /// Clients it is for. The longest prefix of all sites wins; may be empty.
+    /// Clients it is for, by an operator's word. The longest prefix of all sites wins; may be
+    /// empty.
     pub prefixes: Vec<Prefix>,
+    pub kind: SiteKind,
+    /// Where it is; none if nobody said.
+    pub place: Option<Place>,
+    /// An embedded site that serves clients outside of its prefixes too. An exchange always does.
+    pub open: bool,
+}
+
+impl Site {
+    /// A site as a small fleet has them: an exchange, nobody said where.
+    pub fn new(id: SiteId, prefixes: Vec<Prefix>) -> Self {
+        Self { id, prefixes, kind: SiteKind::default(), place: None, open: false }
+    }
+
+    /// True if it serves clients that none of its prefixes covers.
+    pub fn serves_strangers(&self) -> bool {
+        self.open || self.kind == SiteKind::Exchange
+    }
+}
+
+/// Whose network a site stands in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SiteKind {
+    /// An ISP's: it is for the clients whose prefixes that ISP announced to it.
+    Embedded,
+    /// Nobody's: networks meet there, and it is for all clients.
+    #[default]
+    Exchange,
+}
+
+impl fmt::Display for SiteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "embedded",
+            Self::Exchange => "exchange",
+        })
+    }
 }
 
 /// One appliance as an operator registered it.

@@ -10,7 +10,9 @@ use model::limits::{
 use model::manifest;
 use model::metric::Metric;
 use model::path::is_path;
+use model::place::NotAPlace;
 use model::status::DriveStatus;
+use model::topology::{Site, SiteKind};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 use crate::v1;
@@ -45,8 +47,33 @@ pub enum WireError {
     ContentType(String),
     #[error("source {0:?} must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
+    #[error("place: {0}")]
+    Place(#[from] NotAPlace),
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
+}
+
+/// What is told of a site besides its prefixes.
+impl From<&Site> for v1::site::SiteAbout {
+    fn from(site: &Site) -> Self {
+        let kind = match site.kind {
+            SiteKind::Embedded => v1::site::SiteKind::Embedded,
+            SiteKind::Exchange => v1::site::SiteKind::Exchange,
+        };
+        let place = site.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        Self { kind, place, open: site.open }
+    }
+}
+
+/// The site with what is told of it, checked.
+pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireError> {
+    let kind = match about.kind {
+        v1::site::SiteKind::Embedded => SiteKind::Embedded,
+        v1::site::SiteKind::Exchange => SiteKind::Exchange,
+    };
+    let place = Some(&about.place).filter(|text| !text.is_empty());
+    let place = place.map(|text| text.parse()).transpose()?;
+    Ok(Site { kind, place, open: about.open, ..site })
 }
 
 /// A drive, as reports and `inspect` tell of it.

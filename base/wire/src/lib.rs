@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! v1::report     appliance -> control   health, load, drives, fill, inventory; every second or two
+//! v1::routes     appliance -> control   what its routers announce, when control wants it
 //! v1::manifest   control -> appliance   what to hold (desired)
 //! v1::ingest     ingest -> control      a new asset version, its files and block hashes
 //! v1::blocks     control -> appliance   an object's block hashes, binary

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::topology::{Place, Prefix};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 
@@ -23,6 +24,11 @@ pub enum Event<'a> {
     /// Desired state is this from now on, as a whole, and this its newest generation of manifests.
     /// For replicas only.
     Replaced { desired: Box<Desired>, generation: Generation },
+    /// A part of what an appliance hears from its routers; `Director::next_part` has the answer.
+    Heard { appliance: &'a ApplianceId, part: routes::Part },
+    /// What files say: clients of these prefixes are there, and of others nobody knows; and sites
+    /// have these static prefixes besides those that an operator gave them.
+    Clients { places: Vec<(Prefix, Place)>, zones: BTreeMap<SiteId, Vec<Prefix>> },
     /// The answer to [`Action::Probe`]: whether something accepted the connection.
     Probed { appliance: ApplianceId, answered: bool },
     /// The answer to [`Action::Store`]: this generation is durable now.
@@ -93,6 +99,14 @@ pub struct Reply {
     pub siblings: BTreeMap<ApplianceId, Arc<str>>,
     /// Appliances of the same site that have service addresses, and where they let siblings fetch.
     pub peers: BTreeMap<ApplianceId, Arc<str>>,
+    /// What it hears is wanted.
+    pub routes: Option<RoutesWanted>,
+}
+
+/// What an appliance hears is wanted, as a difference to what is known of its site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoutesWanted {
+    pub known: Option<routes::Digest>,
 }
 
 /// The appliance is not registered.

@@ -22,6 +22,8 @@ pub use crate::sealed::{Grant, Sealed, Ticket};
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub view: Arc<FleetView>,
+    /// The sites of each client.
+    pub routes: routes::Table,
     pub catalog: Arc<Catalog>,
     pub versions_kept: u32,
     pub playbacks: Playbacks,
@@ -64,9 +66,7 @@ impl Snapshot {
     /// longest prefix of any site, else a /24 or /48, which names no single person.
     pub fn client_range(&self, client: IpAddr) -> Prefix {
         let client = client.to_canonical();
-        let prefixes = self.view.sites.values().flat_map(|site| &site.prefixes);
-        let longest = prefixes.filter(|p| p.contains(&client)).max_by_key(|p| p.prefix_len());
-        let range = longest.map(Prefix::trunc).unwrap_or_else(|| {
+        let range = self.routes.longest(&client.into()).unwrap_or_else(|| {
             let len = if client.is_ipv4() { 24 } else { 48 };
             Prefix::new(client, len).expect("both families have such a length").trunc()
         });
@@ -133,7 +133,8 @@ impl Snapshot {
     ) -> RankedList {
         let Player { client, session, plain } = *player;
         let session = session.as_str().as_bytes();
-        let query = Query { client, version, session, plain, among: None };
+        let near = self.routes.locate(&client).sites;
+        let query = Query { near: &near, version, session, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
 
@@ -146,8 +147,9 @@ impl Snapshot {
     /// The pathways of a playback as they should be used now, best first, lost ones left out. If
     /// nobody is good, the order that the playback began with. Never empty if the ticket is not.
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
+        let near = self.routes.locate(&ticket.client).sites;
         let query = Query {
-            client: ticket.client,
+            near: &near,
             version: &ticket.version,
             session: ticket.session.as_str().as_bytes(),
             plain: ticket.plain,

@@ -21,6 +21,7 @@ mod catalog;
 mod desired;
 mod event;
 pub mod front;
+mod heard;
 mod history;
 mod identity;
 mod machines;
@@ -46,7 +47,7 @@ use model::view::{ApplianceView, FleetView, Health};
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
-pub use event::{Action, Event, NotRegistered, Notice, Reply};
+pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
 pub use front::Snapshot;
 pub use history::{History, Sample};
 use machines::Order;
@@ -115,6 +116,9 @@ pub struct Director {
     /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
     actions: VecDeque<Action>,
     snapshot: Snapshot,
+    /// What sites hear and were given, and the order of each prefix that follows.
+    routes: routes::Routes,
+    heard: heard::Heard,
     /// Something that players' lists depend on has changed.
     view_is_old: bool,
     /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
@@ -194,6 +198,11 @@ model::metrics! {
         health_changes: Counter("health_changes_total"),
         /// Connection attempts to appliances whose report was late.
         probes: Counter("probes_total"),
+        /// Changes of what a site hears that were taken over.
+        routes_changes: Counter("routes_changes_total"),
+        /// Changes of what a site hears that did not lead to what was told, so that all is asked
+        /// for again.
+        routes_gaps: Counter("routes_gaps_total"),
         /// Identities that were found on two machines.
         clones: Counter("clones_total"),
         /// Appliances that were found on other hardware under the same identity.
@@ -248,6 +257,8 @@ impl Director {
             notices: VecDeque::new(),
             actions: VecDeque::new(),
             snapshot: Snapshot::default(),
+            routes: routes::Routes::default(),
+            heard: heard::Heard::default(),
             view_is_old: true,
             load_is_old: false,
             now_unix,
@@ -306,6 +317,7 @@ impl Director {
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);
+        self.compare_routes(now, id);
         // Load alone can wait for the next tick; a change of players' lists cannot.
         self.load_is_old = true;
     }
@@ -426,6 +438,7 @@ impl Director {
             inventory: observed.map_or(0, known),
             interval: spread(self.config.report_interval, id),
             siblings: self.serving_beside(id),
+            routes: self.routes_wanted(id),
             peers: self.peers_beside(id),
         })
     }
@@ -543,6 +556,7 @@ impl Director {
         }
         let standing: usize = self.standing.values().map(Vec::len).sum();
         assert_eq!(standing, self.desired.appliances.len(), "each stands in one site");
+        self.tell_routes_sites();
     }
 
     /// Which versions should be held follows from the catalog and the policy. Looked at are the
@@ -636,6 +650,7 @@ impl Director {
                 sites: Arc::clone(&self.sites),
                 appliances: self.members.iter().map(view).collect(),
             }),
+            routes: self.routes.table().clone(),
             catalog: self.desired.catalog.clone(),
             versions_kept: self.desired.policy.versions_kept,
             playbacks: self.desired.playbacks.clone(),
@@ -658,6 +673,8 @@ impl Machine for Director {
             Event::Replaced { desired, generation } => {
                 self.replace_desired(now, *desired, generation);
             }
+            Event::Heard { appliance, part } => self.hear(now, appliance, part),
+            Event::Clients { places, zones } => self.place_clients(places, zones),
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
             Event::Stored(generation) => {
                 self.publisher().stored(generation);
@@ -671,6 +688,7 @@ impl Machine for Director {
                 self.view_is_old |= self.load_is_old;
                 self.watch(now);
                 self.settle_usable(now);
+                self.watch_routes(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
                 self.go_on_with_withdrawals(now);

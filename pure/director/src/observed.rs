@@ -39,6 +39,8 @@ pub struct Report {
     pub cpu_percent: f32,
     pub fill: BitsPerSecond,
     pub inventory: Delta,
+    /// What it hears from its routers; none if it has none.
+    pub routes: Option<routes::Digest>,
 }
 
 /// The director's knowledge of one appliance by its reports.

@@ -871,7 +871,7 @@ pub(super) fn report(sequence: u64) -> Report {
 }
 
 pub(super) fn site(name: &str, prefix: &str) -> Site {
-    Site { id: name.parse().unwrap(), prefixes: vec![prefix.parse().unwrap()] }
+    Site::new(name.parse().unwrap(), vec![prefix.parse().unwrap()])
 }
 
 pub(super) fn object(n: u8) -> ObjectId {

@@ -88,6 +88,10 @@ impl Director {
     pub(crate) fn note(&mut self, id: &ApplianceId, health: Health, cause: Cause) {
         let colon = if cause == Cause::None { "" } else { ": " };
         let text = format!("{id} is {health}{colon}{cause}");
+        self.say(id, health, cause, text);
+    }
+
+    pub(crate) fn say(&mut self, id: &ApplianceId, health: Health, cause: Cause, text: String) {
         let notice = Notice { at: self.now_unix, appliance: id.clone(), health, cause, text };
         if self.config.notices_max <= self.notices.len() {
             self.notices.pop_front();

@@ -2,26 +2,28 @@
 //!
 //! ```text
 //! FleetView + Query ──> for each appliance: Standing, then Distance, then load and the draw
-//!                              │ sorted
+//!   with the client's sites    │ sorted
 //!                              v
 //!                 RankedList: [ offered, best first | left out, each with its reason ]
 //! ```
 //!
 //! 1. **Standing**: it is healthy and holds the whole version. Others are left out, unless there
-//!    is nobody better: players with a doubtful list do better than players with none.
-//! 2. **Distance**: the site whose prefix is the longest match for the client comes first, then
-//!    sites with shorter matches, then all others.
+//!    is nobody better: players with a doubtful list do better than players with none. One of an
+//!    embedded site is for that site's clients alone.
+//! 2. **Distance**: the client's sites come first, in the order that the table of routes gives
+//!    (`model::near`), then all others.
 //! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing; an appliance
 //!    that fills up gets a smaller share in steps, so that a session's list seldom changes.
 
 pub mod turns;
 
-use std::cmp::Reverse;
 use std::fmt;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::near::{By, Near, Route, Step};
+use model::place::Nearness;
 use model::rendezvous::Score;
-use model::topology::{Prefix, Site, Weight};
+use model::topology::{Site, Weight};
 use model::view::{ApplianceView, FleetView, Health};
 
 /// How many pathways a player gets.
@@ -36,8 +38,8 @@ pub struct Config {
 /// A player's question: its address, version and session.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// The client's address, or the smallest range that is known of it.
-    pub client: Prefix,
+    /// The client's sites, best first.
+    pub near: &'a [Near<'a>],
     pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
@@ -90,18 +92,27 @@ pub enum Standing {
     Lacks,
     /// Neither healthy nor holding it.
     Useless(Health),
+    /// Its site stands in a network that has not announced the client.
+    OthersOnly,
     /// Has told no URL (of the kind asked for), so no player can be sent there.
     NoUrl,
 }
 
 /// How near an appliance is to the client, nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
-    /// Its site has a prefix that covers the client: no other site has a longer one.
-    Own(Prefix),
-    /// Its site has a prefix that covers the client, and another site a longer one.
-    Wider(Reverse<u8>, Prefix),
-    /// Its site has no prefix that covers the client.
+    /// Its site has a prefix that covers the client.
+    Route {
+        /// Its place among the client's sites, from 0.
+        place: usize,
+        /// No site has a longer one.
+        is_longest: bool,
+        route: Route,
+        step: Step,
+    },
+    /// Its site has no prefix that covers the client, but is one of the nearest.
+    Nearby { place: usize, nearness: Nearness, step: Step },
+    /// Nothing is known of the way from its site to the client.
     Elsewhere,
 }
 
@@ -125,17 +136,16 @@ pub enum Reason {
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
     assert!(config.pathways_min <= config.pathways_max, "the least is at most the most");
-    let longest = view.sites.values().filter_map(|site| longest_match(site, query.client)).max();
-    let own_len = longest.map(|(len, _)| len);
     let asked = |id: &ApplianceId| query.among.is_none_or(|among| among.contains(id));
     let mut candidates: Vec<Candidate> = view
         .appliances
         .iter()
         .filter(|(id, _)| asked(id))
         .map(|(id, appliance)| {
-            let site = view.sites.get(&appliance.site);
-            let distance = distance(site, query.client, own_len);
-            candidate(id, appliance, distance, query)
+            let distance = distance(&appliance.site, query.near);
+            let is_open = view.sites.get(&appliance.site).is_none_or(Site::serves_strangers);
+            let is_for = is_open || matches!(distance, Distance::Route { .. });
+            candidate(id, appliance, distance, is_for, query)
         })
         .collect();
     candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
@@ -162,17 +172,28 @@ impl Standing {
     pub fn is_good(self) -> bool {
         match self {
             Self::Good | Self::Recovering | Self::AtLimit => true,
-            Self::Draining | Self::Unwell(_) | Self::Lacks | Self::Useless(_) | Self::NoUrl => {
-                false
-            }
+            Self::Draining
+            | Self::Unwell(_)
+            | Self::Lacks
+            | Self::Useless(_)
+            | Self::OthersOnly
+            | Self::NoUrl => false,
         }
     }
 
-    fn of(appliance: &ApplianceView, query: &Query<'_>) -> Self {
+    /// True if a player may be sent there though it may not serve: that is better than nobody.
+    fn is_possible(self) -> bool {
+        !matches!(self, Self::OthersOnly | Self::NoUrl)
+    }
+
+    fn of(appliance: &ApplianceView, is_for: bool, query: &Query<'_>) -> Self {
         let url = if query.plain { &appliance.plain_url } else { &appliance.base_url };
         let holds = appliance.complete.contains(query.version);
         if url.is_none() {
             return Self::NoUrl;
+        }
+        if !is_for {
+            return Self::OthersOnly;
         }
         match (appliance.health, holds) {
             (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
@@ -199,8 +220,8 @@ impl Candidate {
     }
 
     /// Sorts best first. The name decides last, so that equal scores cannot make two lists.
-    fn order(&self) -> (Standing, Distance, Score, &ApplianceId) {
-        (self.standing, self.distance, self.score, &self.appliance)
+    fn order(&self) -> (Standing, usize, Score, &ApplianceId) {
+        (self.standing, self.distance.place(), self.score, &self.appliance)
     }
 }
 
@@ -208,6 +229,7 @@ fn candidate(
     id: &ApplianceId,
     appliance: &ApplianceView,
     distance: Distance,
+    is_for: bool,
     query: &Query<'_>,
 ) -> Candidate {
     let load_permille = appliance.load.permille();
@@ -216,7 +238,7 @@ fn candidate(
     Candidate {
         appliance: id.clone(),
         site: appliance.site.clone(),
-        standing: Standing::of(appliance, query),
+        standing: Standing::of(appliance, is_for, query),
         distance,
         load_permille,
         weight: appliance.weight,
@@ -229,23 +251,32 @@ fn candidate(
 /// the least; and if none is good, doubtful ones up to the most.
 fn offered_count(candidates: &[Candidate], config: &Config) -> usize {
     let good = candidates.iter().filter(|c| c.standing.is_good()).count();
-    let possible = candidates.iter().filter(|c| c.standing != Standing::NoUrl).count();
+    let possible = candidates.iter().filter(|c| c.standing.is_possible()).count();
     let wanted = if good == 0 { config.pathways_max } else { good.max(config.pathways_min) };
     wanted.min(config.pathways_max).min(possible)
 }
 
-fn distance(site: Option<&Site>, client: Prefix, own_len: Option<u8>) -> Distance {
-    match site.and_then(|site| longest_match(site, client)) {
-        Some((len, prefix)) if Some(len) == own_len => Distance::Own(prefix),
-        Some((len, prefix)) => Distance::Wider(Reverse(len), prefix),
-        None => Distance::Elsewhere,
+/// O(the client's sites), which are few.
+fn distance(site: &SiteId, near: &[Near<'_>]) -> Distance {
+    let Some((place, found)) = near.iter().enumerate().find(|(_, near)| near.site == site) else {
+        return Distance::Elsewhere;
+    };
+    // Sites that operators gave the same prefix, and that are equal but for their names, share its
+    // clients.
+    let mut place = place;
+    while near[place].is_static() && near[place].step == Step::Name {
+        place -= 1;
     }
-}
-
-/// The site's longest prefix that covers the client, with its length.
-fn longest_match(site: &Site, client: Prefix) -> Option<(u8, Prefix)> {
-    let covering = site.prefixes.iter().filter(|prefix| prefix.contains(&client));
-    covering.map(|prefix| (prefix.prefix_len(), *prefix)).max()
+    assert!(near[place].step != Step::Name || !near[place].is_static(), "one is the first");
+    let step = near[place].step;
+    match found.by {
+        By::Route(route) => {
+            let len = route.prefix.prefix_len();
+            let is_longest = !near[..place].iter().any(|before| before.is_longer(len));
+            Distance::Route { place, is_longest, route, step }
+        }
+        By::Place(nearness) => Distance::Nearby { place, nearness, step },
+    }
 }
 
 /// How much of its share an appliance keeps under a load, in steps.
@@ -273,6 +304,9 @@ impl fmt::Display for Standing {
             Self::Useless(health) => {
                 write!(f, "is {} and does not hold the whole version", words(*health))
             }
+            Self::OthersOnly => {
+                f.write_str("its site is for its own network, which has not announced the client")
+            }
             Self::NoUrl => f.write_str("has told no URL of the kind that this player needs"),
         }
     }
@@ -281,9 +315,56 @@ impl fmt::Display for Standing {
 impl fmt::Display for Distance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Own(prefix) => write!(f, "own site: {prefix} is the longest match"),
-            Self::Wider(_, prefix) => write!(f, "its site's {prefix} covers the client too"),
+            Self::Route { is_longest, route, step, .. } => {
+                let prefix = route.prefix;
+                if *is_longest {
+                    write!(f, "own site: {prefix} is the longest match")?;
+                } else {
+                    write!(f, "its site's {prefix} covers the client too")?;
+                }
+                if !route.is_static {
+                    write!(f, " ({}, AS path of {}", route.class, route.path_len)?;
+                    if let Some(neighbour) = route.neighbour {
+                        write!(f, " from AS{neighbour}")?;
+                    }
+                    if let Some(med) = route.med {
+                        write!(f, ", MED {med}")?;
+                    }
+                    f.write_str(")")?;
+                }
+                match step {
+                    // That is said.
+                    Step::First | Step::Prefix => Ok(()),
+                    Step::Class
+                    | Step::Path
+                    | Step::Med
+                    | Step::Place
+                    | Step::Name
+                    | Step::NoRoute => write!(f, ", {step}"),
+                }
+            }
+            Self::Nearby { nearness, .. } => {
+                write!(f, "no prefix of its site covers the client, which is {nearness}")
+            }
             Self::Elsewhere => f.write_str("no prefix of its site covers the client"),
+        }
+    }
+}
+
+impl Distance {
+    /// Its place among the client's sites; those of which nothing is known share the last one.
+    fn place(&self) -> usize {
+        match self {
+            Self::Route { place, .. } | Self::Nearby { place, .. } => *place,
+            Self::Elsewhere => usize::MAX,
+        }
+    }
+
+    /// The step that decided its place, in a word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Route { step, .. } | Self::Nearby { step, .. } => step.as_str(),
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

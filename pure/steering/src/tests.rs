@@ -3,6 +3,9 @@ use std::sync::Arc;
 
 use super::*;
 use model::id::Generation;
+use model::near::Class;
+use model::topology::Prefix;
+use model::topology::SiteKind;
 use model::units::BitsPerSecond;
 use model::view::Load;
 use proptest::prelude::*;
@@ -138,6 +141,75 @@ fn a_range_of_clients_matches_only_prefixes_that_cover_all_of_it() {
 }
 
 #[test]
+fn an_embedded_site_serves_only_clients_that_were_announced_to_it() {
+    let mut view = fleet();
+    let mut change = |kind, open| {
+        let mut sites = view.sites.as_ref().clone();
+        let site = sites.get_mut("b").unwrap();
+        (site.kind, site.open) = (kind, open);
+        view.sites = Arc::new(sites);
+        let offered = |client| names(&rank(&view, &query(client, b"s"), &CONFIG)).len();
+        (offered("10.1.2.3"), offered("10.9.9.9"), offered("192.0.2.1"))
+    };
+    assert_eq!(change(SiteKind::Exchange, false), (4, 4, 4));
+    assert_eq!(change(SiteKind::Embedded, false), (4, 2, 2));
+    assert_eq!(change(SiteKind::Embedded, true), (4, 4, 4));
+    change(SiteKind::Embedded, false);
+    for appliance in view.appliances.values_mut() {
+        appliance.health = Health::Stale;
+    }
+    check(&view, "10.9.9.9", &["a1", "a2"]);
+    let list = rank(&view, &query("10.9.9.9", b"s"), &CONFIG);
+    assert_eq!(list.candidates[3].standing, Standing::OthersOnly);
+}
+
+#[test]
+fn the_order_of_the_clients_sites_is_kept_and_each_step_told() {
+    let view = fleet();
+    let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
+    let route = heard("8.8.8.0/24".parse().unwrap());
+    let route = Route { neighbour: Some(7), med: Some(10), ..route };
+    let one = Near { site: &b, by: By::Route(route), step: Step::First };
+    let farther = Route { med: Some(20), ..route };
+    let two = Near { site: &a, by: By::Route(farther), step: Step::Med };
+    let told = |near: &[Near<'_>]| {
+        let list = rank(&view, &Query { near, ..query("8.8.8.8", b"s") }, &CONFIG);
+        let of = &list.candidates[2];
+        (names(&list)[0][..1].to_owned(), of.distance.to_string(), of.distance.code())
+    };
+    let (first, text, code) = told(&[one, two]);
+    let why = "own site: 8.8.8.0/24 is the longest match (private peering, AS path of 3 from AS7, \
+               MED 20), after a lower MED of the same neighbour";
+    assert_eq!((first.as_str(), text.as_str(), code), ("b", why, "med"));
+    let wider = Route { prefix: "8.8.0.0/16".parse().unwrap(), ..heard(route.prefix) };
+    let (_, text, code) = told(&[one, Near { by: By::Route(wider), step: Step::Prefix, ..two }]);
+    let why = "its site's 8.8.0.0/16 covers the client too (private peering, AS path of 3)";
+    assert_eq!((text.as_str(), code), (why, "prefix"));
+    let near = By::Place(Nearness { km: 90, ..Nearness::UNKNOWN });
+    let (_, text, code) = told(&[one, Near { by: near, step: Step::NoRoute, ..two }]);
+    let why = "no prefix of its site covers the client, which is 90 km away";
+    assert_eq!((text.as_str(), code), (why, "no_route"));
+    assert_eq!(told(&[one]).2, "elsewhere");
+}
+
+#[test]
+fn sites_that_operators_gave_the_same_prefix_share_its_clients() {
+    let view = fleet();
+    let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
+    let firsts = |is_static| {
+        let by = By::Route(Route { is_static, ..heard("10.0.0.0/8".parse().unwrap()) });
+        let near = [(&a, Step::First), (&b, Step::Name)];
+        let near = near.map(|(site, step)| Near { site, by, step });
+        let first = |session: u8| {
+            let query = Query { near: &near, session: &[session], ..query("10.0.0.1", b"") };
+            names(&rank(&view, &query, &CONFIG))[0].clone()
+        };
+        (0..64).map(first).collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!((firsts(true), firsts(false)), (4, 2));
+}
+
+#[test]
 fn an_empty_fleet_gives_an_empty_list() {
     let list = rank(&FleetView::default(), &query("10.1.2.3", b"s"), &CONFIG);
     assert_eq!((list.candidates.len(), list.offered_count), (0, 0));
@@ -173,9 +245,9 @@ proptest! {
                 appliance.health = Health::Stale;
             }
         }
-        let client = Prefix::from(std::net::IpAddr::from(client.to_be_bytes()));
+        let near = near(&Prefix::from(std::net::IpAddr::from(client.to_be_bytes())));
         let session = session.to_le_bytes();
-        let query = Query { client, session: &session, ..query("10.0.0.0", b"") };
+        let query = Query { near: &near, session: &session, ..query("10.0.0.0", b"") };
         let list = rank(&view, &query, &CONFIG);
         let good = silent.iter().filter(|silent| !**silent).count();
         prop_assert!((2..=4).contains(&list.offered_count));
@@ -211,7 +283,28 @@ fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
     let client = client
         .parse()
         .unwrap_or_else(|_| Prefix::from(client.parse::<std::net::IpAddr>().unwrap()));
-    Query { client, version: version(), session, plain: false, among: None }
+    let near = near(&client).leak();
+    Query { near, version: version(), session, plain: false, among: None }
+}
+
+/// What the table of routes says of a client of this fleet, whose prefixes are all static.
+fn near(client: &Prefix) -> Vec<Near<'static>> {
+    static SITES: std::sync::LazyLock<Vec<Site>> =
+        std::sync::LazyLock::new(|| fleet().sites.values().cloned().collect());
+    let prefixes = SITES.iter().flat_map(|site| site.prefixes.iter().map(move |p| (site, *p)));
+    let mut covering: Vec<_> = prefixes.filter(|(_, prefix)| prefix.contains(client)).collect();
+    covering.sort_by_key(|(_, prefix)| std::cmp::Reverse(prefix.prefix_len()));
+    let near = |(at, (site, prefix)): (usize, (&'static Site, Prefix))| {
+        let step = if at == 0 { Step::First } else { Step::Prefix };
+        let by = By::Route(Route { is_static: true, path_len: 0, ..heard(prefix) });
+        Near { site: &site.id, by, step }
+    };
+    covering.into_iter().enumerate().map(near).collect()
+}
+
+fn heard(prefix: Prefix) -> Route {
+    let (neighbour, med) = (None, None);
+    Route { prefix, class: Class::Private, is_static: false, path_len: 3, neighbour, med }
 }
 
 fn version() -> &'static AssetVersionId {
@@ -224,7 +317,7 @@ fn version() -> &'static AssetVersionId {
 fn fleet() -> FleetView {
     let site = |name: &str, prefixes: &[&str]| {
         let prefixes = prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
-        Site { id: name.parse().unwrap(), prefixes }
+        Site::new(name.parse().unwrap(), prefixes)
     };
     let sites = [site("a", &["10.0.0.0/8"]), site("b", &["10.1.0.0/16", "2001:db8::/32"])];
     let appliance = |name: &str| {

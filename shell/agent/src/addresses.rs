@@ -24,7 +24,7 @@ use wire::v1::agent::{Answer, Request, TICKLES_MAX};
 use crate::config::{Addresses, By, Settings};
 use crate::interface::{Interface, LeftOut};
 use crate::programs::{FOLDERS, find};
-use crate::server::{Answerer, answer_at};
+use crate::server::{self, Answerer, answer_at};
 use crate::tickle::Tickler;
 
 /// Without a word of the appliance for so long it does not serve. It speaks four times a second.
@@ -105,9 +105,11 @@ impl Answerer for Mover {
             Request::Addresses { wanted } => self.take(wanted),
             Request::Held => Ok(Answer::Held(held(self.state().wanted.keys()))),
             Request::Tickle { clients } => self.tickle(&clients),
-            Request::Drives | Request::Trim { .. } | Request::Health => {
-                Err("`nearcast-agent serve` answers that, on its own socket".to_owned())
-            }
+            Request::Drives
+            | Request::Trim { .. }
+            | Request::Health
+            | Request::Routes
+            | Request::RoutesPart { .. } => Err(server::ELSEWHERE.to_owned()),
         }
     }
 }

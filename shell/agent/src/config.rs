@@ -13,6 +13,9 @@ use settings::{ConfigError, Origins, Text, wrong};
 /// The socket's path, by default.
 pub(crate) const SOCKET: &str = "/run/nearcast/agent.sock";
 
+/// The same of `nearcast-agent routes`.
+pub(crate) const ROUTES_SOCKET: &str = "/run/nearcast-routes/agent.sock";
+
 /// The settings. Doc comments are the manual page.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +32,7 @@ pub(crate) struct Settings {
     #[serde(default)]
     pub(crate) discard: Discard,
     pub(crate) addresses: Option<Addresses>,
+    pub(crate) routes: Option<Routes>,
     #[serde(skip)]
     origins: Origins,
 }
@@ -107,6 +111,45 @@ pub(crate) struct Addresses {
     pub(crate) tickle: bool,
 }
 
+/// `[routes]`: what is read of the routing daemon and believed, for `nearcast-agent routes`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Routes {
+    /// BIRD's control socket. Default `/run/bird/bird.ctl`.
+    pub(crate) bird: PathBuf,
+    /// Path of the socket; its folder must be there. Default `/run/nearcast-routes/agent.sock`.
+    pub(crate) socket: PathBuf,
+    /// BGP sessions over a link of their own, by their names in BIRD's configuration; `pni*` is all
+    /// that begin so. The others are public peering. Where a site is embedded it makes no
+    /// difference.
+    pub(crate) private: Vec<String>,
+    /// Special ranges that are believed all the same, and pieces of them of any length, such as an
+    /// ISP's `100.64.0.0/10`.
+    #[serde(deserialize_with = "settings::prefixes")]
+    pub(crate) allow: Vec<Prefix>,
+    /// Most routes of one session that are believed. Default 1,500,000: more than there are.
+    pub(crate) session_max: u64,
+    /// Shortest and longest prefix that is believed, of IPv4 and of IPv6. Default 8 and 24, 16
+    /// and 48.
+    pub(crate) v4_lengths: [u8; 2],
+    pub(crate) v6_lengths: [u8; 2],
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        let filter = routes::filter::Filter::default();
+        Self {
+            bird: PathBuf::from("/run/bird/bird.ctl"),
+            socket: PathBuf::from(ROUTES_SOCKET),
+            private: Vec::new(),
+            allow: Vec::new(),
+            session_max: filter.session_max,
+            v4_lengths: [filter.v4_len.0, filter.v4_len.1],
+            v6_lengths: [filter.v6_len.0, filter.v6_len.1],
+        }
+    }
+}
+
 /// Who moves service addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -159,6 +202,9 @@ impl Settings {
             return Err(wrong("", "socket", WHOLE));
         }
         settings.discard.check()?;
+        if let Some(routes) = &settings.routes {
+            routes.check()?;
+        }
         if let Some(addresses) = &mut settings.addresses {
             addresses.check()?;
         }
@@ -190,6 +236,49 @@ impl Discard {
         Ok(())
     }
 }
+
+impl Routes {
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |key, message: String| Err(wrong("routes", key, message));
+        for (key, path) in [("bird", &self.bird), ("socket", &self.socket)] {
+            if !path.is_absolute() {
+                return wrong(key, WHOLE.to_owned());
+            }
+        }
+        let lengths = [("v4_lengths", self.v4_lengths, 32), ("v6_lengths", self.v6_lengths, 128)];
+        for (key, [least, most], bits) in lengths {
+            if least == 0 || most < least || bits < most {
+                return wrong(key, format!("give the shortest and the longest, of 1 to {bits}"));
+            }
+        }
+        if !(1..=ROUTES_MAX).contains(&self.session_max) {
+            return wrong("session_max", format!("use 1 to {ROUTES_MAX}"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn filter(&self) -> routes::filter::Filter {
+        let [v4_len, v6_len] =
+            [self.v4_lengths, self.v6_lengths].map(|[least, most]| (least, most));
+        let (allow, session_max) = (self.allow.clone(), self.session_max);
+        routes::filter::Filter { v4_len, v6_len, allow, session_max, ..Default::default() }
+    }
+
+    /// How a session is joined to its neighbour, by its name.
+    pub(crate) fn peering(&self, session: &str) -> routes::Peering {
+        let is_it = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => session.starts_with(beginning),
+            None => pattern == session,
+        };
+        match self.private.iter().any(is_it) {
+            true => routes::Peering::Private,
+            false => routes::Peering::Public,
+        }
+    }
+}
+
+/// What control takes of one site.
+const ROUTES_MAX: u64 = 2_000_000;
 
 impl Addresses {
     /// Fills in the loopback for BIRD.
@@ -267,6 +356,18 @@ mod tests {
             (settings.discard.every.0, settings.discard.range.0),
             (Every(None), Bytes::mib(256))
         );
+        let routes = |text: &str| parse(&format!("[drives]\npaths = [\"/d\"]\n[routes]\n{text}"));
+        let found = routes("private = [\"pni*\", \"isp1\"]\n").unwrap().routes.unwrap();
+        let peering = |name| found.peering(name) == ::routes::Peering::Private;
+        assert!(peering("pni7") && peering("isp1") && !peering("isp11") && !peering("rs1"));
+        assert_eq!(found.filter(), ::routes::filter::Filter::default());
+        let error_of = |text: &str| routes(text).unwrap_err().to_string();
+        assert!(
+            error_of("v4_lengths = [24, 8]").contains("[routes] v4_lengths: give the shortest")
+        );
+        assert!(error_of("v6_lengths = [0, 48]").contains("1 to 128"));
+        assert!(error_of("bird = \"bird.ctl\"").contains("whole paths"));
+        assert!(error_of("session_max = 0").contains("use 1 to 2000000"));
         assert!(error("sockt = \"/s\"\n[drives]\npaths = [\"/d\"]").contains("sockt"));
     }
 }

@@ -7,12 +7,13 @@
 //!                                                    health  smartctl or nvme, if installed
 //! site's addresses ──> priorities ──> keepalived, or the loopback for BIRD     (`addresses`)
 //!                      clients ─────> tickles                                 (`addresses`)
+//! BIRD ── sessions, routes ──> filter ──> table                              (`routes`)
 //! every hour ──────────────────────────────────────> discard fstrim in ranges, then a pause
 //! ```
 //!
 //! It is small because it runs as root: it reads one file of settings, takes requests of one user
-//! and of root, starts three programs, and only for drives that its settings name. What is said on
-//! the socket is `wire::v1::agent`.
+//! and of root, starts three programs, only for drives that its settings name, and reads one
+//! socket. What is said on its own is `wire::v1::agent`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ mod discard;
 mod interface;
 mod mounts;
 mod programs;
+mod routes;
 mod server;
 mod tickle;
 
@@ -48,10 +50,14 @@ enum Verb {
     Serve(File),
     /// Move service addresses between the appliances of a site until SIGTERM (`[addresses]`).
     Addresses(File),
+    /// Read what routers announce to BIRD until SIGTERM (`[routes]`).
+    Routes(File),
     /// Print each effective setting and where it came from.
     Config(File),
     /// Ask a running agent how the drives are mounted, and print its answer, JSON.
     Drives(Running),
+    /// Ask a running `routes` what it hears: sessions, and what is left out and why. Prints JSON.
+    Heard(Routing),
     /// Ask a running agent what the devices say of themselves, and print its answer, JSON.
     Health(Running),
     /// Have a running agent tell a drive's device which blocks are free, and print its answer.
@@ -79,6 +85,13 @@ struct Running {
     socket: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+struct Routing {
+    /// The socket of `nearcast-agent routes`.
+    #[arg(long, default_value = config::ROUTES_SOCKET)]
+    socket: PathBuf,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Err(error) = journal::start(&arguments.log_level, journal::Clients::Ranges) {
@@ -99,6 +112,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     let (agent, request) = match verb {
         Verb::Serve(file) => return server::serve(config::Settings::load(&file.config)?),
         Verb::Addresses(file) => return addresses::run(&config::Settings::load(&file.config)?),
+        Verb::Routes(file) => return routes::run(&config::Settings::load(&file.config)?),
         Verb::Config(file) => {
             return Ok(print(&config::Settings::load(&file.config)?.describe())?);
         }
@@ -106,6 +120,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             return Ok(manual.write(Arguments::command(), manual::Section::Daemons)?);
         }
         Verb::Drives(agent) => (agent, Request::Drives),
+        Verb::Heard(agent) => (Running { socket: agent.socket }, Request::Routes),
         Verb::Health(agent) => (agent, Request::Health),
         Verb::Trim { agent, drive } => (agent, Request::Trim { drive }),
     };
@@ -116,6 +131,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         | Answer::Health(_)
         | Answer::Held(_)
         | Answer::HeldInPart { .. }
+        | Answer::Routes(_)
+        | Answer::RoutesPart(_)
         | Answer::Tickled(_)) => Ok(print(&serde_json::to_string_pretty(&answer)?)?),
     }
 }

@@ -193,15 +193,21 @@ fn answer<A: Answerer>(answerer: &A, line: &[u8]) -> Answer {
     answerer.answer(request).unwrap_or_else(Answer::Refused)
 }
 
+/// A request that came to the wrong socket.
+pub(crate) const ELSEWHERE: &str =
+    "another process of nearcast-agent answers that, on its own socket: addresses, routes or serve";
+
 impl Answerer for Drives {
     fn answer(&self, request: Request) -> Result<Answer, String> {
         match request {
             Request::Drives => self.drives(),
             Request::Trim { drive } => self.trim(drive),
             Request::Health => self.health(),
-            Request::Addresses { .. } | Request::Held | Request::Tickle { .. } => {
-                Err("`nearcast-agent addresses` answers that, on its own socket".to_owned())
-            }
+            Request::Addresses { .. }
+            | Request::Held
+            | Request::Tickle { .. }
+            | Request::Routes
+            | Request::RoutesPart { .. } => Err(ELSEWHERE.to_owned()),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! envelope     a signed manifest is opened, or refused
 //! state_file   the last manifest
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
+//! routes       thread: asks `nearcast-agent routes` what routers announce
 //! takeover     thread: this appliance's part in its site's service addresses
 //! ```
 
@@ -13,5 +14,6 @@ pub mod agent_link;
 pub mod control_link;
 pub mod envelope;
 pub mod member;
+pub mod routes;
 pub mod state_file;
 pub mod takeover;

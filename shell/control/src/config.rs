@@ -46,6 +46,8 @@ pub struct Config {
     pub demo: Demo,
     #[serde(default)]
     pub fill: Fill,
+    #[serde(default)]
+    pub routes: Routes,
     #[serde(skip)]
     origins: Origins,
 }
@@ -69,6 +71,18 @@ pub struct FrontConfig {
     pub name: Text<SiteId>,
     /// The writer's fleet address, `https://HOST:PORT`.
     pub writer: Text<Address>,
+}
+
+/// `[routes]`: files that say where clients are. Read anew when they change; each process of the
+/// control plane has its own.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Routes {
+    /// A geofeed (RFC 8805): prefixes with country, region and city, to find the nearest site by.
+    pub geofeed: Option<PathBuf>,
+    /// Coverage zones, in the JSON of Apache Traffic Control: sites by name, with static prefixes
+    /// beside those that they have, and where these are.
+    pub coverage_zones: Option<PathBuf>,
 }
 
 /// `[serve]`: the API, players and the pages.

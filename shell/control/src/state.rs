@@ -1,5 +1,6 @@
 //! Desired state: its database, the one place that changes it, and its copies on fronts.
 
+pub(crate) mod clients;
 pub(crate) mod convert;
 pub(crate) mod front;
 pub mod issue;

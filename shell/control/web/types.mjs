@@ -19,9 +19,11 @@ const BASIC = {
 
 /** A schema as a type. Fails on what it does not know, so that nothing becomes `any` unnoticed. */
 function typeOf(schema) {
-  const { $ref, type, enum: values, oneOf, items, properties, additionalProperties } = schema;
+  const { $ref, type, enum: values, oneOf, allOf, items, properties, additionalProperties } =
+    schema;
   if ($ref) return $ref.replace("#/components/schemas/", "");
   if (values) return values.map((value) => JSON.stringify(value)).join(" | ");
+  if (allOf) return allOf.map(typeOf).join(" & ");
   if (oneOf) return oneOf.map(typeOf).join(" | ");
   if (Array.isArray(type)) return type.map((one) => typeOf({ ...schema, type: one })).join(" | ");
   if (type === "array") return `(${typeOf(items)})[]`;

@@ -52,7 +52,7 @@ const assertFits = async (page, width) => {
   assert.ok(wide <= width, `${wide} px wide on ${width}`);
 };
 
-for (const scenario of ["lively", "filling", "faults", "empty", "no-assets", "large"]) {
+for (const scenario of ["lively", "filling", "faults", "routes", "empty", "no-assets", "large"]) {
   test(`status, ${scenario}: fits laptop and phone, accessible in both schemes`, async () => {
     await withMock({ scenario, controls: scenario === "lively" }, (mock) =>
       visit(mock, "/", {}, async (page) => {
@@ -127,6 +127,28 @@ test("each trouble is named where it is, and in the first sentence", async () =>
       assert.match(await textOf(page, "#appliance-a2 .figures"), /–/);
       assert.match(await textOf(page, "#appliance-a4"), /Its configuration must name this control/);
       assert.equal(await page.locator(".row.error").count(), 3);
+    }),
+  );
+});
+
+test("what routers announce is there where a site hears it, with what is wrong", async () => {
+  await withMock({ scenario: "routes" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      assert.equal(await textOf(page, "#verdict"), "1 of 2\u00a0sites needs a look");
+      assert.match(await textOf(page, ".concern"), /^s1: its appliances hear different routes$/);
+      assert.match(await textOf(page, "#site-s1 .site-facts"), /^embedded · .*52,431.* by BGP$/);
+      await page.locator("#routes-panel:visible").waitFor();
+      const rows = await page.locator(".row.route").allInnerTexts();
+      assert.match(rows[0], /a2: session isp_a is Active, Socket: Connection refused/);
+      assert.match(rows[1], /Left out: 1 too long \(21\.1\.1\.0\/25 of isp_b\), 2 default/);
+    }),
+  );
+  await withMock({}, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      await wait(1_500);
+      assert.equal(await page.locator("#routes-panel:visible").count(), 0, "nobody hears any");
     }),
   );
 });

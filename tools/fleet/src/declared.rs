@@ -22,6 +22,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use apply::{Settings, Thing, Things, Value, key};
 use model::id::SiteId;
+use model::place::Place;
 use model::topology::{Prefix, WEIGHT_MAX};
 use serde_json::{Value as Json, json};
 use toml::Spanned;
@@ -48,6 +49,10 @@ enum Form {
     /// The name of a thing.
     Name,
     Prefixes,
+    /// Of a site: `embedded` or `exchange`.
+    Kind,
+    /// Where a site is; empty for nowhere in particular.
+    Place,
     Addresses,
     Time,
 }
@@ -58,6 +63,9 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "copies", Form::Number(64)),
     ("policy", "versions_kept", Form::Number(16)),
     ("site", "prefixes", Form::Prefixes),
+    ("site", "kind", Form::Kind),
+    ("site", "place", Form::Place),
+    ("site", "open", Form::Flag),
     ("appliance", key::SITE, Form::Name),
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),
@@ -303,6 +311,17 @@ impl Form {
                     Some(text.parse::<Prefix>().or_else(|_| address()).ok()?.trunc().to_string())
                 })
             }
+            Self::Kind => {
+                let kind = value.as_str().filter(|kind| ["embedded", "exchange"].contains(kind));
+                let wanted = "\"embedded\" or \"exchange\"";
+                kind.map(|kind| Value::Text(kind.to_owned())).ok_or_else(|| wrong(wanted))
+            }
+            Self::Place if value == "" => Ok(Value::Text(String::new())),
+            Self::Place => {
+                let text = value.as_str().ok_or_else(|| wrong("a place"))?;
+                let place = text.parse::<Place>().map_err(|error| format!("{value}: {error}"))?;
+                Ok(Value::Text(place.to_string()))
+            }
             Self::Addresses => {
                 texts(value, "addresses: write for example [\"192.0.2.11\"]", |text| {
                     Some(text.parse::<IpAddr>().ok()?.to_string())
@@ -390,7 +409,8 @@ pub(crate) fn current(control: &Control) -> anyhow::Result<Things> {
 pub(crate) fn file(things: &Things) -> String {
     let mut text = String::new();
     for (thing, settings) in things {
-        let said: Vec<String> = settings.iter().filter_map(|(key, of)| line(key, of)).collect();
+        let told = settings.iter().filter(|(key, of)| !is_usual(thing, key, of));
+        let said: Vec<String> = told.filter_map(|(key, of)| line(key, of)).collect();
         // An asset is declared by what is said of it.
         let is_empty = said.is_empty() && matches!(thing, Thing::Asset(_) | Thing::Version(..));
         if !is_empty {
@@ -398,6 +418,16 @@ pub(crate) fn file(things: &Things) -> String {
         }
     }
     text
+}
+
+/// What most sites are: a small fleet needs no word of it.
+fn is_usual(thing: &Thing, key: &str, value: &Value) -> bool {
+    matches!(thing, Thing::Site(_))
+        && match value {
+            Value::Text(text) => (key, &**text) == ("kind", "exchange") || text.is_empty(),
+            Value::Flag(flag) => !flag,
+            Value::Nothing | Value::Number(_) | Value::Texts(_) => false,
+        }
 }
 
 fn line(key: &str, value: &Value) -> Option<String> {

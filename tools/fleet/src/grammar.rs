@@ -60,6 +60,8 @@ pub(crate) enum What {
     /// The same, and must be given for a thing that control does not know.
     FirstText,
     Number,
+    /// Option `--name true`, or `false`.
+    Flag,
     /// A time in UTC.
     Time,
     /// Option `--singular`, again for each: a list in the body, under the argument's name.
@@ -137,6 +139,7 @@ impl Take {
             | What::Text
             | What::MustText
             | What::FirstText => arg.value_name(keep(self.name.to_uppercase())),
+            What::Flag => arg.value_name("true|false"),
             What::Switch => arg,
         };
         let number = clap::value_parser!(u64);
@@ -146,6 +149,7 @@ impl Take {
             What::Text | What::FirstText => arg.long(long),
             What::MustText => arg.long(long).required(true),
             What::Number => arg.long(long).value_parser(number),
+            What::Flag => arg.long(long).value_parser(clap::value_parser!(bool)),
             What::Count(count) => {
                 arg.long(long).value_parser(number).default_value(keep(count.to_string()))
             }
@@ -235,6 +239,7 @@ impl Call<'_> {
                     self.text(take.name).map(|text| json!(text))
                 }
                 What::Number => self.matches.get_one::<u64>(take.name).map(|number| json!(number)),
+                What::Flag => self.matches.get_one::<bool>(take.name).map(|is_so| json!(is_so)),
                 What::Texts(_) | What::Addresses => texts().map(|texts| {
                     let texts: Vec<&String> = texts.filter(|text| *text != NONE).collect();
                     json!(texts)

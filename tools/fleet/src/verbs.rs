@@ -31,6 +31,7 @@ const THINGS: &[(&str, &str)] = &[
     ("appliance", "Appliances as registered and as they report"),
     ("front", "Control processes that answer players while the writer is away"),
     ("identity", "Certificates of appliances and fronts"),
+    ("route", "What sites hear from their routers"),
     ("policy", "How asset versions are spread"),
     ("placement", "Which appliance should hold what"),
     ("asset", "Titles: who may play them, and when"),
@@ -62,6 +63,9 @@ const VERBS: &[Verb] = &[
         .takes(&[
             name("site", "Which site"),
             texts("prefixes", "prefix", "Clients that it is for: all of them, none for nobody"),
+            take("kind", "embedded in an ISP, or exchange, for all", What::Text),
+            take("place", "Degrees north and east, country, region, city", What::Text),
+            take("open", "An embedded one is for clients of other networks, too", What::Flag),
         ])
         .says("site {site} is for {prefixes}"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)
@@ -151,6 +155,7 @@ const VERBS: &[Verb] = &[
     verb("withdrawal", "show", "Show who has confirmed a withdrawal", WITHDRAWAL)
         .takes(&[name("number", "Its number")])
         .by(remove::withdrawal),
+    verb("route", "show", "Show sessions, what is left out, and what has no second way", ROUTES),
     // Services
     verb("playback", "begin", "Get leave to play an asset, as a service does", PLAYBACK).takes(&[
         take("asset", "What to play", What::Field),
@@ -223,6 +228,7 @@ const WITHDRAWALS: &[Route] = &[("GET", "/v1/withdrawals")];
 const WITHDRAWAL: &[Route] = &[("GET", "/v1/withdrawals/{number}")];
 const PLAYBACK: &[Route] = &[("POST", "/v1/playbacks")];
 const END_PLAYBACK: &[Route] = &[("DELETE", "/v1/playbacks/{session}")];
+const ROUTES: &[Route] = &[("GET", "/v1/routes")];
 const MAKE_TOKEN: &[Route] = &[("POST", "/v1/tokens")];
 const REMOVE_TOKEN: &[Route] = &[("DELETE", "/v1/tokens/{id}")];
 const ROTATE: &[Route] = &[("POST", "/v1/keys/rotate")];

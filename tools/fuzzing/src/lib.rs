@@ -13,6 +13,7 @@ mod http;
 mod log;
 mod manifest;
 mod playlist;
+mod routes;
 mod token;
 mod unit;
 
@@ -20,6 +21,7 @@ pub use http::http1;
 pub use log::index_log;
 pub use manifest::{manifest, signed};
 pub use playlist::{dash, hls};
+pub use routes::routes;
 pub use token::token;
 pub use unit::unit;
 
@@ -27,7 +29,7 @@ pub use unit::unit;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("http1", http1),
     ("token", token),
     ("index_log", index_log),
@@ -36,4 +38,5 @@ pub const TARGETS: [Target; 8] = [
     ("signed", signed),
     ("hls", hls),
     ("dash", dash),
+    ("routes", routes),
 ];

@@ -422,7 +422,7 @@ impl<'a> Stand<'a> {
             let id = world::site(n % self.world.size.sites)?;
             let prefixes = self.world.size.prefixes..self.world.size.prefixes + FLOOD;
             let prefixes = prefixes.map(world::prefix).collect::<Result<_>>()?;
-            let site = Site { id, prefixes };
+            let site = Site::new(id, prefixes);
             report.route_flood_ms = report.route_flood_ms.max(self.changed(Change::Site(site))?);
         }
         for n in 0..few {

@@ -14,6 +14,7 @@ mod idle;
 mod layout;
 mod link;
 mod load;
+mod locate;
 mod lock;
 mod pace;
 mod processor;
@@ -68,6 +69,8 @@ enum Verb {
     /// Holds the connections of `idle`.
     #[command(hide = true)]
     IdleClient(idle::ClientArgs),
+    /// The table of routes at full size: its memory, a look-up, a change.
+    Locate(locate::Args),
     /// Objects packed together or a file each: what a simulated drive has to write for it.
     Layout(layout::Args),
     /// Drives load at a server and says what came.
@@ -140,6 +143,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::IdleClient(args) => idle::run_client(args),
         Verb::Layout(args) => layout::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Locate(args) => locate::run(args),
         Verb::Pace(args) => pace::run(args),
         Verb::Burn(args) => pace::rival::burn(args),
         Verb::Sample(args) => sample::run(args),

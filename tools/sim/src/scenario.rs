@@ -309,7 +309,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let site: SiteId = name.parse().expect("a name");
         let prefixes =
             vec![format!("10.{}.0.0/16", u64::from(number == 2)).parse().expect("a range")];
-        desired.sites.insert(site.clone(), Site { id: site.clone(), prefixes });
+        desired.sites.insert(site.clone(), Site::new(site.clone(), prefixes));
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance =
             Appliance { id: id.clone(), site, weight: Weight::ONE, addresses: Vec::new() };

@@ -16,6 +16,7 @@ mod odd;
 mod outage;
 mod qoe;
 mod retry_storm;
+mod routes;
 mod stall;
 mod storm;
 mod takedown;
@@ -53,6 +54,8 @@ pub enum Verb {
     Qoe(qoe::Args),
     /// An appliance dies under all its players at once: what comes to the others and to a front.
     RetryStorm(retry_storm::Args),
+    /// Routers announce and withdraw, and clients follow.
+    Routes(routes::Args),
     /// A drive that does not answer: what it costs those who want what is on others.
     Stall(stall::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
@@ -80,6 +83,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Outage(args) => outage::run(args),
         Verb::Qoe(args) => qoe::run(args),
         Verb::RetryStorm(args) => retry_storm::run(args),
+        Verb::Routes(args) => routes::run(args),
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Takedown(args) => takedown::run(args),

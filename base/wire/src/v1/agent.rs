@@ -6,17 +6,22 @@
 //! {"v":1,"verb":"trim","drive":"/srv/nearcast/1"} {"v":1,"trimmed":{"drive":"...","bytes":4096}}
 //! {"v":1,"verb":"health"}                         {"v":1,"health":[...]}
 //! {"v":1,"verb":"addresses","wanted":[["192.0.2.1",200]]}  {"v":1,"held":["192.0.2.1"]}
+//! {"v":1,"verb":"routes"}                         {"v":1,"routes":{...}}
+//! {"v":1,"verb":"routes_part","to":"2-...","number":0}  {"v":1,"routes_part":{...}}
 //! {"v":1,"verb":"tickle","clients":[["192.0.2.1:443","10.0.0.9:50000"]]}  {"v":1,"tickled":1}
 //!       {"v":1,"held_in_part":{"held":["192.0.2.1"],"left_out":[["192.0.2.9","why"]]}}
 //!                                                 {"v":1,"refused":"why, and what to do"}
 //! ```
 //!
-//! The first three are answered by `nearcast-agent serve`, the others by a process of its own,
-//! `nearcast-agent addresses`: the first needs no network and the second no drive.
+//! The first three are answered by `nearcast-agent serve`, those of routes by `nearcast-agent
+//! routes`, the others by `nearcast-agent addresses`: processes of their own, since the first needs
+//! no network and the others no drive.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+
+use super::routes::{Heard, PART_LEN_MAX, Part};
 
 /// The version of this protocol.
 pub const VERSION: u32 = 1;
@@ -27,8 +32,8 @@ pub const REQUEST_LEN_MAX: usize = 128 * 1024;
 /// Most clients of one request to tickle: with the longest addresses they take 120 KB.
 pub const TICKLES_MAX: usize = 1000;
 
-/// Longest answer: 256 drives with long names come to a quarter of it.
-pub const ANSWER_LEN_MAX: usize = 1_048_576;
+/// Longest answer: a part of a table of routes; 256 drives with long names come to a quarter of it.
+pub const ANSWER_LEN_MAX: usize = PART_LEN_MAX + 64;
 
 /// A line of either side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +63,16 @@ pub enum Request {
     Addresses { wanted: Vec<(IpAddr, u8)> },
     /// Which of the addresses that were wanted last the machine has. Changes nothing.
     Held,
+    /// What routers announce, in short.
+    Routes,
+    /// A part of what they announce, as a difference to a table that was known.
+    RoutesPart {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        known: Option<String>,
+        /// The table that was told last. Another one by now is refused.
+        to: String,
+        number: u32,
+    },
     /// Have these clients answer: each by the address that it reached and its own. Only by
     /// addresses that the machine has and that were wanted.
     Tickle { clients: Vec<(SocketAddr, SocketAddr)> },
@@ -79,9 +94,14 @@ pub enum Answer {
     /// Those of the wanted addresses that the machine has.
     Held(Vec<IpAddr>),
     /// The same where some are left out: each of those with the fault and the remedy.
-    HeldInPart { held: Vec<IpAddr>, left_out: Vec<(IpAddr, String)> },
+    HeldInPart {
+        held: Vec<IpAddr>,
+        left_out: Vec<(IpAddr, String)>,
+    },
     /// How many were sent a packet.
     Tickled(u64),
+    Routes(Box<Heard>),
+    RoutesPart(Box<Part>),
     /// It is not done: the fault and the remedy.
     Refused(String),
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::report::{Inventory, Report};
+use super::routes::Heard;
+use super::site::SiteAbout;
 
 /// The fleet as it is now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -33,8 +35,16 @@ pub struct FleetOut {
 pub struct FleetSite {
     /// Name.
     pub id: String,
-    /// Clients that it is for.
+    /// Clients that it is for, by an operator's word.
     pub prefixes: Vec<String>,
+    #[serde(flatten)]
+    pub about: SiteAbout,
+    /// Prefixes that it hears from its routers; null if it has none.
+    #[serde(default)]
+    pub routes: Option<u64>,
+    /// Its appliances hear different tables, for longer than a change takes.
+    #[serde(default)]
+    pub routes_differ: bool,
     /// Appliances in it.
     pub appliances: Vec<FleetAppliance>,
 }
@@ -179,8 +189,53 @@ pub struct ExplainCandidate {
 pub struct ExplainReason {
     /// What decided: `standing`, `distance` or `load`.
     pub kind: String,
+    /// Of a distance, the step of the order that put its site behind the one before: `first`,
+    /// `prefix`, `class`, `path`, `med`, `place`, `name`, `no_route`, or `elsewhere`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// In words.
     pub text: String,
+}
+
+/// What sites hear from their routers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RoutesOut {
+    /// Prefixes of IPv4 in the table, static ones included.
+    pub prefixes_v4: u64,
+    /// The same of IPv6.
+    pub prefixes_v6: u64,
+    pub sites: Vec<RoutesSite>,
+}
+
+/// What one site hears.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RoutesSite {
+    pub site: String,
+    #[serde(flatten)]
+    pub about: SiteAbout,
+    /// Prefixes that it hears; null if it has no routers.
+    pub prefixes: Option<u64>,
+    /// Of the table that is in force for it.
+    pub digest: Option<String>,
+    /// Its appliances hear different tables, for longer than a change takes: part of its clients
+    /// are sent elsewhere, or to an appliance that has no route to them.
+    pub differ: bool,
+    /// Prefixes that no other site has a way to: if this one fails, their clients have none.
+    pub unshared: u64,
+    /// The first of them.
+    pub unshared_examples: Vec<String>,
+    /// What each of its appliances hears, by its last report.
+    pub appliances: Vec<RoutesAppliance>,
+}
+
+/// What one appliance hears.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RoutesAppliance {
+    pub appliance: String,
+    pub heard: Heard,
 }
 
 /// Versions that were taken down at one time.

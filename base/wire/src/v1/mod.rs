@@ -10,5 +10,7 @@ pub mod ingest;
 pub mod manifest;
 pub mod replica;
 pub mod report;
+pub mod routes;
 pub mod signed;
+pub mod site;
 pub mod viewers;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ingest::Entry;
 use super::manifest::{AssetVersion, TokenKey};
+use super::site::SiteAbout;
 
 /// Desired state as far as players' questions need it. Signed (`signed::Kind::Snapshot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +72,9 @@ pub struct Site {
     pub id: String,
     /// Clients that it is for: `10.0.0.0/8`.
     pub prefixes: Vec<String>,
+    /// Whose network it stands in, where it is, and whom else it serves.
+    #[serde(flatten)]
+    pub about: SiteAbout,
 }
 
 /// An appliance as registered.

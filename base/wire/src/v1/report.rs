@@ -43,6 +43,9 @@ pub struct Report {
     /// Objects held. Control wants it, and leaves it out where it shows the report.
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub inventory: Inventory,
+    /// What it hears from its routers; none if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<super::routes::Heard>,
     /// Latest errors an operator should see, newest first, at most 20.
     #[serde(default)]
     pub errors: Vec<ReportedError>,
@@ -199,6 +202,9 @@ pub struct ReportReply {
     /// may take over their addresses asks them there for their clients.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, String>,
+    /// What it hears from its routers is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<super::routes::Wanted>,
     /// The last batch of what viewers felt that has come; 0 for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub viewers: u64,

@@ -76,7 +76,7 @@ fn health(answer: Answer) -> Result<Vec<DriveHealth>, String> {
     if let Answer::Health(drives) = answer { Ok(drives) } else { Err(SOMETHING_ELSE.to_owned()) }
 }
 
-const SOMETHING_ELSE: &str = "it answered something else";
+pub(crate) const SOMETHING_ELSE: &str = "it answered something else";
 
 /// What was true when it was last asked.
 #[derive(Debug, Default)]

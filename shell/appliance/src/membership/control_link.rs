@@ -30,6 +30,7 @@ use tls::TicketKey;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
+use wire::v1::routes::{Part, PartTaken};
 use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
 
 use crate::book::LinkIndex;
@@ -37,6 +38,7 @@ use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::envelope::{self, Refused};
 use crate::membership::member::{MemberClient, Own};
+use crate::membership::routes::{Routes, Sending};
 use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
 use crate::storage::shared::Shared;
@@ -88,6 +90,8 @@ pub struct About {
     pub peer_address: Option<String>,
     /// What the machine says of itself (`identity::enrol::machine`).
     pub machine: String,
+    /// What its routers announce, where somebody reads it.
+    pub routes: Option<Routes>,
     pub connections_max: u64,
     /// Most egress, where limited.
     pub egress_max: Option<BitsPerSecond>,
@@ -135,6 +139,10 @@ struct Link<'a> {
     known: u64,
     previous: Totals,
     interval: Nanos,
+    /// What routers announce, on its way.
+    sending: Sending,
+    /// More of it is to be sent: the next turn is at once.
+    is_sending: bool,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
     failures: u32,
@@ -175,6 +183,8 @@ pub(crate) fn run(
         known: 0,
         previous: Totals::default(),
         interval,
+        sending: Sending::default(),
+        is_sending: false,
         tickets_at: Instant(0),
         failures: 0,
         viewers: shared.counters.serving.viewers.join(),
@@ -215,6 +225,12 @@ impl ControlClient {
         let request = self.client.agent().post(&self.url("report"));
         let request = request.config().timeout_global(Some(REPORT_MAX)).build();
         json(request.send_json(report))
+    }
+
+    /// A part of what routers announce.
+    fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
+        let request = self.client.agent().post(&self.url("routes"));
+        json(request.config().timeout_global(Some(REPORT_MAX)).build().send_json(part))
     }
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
@@ -274,7 +290,8 @@ impl Link<'_> {
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
-        let Some(writer) = self.writer else { return Ok(()) };
+        let sent = self.send_routes(&reply);
+        let Some(writer) = self.writer else { return sent };
         if let Some(Networks { state, prefixes }) = &reply.networks {
             book.set_networks(*state, prefixes);
         }
@@ -292,12 +309,24 @@ impl Link<'_> {
         drop(peers);
         let known = self.shared.ledger.ask(Holdings::generation);
         if reply.generation <= known.0 {
-            return Ok(());
+            return sent;
         }
         match self.client.manifest(known)? {
             Some(envelope) => self.take(known, &envelope, writer),
             None => Ok(()),
         }
+    }
+
+    /// Sends what routers announce, if it is wanted. A failure is told when the rest is done.
+    fn send_routes(&mut self, reply: &ReportReply) -> Result<(), ControlError> {
+        self.is_sending = false;
+        let (Some(wanted), Some(routes)) = (&reply.routes, &self.about.routes) else {
+            return Ok(());
+        };
+        let now = || self.shared.ledger.now();
+        let send = |part: &Part| self.client.routes(part);
+        self.is_sending = self.sending.go_on(wanted, routes, send, now)?;
+        Ok(())
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
@@ -364,7 +393,7 @@ impl Link<'_> {
                     tracing::info!(whom = self.client.whom, "control is back");
                 }
                 self.failures = 0;
-                self.interval
+                if self.is_sending { INTERVAL_MIN } else { self.interval }
             }
             Err(error) => {
                 let text = error.to_string();
@@ -416,6 +445,7 @@ impl Link<'_> {
             inventory: inventory(
                 shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
             ),
+            routes: about.routes.as_ref().and_then(Routes::heard),
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
             networks: Some(shared.counters.serving.viewers.networks_state()),

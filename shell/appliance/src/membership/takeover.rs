@@ -385,6 +385,8 @@ fn addresses(answer: Answer) -> Option<(Vec<IpAddr>, LeftOut)> {
         | Answer::Drives(_)
         | Answer::Trimmed { .. }
         | Answer::Health(_)
+        | Answer::Routes(_)
+        | Answer::RoutesPart(_)
         | Answer::Refused(_) => None,
     }
 }

@@ -33,6 +33,7 @@ use crate::filling::peer;
 use crate::lock::lock;
 use crate::membership::agent_link;
 use crate::membership::member;
+use crate::membership::routes::Routes;
 use crate::membership::takeover;
 use crate::process::certificate::{self, Reload};
 use crate::process::config::Settings;
@@ -313,6 +314,7 @@ fn storage_config(
             plain_url: settings.serve.plain_url(),
             peer_address: None,
             machine,
+            routes: settings.agent.routes.clone().map(Routes::new),
             connections_max: u64::try_from(settings.serve.connections_max).unwrap_or(u64::MAX),
             egress_max: None,
         },

@@ -384,6 +384,9 @@ impl StorageHandle {
     fn spawn_links(&mut self, config: &Config, state_file: StateFile) -> std::io::Result<()> {
         let Some(control) = &config.control else { return Ok(()) };
         let every = control.report_interval.0;
+        if let Some(routes) = config.about.routes.clone() {
+            self.spawn("routes", move |shared| routes.run(shared))?;
+        }
         for front in &control.fronts {
             let link = ControlClient::front(self.member(config), front, &config.appliance);
             let about = config.about.clone();

@@ -64,7 +64,12 @@ impl Agent {
                 }
                 return Answer::Tickled(u64::try_from(clients.len()).unwrap());
             }
-            Request::Held | Request::Drives | Request::Trim { .. } | Request::Health => {}
+            Request::Held
+            | Request::Drives
+            | Request::Trim { .. }
+            | Request::Health
+            | Request::Routes
+            | Request::RoutesPart { .. } => {}
         }
         Answer::Held(self.held.lock().unwrap().clone())
     }

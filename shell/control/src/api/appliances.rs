@@ -18,10 +18,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 use wire::v1::manifest::Manifest;
 use wire::v1::report::{Report, ReportReply};
+use wire::v1::routes::{Part, PartTaken};
 
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{Shared, named};
+use crate::state::convert::routes_part_in;
 use crate::state::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
 /// What the appliance has.
@@ -64,9 +66,32 @@ pub(crate) async fn report(
         interval_ms: reply.interval.as_millis(),
         siblings: by_name(&reply.siblings),
         peers: by_name(&reply.peers),
+        routes: reply.routes.map(|wanted| wire::v1::routes::Wanted {
+            known: wanted.known.map(|known| known.to_string()),
+        }),
         viewers,
         networks,
     }))
+}
+
+/// Takes a part of what an appliance hears from its routers.
+#[utoipa::path(post, path = "/v1/appliances/{id}/routes", tag = "members", request_body = Part,
+    responses((status = 200, body = PartTaken)))]
+pub(crate) async fn routes_part(
+    State(control): Shared,
+    caller: ApplianceCaller,
+    Path(id): Path<String>,
+    _room: Room,
+    body: Bytes,
+) -> Result<Json<PartTaken>, Problem> {
+    let appliance = caller.is(&id)?;
+    let taken = move || {
+        let part: Part = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
+        let part = routes_part_in(&part).map_err(Problem::bad_request)?;
+        Ok::<_, Problem>(PartTaken { next: control.routes_part(&appliance, part) })
+    };
+    // The last part of a large table orders all of it.
+    tokio::task::spawn_blocking(taken).await.expect("nothing in it panics").map(Json)
 }
 
 fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<String, String> {

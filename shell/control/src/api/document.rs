@@ -168,7 +168,7 @@ mod tests {
     fn the_pages_are_made_with_the_schemas_of_the_document() {
         let document = document();
         let mut missing: Vec<String> =
-            ["FleetOut", "SessionOut", "AuditOut", "PlaybackOut", "ViewersOut"]
+            ["FleetOut", "RoutesOut", "SessionOut", "AuditOut", "PlaybackOut", "ViewersOut"]
                 .map(Into::into)
                 .into();
         let mut schemas = serde_json::Map::new();

@@ -68,6 +68,9 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let site = |site: &model::topology::Site| FleetSite {
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
+        about: site.into(),
+        routes: state.director.heard(&site.id).map(|heard| heard.count),
+        routes_differ: state.director.differing().any(|of| *of == site.id),
         appliances: appliances
             .iter()
             .filter(|(_, status)| status.registered.appliance.site == site.id)
@@ -164,12 +167,12 @@ pub(crate) async fn explain(
 }
 
 fn reason_out(reason: steering::Reason) -> ExplainReason {
-    let kind = match reason {
-        steering::Reason::Standing(_) => "standing",
-        steering::Reason::Distance(_) => "distance",
-        steering::Reason::Load { .. } => "load",
+    let (kind, code) = match reason {
+        steering::Reason::Standing(_) => ("standing", None),
+        steering::Reason::Distance(distance) => ("distance", Some(distance.code().to_owned())),
+        steering::Reason::Load { .. } => ("load", None),
     };
-    ExplainReason { kind: kind.to_owned(), text: reason.to_string() }
+    ExplainReason { kind: kind.to_owned(), code, text: reason.to_string() }
 }
 
 /// Whether playbacks can begin here. After a start that takes until the first appliance has
@@ -252,6 +255,7 @@ fn tell_director(control: &Control, page: &mut Page) {
     let those = |health| appliances.values().filter(move |status| status.health == health);
     let count = |health| Bytes::of(those(health).count()).0;
     let desired = state.director.desired();
+    let prefixes = state.director.snapshot().routes.len();
     let shortfalls = state.director.placement().report.shortfall_count;
     let rows = [
         ("appliances_healthy", "Appliances that are healthy.", count(Health::Healthy)),
@@ -262,6 +266,17 @@ fn tell_director(control: &Control, page: &mut Page) {
             "appliances_never_seen",
             "Appliances that have not reported since the start.",
             count(Health::NeverSeen),
+        ),
+        (
+            "routes_v4",
+            "Prefixes of IPv4 that lead clients to sites, heard and static.",
+            Bytes::of(prefixes.0).0,
+        ),
+        ("routes_v6", "The same of IPv6.", Bytes::of(prefixes.1).0),
+        (
+            "routes_sites_differing",
+            "Sites whose appliances hear different routes.",
+            Bytes::of(state.director.differing().count()).0,
         ),
         ("generation", "Newest generation of manifests.", state.director.generation().0),
         (

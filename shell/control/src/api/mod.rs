@@ -10,6 +10,7 @@ mod document;
 mod fleet;
 mod grants;
 mod guard;
+mod heard;
 mod identity;
 mod keys;
 mod pages;
@@ -45,6 +46,7 @@ use crate::state::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 pub use document::document;
 use guard::cookie;
 use problem::Problem;
+use wire::v1::routes::PART_LEN_MAX;
 
 /// What handlers share.
 pub(crate) type Shared = State<Arc<Control>>;
@@ -134,6 +136,7 @@ fn routes() -> Vec<Route> {
         route!(Operator PUT    "/v1/assets/{asset}/window" withdrawals::put_asset_window),
         route!(Operator PUT    "/v1/assets/{asset}/versions/{version}/window"
             withdrawals::put_version_window),
+        route!(Viewer   GET    "/v1/routes" heard::routes),
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
@@ -165,6 +168,8 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member POST "/v1/enrol" identity::enrol, STRANGER_BODY_MAX),
         route!(Member POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
         route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
+        route!(Member POST "/v1/appliances/{id}/routes" appliances::routes_part,
+            Bytes::of(PART_LEN_MAX)),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(Member GET "/v1/appliances/{id}/ticket-keys" sources::ticket_keys),
@@ -176,15 +181,17 @@ fn fleet_routes() -> Vec<Route> {
 
 /// What a front has of all routes, those of the fleet's address included. Everything else is the
 /// writer's.
-const FRONT_ROUTES: [&str; 13] = [
+const FRONT_ROUTES: [&str; 15] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
     "/v1/fleet",
     "/v1/explain",
+    "/v1/routes",
     "/v1/assets",
     "/v1/assets/{asset}",
     "/v1/appliances/{id}/report",
+    "/v1/appliances/{id}/routes",
     "/v1/playbacks",
     "/v1/play/{file}",
     "/steer/v1/{session}",

@@ -11,6 +11,8 @@ use model::topology::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use wire::convert::site_with;
+use wire::v1::site::{SiteAbout, SiteKind};
 
 use super::problem::{Problem, Said};
 use super::{Shared, named};
@@ -22,6 +24,18 @@ pub(crate) struct SiteBody {
     /// Clients that the site is for; the longest prefix of all sites wins.
     #[schema(example = json!(["10.0.0.0/8", "2001:db8::/32"]))]
     prefixes: Vec<String>,
+    /// `embedded` in an ISP's network, for the clients that its routers announce; or `exchange`,
+    /// for all, which it is unless said otherwise. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<SiteKind>,
+    /// Where it is: degrees north and east, country, region and city, or some of them. Empty takes
+    /// it away; without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "52.52,13.405 DE DE-BE Berlin")]
+    place: Option<String>,
+    /// An embedded site that serves other clients too. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    open: Option<bool>,
 }
 
 /// A site.
@@ -32,6 +46,8 @@ pub(crate) struct SiteOut {
     id: String,
     /// Clients that it is for.
     prefixes: Vec<String>,
+    #[serde(flatten)]
+    about: SiteAbout,
 }
 
 /// An appliance as written.
@@ -127,10 +143,21 @@ pub(crate) async fn put_site(
         return Err(Problem::bad_request(detail));
     }
     let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
-    let site = Site { id: named(&site)?, prefixes };
+    let site = Site::new(named(&site)?, prefixes);
+    let known = || {
+        let state = control.state();
+        state.director.desired().sites.get(&site.id).map(SiteAbout::from).unwrap_or_default()
+    };
+    let SiteAbout { kind, place, open } = known();
+    let about = SiteAbout {
+        kind: body.kind.unwrap_or(kind),
+        place: body.place.unwrap_or(place),
+        open: body.open.unwrap_or(open),
+    };
+    let site = site_with(site, &about).map_err(Problem::bad_request)?;
     let out = site_out(&site);
-    control.put_site(site).await?;
-    let said = Said(format!("prefixes {}", out.prefixes.join(" ")));
+    control.put_site(site.clone()).await?;
+    let said = Said(format!("{}, prefixes {}", site.kind, out.prefixes.join(" ")));
     Ok((Extension(said), Json(out)))
 }
 
@@ -304,7 +331,7 @@ pub(crate) async fn put_policy(
 
 fn site_out(site: &Site) -> SiteOut {
     let prefixes = site.prefixes.iter().map(ToString::to_string).collect();
-    SiteOut { id: site.id.to_string(), prefixes }
+    SiteOut { id: site.id.to_string(), prefixes, about: site.into() }
 }
 
 fn appliance_out(registered: &Registered) -> ApplianceOut {

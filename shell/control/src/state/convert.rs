@@ -12,13 +12,16 @@ use model::inventory::{Check, Delta};
 use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
+use model::topology::Prefix;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Load;
 use playback::{PlaylistError, dash, hls};
+use routes::{Attributes, Difference, Digest, Part, Peering};
 use wire::convert::WireError;
 use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
 use wire::v1::manifest as wire_manifest;
 use wire::v1::report::{DriveState, Inventory, Report};
+use wire::v1::routes::{Example, Heard, LEFT_OUT_MAX, LeftOut, SESSIONS_MAX, Session};
 
 use crate::config::BaseUrl;
 
@@ -29,6 +32,8 @@ pub(crate) enum Refused {
     Wire(#[from] WireError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(transparent)]
+    Routes(#[from] routes::NotADigest),
     #[error("{field}: {reason}")]
     Url { field: &'static str, reason: String },
     #[error("{path}: blocks must be 32-byte hashes in base64 (standard alphabet, padded)")]
@@ -99,6 +104,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
             check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
+        routes: wire.routes.as_ref().map(|heard| heard.digest.parse()).transpose()?,
     })
 }
 
@@ -131,6 +137,47 @@ fn hardware_in(wire: &Report) -> director::Hardware {
     }
 }
 
+/// A part of what an appliance hears, checked.
+pub(crate) fn routes_part_in(wire: &wire::v1::routes::Part) -> Result<Part, RoutesError> {
+    let digest = |text: &String| text.parse::<Digest>();
+    let prefix = |text: &String| {
+        text.parse::<Prefix>().map_err(|_| RoutesError::Prefix(text.chars().take(60).collect()))
+    };
+    let mut difference = Difference::default();
+    for group in &wire.announced {
+        let peering = match group.peering {
+            wire::v1::routes::Peering::Private => Peering::Private,
+            wire::v1::routes::Peering::Public => Peering::Public,
+        };
+        let community = |text: &String| text.parse().map_err(|()| RoutesError::Community);
+        let communities = group.communities.iter().map(community).collect::<Result<_, _>>()?;
+        let attributes = Attributes::new(peering, group.as_path.clone(), group.med, communities);
+        let attributes = Arc::new(attributes);
+        for text in &group.prefixes {
+            difference.announced.push((prefix(text)?, Arc::clone(&attributes)));
+        }
+    }
+    difference.withdrawn = wire.withdrawn.iter().map(prefix).collect::<Result<_, _>>()?;
+    Ok(Part {
+        from: wire.from.as_ref().map(digest).transpose()?,
+        to: digest(&wire.to)?,
+        number: wire.number,
+        is_last: wire.is_last,
+        difference,
+    })
+}
+
+/// Why a part of a table of routes is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoutesError {
+    #[error(transparent)]
+    Digest(#[from] routes::NotADigest),
+    #[error("\"{0}\" is no prefix")]
+    Prefix(String),
+    #[error("a community is two or three numbers with colons between")]
+    Community,
+}
+
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an
 /// appliance sends.
 pub(crate) fn shown(mut wire: Report) -> Report {
@@ -148,7 +195,26 @@ pub(crate) fn shown(mut wire: Report) -> Report {
         drive.reason.iter_mut().for_each(shorten);
     }
     shorten(&mut wire.software);
+    wire.routes.iter_mut().for_each(shorten_heard);
     wire
+}
+
+fn shorten_heard(heard: &mut Heard) {
+    shorten(&mut heard.digest);
+    heard.error.iter_mut().for_each(shorten);
+    heard.sessions.truncate(SESSIONS_MAX);
+    for session in &mut heard.sessions {
+        let Session { name, state, neighbour, last_error, .. } = session;
+        [name, state].into_iter().chain(neighbour).chain(last_error).for_each(shorten);
+    }
+    heard.left_out.truncate(LEFT_OUT_MAX);
+    for LeftOut { cause, why, examples, .. } in &mut heard.left_out {
+        [cause, why].into_iter().for_each(shorten);
+        examples.truncate(LEFT_OUT_MAX);
+        for Example { prefix, session } in examples {
+            [prefix, session].into_iter().for_each(shorten);
+        }
+    }
 }
 
 pub(crate) fn shorten(text: &mut String) {
@@ -330,7 +396,19 @@ mod tests {
         let mut wire = Report { drives: vec![drive; 300], ..Report::default() };
         wire.errors = vec![error; 100];
         wire.inventory.held = vec!["ab".repeat(32)];
+        let long = || "x".repeat(5000);
+        let session = Session { last_error: Some(long()), ..Session::default() };
+        let example = Example { session: long(), ..Example::default() };
+        let left_out = LeftOut { examples: vec![example; 100], ..LeftOut::default() };
+        let (sessions, left_out) = (vec![session; 1000], vec![left_out; 100]);
+        wire.routes = Some(Heard { error: Some(long()), sessions, left_out, ..Heard::default() });
         let shown = shown(wire);
+        let heard = shown.routes.unwrap();
+        assert_eq!((heard.sessions.len(), heard.left_out.len()), (SESSIONS_MAX, LEFT_OUT_MAX));
+        assert_eq!(heard.left_out[0].examples.len(), LEFT_OUT_MAX);
+        assert_eq!(heard.left_out[0].examples[0].session.len(), TEXT_LEN_MAX);
+        let told = [heard.error.as_ref(), heard.sessions[0].last_error.as_ref()];
+        assert!(told.iter().all(|text| text.unwrap().len() == TEXT_LEN_MAX));
         assert_eq!((shown.drives.len(), shown.errors.len()), (DRIVES_MAX, ERRORS_MAX));
         assert_eq!(shown.drives[0].path, "é".repeat(TEXT_LEN_MAX / 2));
         assert_eq!(shown.errors[0].text.len(), TEXT_LEN_MAX);

@@ -18,7 +18,7 @@ use model::manifest::TokenKey;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use model::units::UnixSeconds;
 use playback::token::Session;
-use wire::convert::{WireError, token_key_in, token_key_out, version_in, version_out};
+use wire::convert::{WireError, site_with, token_key_in, token_key_out, version_in, version_out};
 use wire::v1::ingest;
 use wire::v1::ingest::EntryFormat;
 use wire::v1::manifest as wire_manifest;
@@ -86,6 +86,7 @@ pub(crate) fn snapshot_out(
     let site = |site: &Site| wire_replica::Site {
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
+        about: site.into(),
     };
     let appliance = |Registered { appliance, cloned, .. }: &Registered| wire_replica::Appliance {
         id: appliance.id.to_string(),
@@ -147,7 +148,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
             text.parse::<Prefix>().map_err(refused)
         };
         let prefixes = site.prefixes.iter().map(prefix).collect::<Result<_, _>>()?;
-        let site = Site { id: site.id.parse()?, prefixes };
+        let site = site_with(Site::new(site.id.parse()?, prefixes), &site.about)?;
         desired.sites.insert(site.id.clone(), site);
     }
     for wire in &wire.appliances {
@@ -344,7 +345,7 @@ mod tests {
     }
 
     fn desired() -> Desired {
-        let site = Site { id: "s".parse().unwrap(), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
+        let site = Site::new("s".parse().unwrap(), vec!["10.0.0.0/8".parse().unwrap()]);
         let weight = Weight::new(3).unwrap();
         let id: model::id::ApplianceId = "a1".parse().unwrap();
         let appliance =

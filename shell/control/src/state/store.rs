@@ -23,9 +23,12 @@ use model::manifest::{AssetVersion, File};
 use model::object::{BlockHash, Blocks};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
+use wire::convert::site_with;
+use wire::v1::site::SiteAbout;
 
 pub(crate) use access::AuditEntry;
 pub(crate) use withdrawals::reason_name;
@@ -135,11 +138,12 @@ impl Store {
     pub async fn put_site(&self, site: &Site) -> Result<()> {
         let prefixes: Vec<String> = site.prefixes.iter().map(ToString::to_string).collect();
         sqlx::query(
-            "INSERT INTO sites (id, prefixes) VALUES (?1, ?2)
-             ON CONFLICT (id) DO UPDATE SET prefixes = ?2",
+            "INSERT INTO sites (id, prefixes, about) VALUES (?1, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET prefixes = ?2, about = ?3",
         )
         .bind(site.id.as_str())
         .bind(json(&prefixes))
+        .bind(json(&SiteAbout::from(site)))
         .execute(&self.pool)
         .await?;
         Ok(())
@@ -298,15 +302,17 @@ impl Store {
     }
 
     async fn sites(&self) -> Result<BTreeMap<SiteId, Site>> {
-        let query = sqlx::query_as("SELECT id, prefixes FROM sites");
-        let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await?;
-        let site = |(id, prefixes): (String, String)| {
+        let query = sqlx::query_as("SELECT id, prefixes, about FROM sites");
+        let rows: Vec<(String, String, String)> = query.fetch_all(&self.pool).await?;
+        let site = |(id, prefixes, about): (String, String, String)| {
             let id: SiteId = parse(&id)?;
             let prefixes: Vec<String> = from_json(&prefixes)?;
             let prefixes = prefixes
                 .iter()
                 .map(|prefix| prefix.parse::<Prefix>().map_err(|error| damaged(&error)));
-            Ok((id.clone(), Site { id, prefixes: prefixes.collect::<Result<_>>()? }))
+            let site = Site::new(id.clone(), prefixes.collect::<Result<_>>()?);
+            let about: SiteAbout = from_json(&about)?;
+            Ok((id, site_with(site, &about).map_err(|error| damaged(&error))?))
         };
         rows.into_iter().map(site).collect()
     }
@@ -330,7 +336,7 @@ impl Store {
             };
             let usable = usable.map(unsigned).transpose()?.map(Bytes);
             let drives =
-                drives.as_deref().map(from_json::<String>).transpose()?.unwrap_or_default();
+                drives.as_deref().map(from_json::<Vec<String>>).transpose()?.unwrap_or_default();
             let drives = drives.into_iter().collect();
             let hardware = machine.map(|machine| Hardware { machine, drives });
             Ok((id, Registered { appliance, usable, hardware, cloned }))
@@ -424,11 +430,11 @@ fn format_name(format: Format) -> &'static str {
     }
 }
 
-fn json(list: &[String]) -> String {
-    serde_json::to_string(list).expect("strings always become JSON")
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).expect("names and numbers always become JSON")
 }
 
-fn from_json<T: DeserializeOwned>(text: &str) -> Result<Vec<T>> {
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| damaged(&error))
 }
 
@@ -462,6 +468,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_withdrawals.sql"),
     include_str!("../../migrations/0007_public_assets.sql"),
     include_str!("../../migrations/0008_addresses.sql"),
+    include_str!("../../migrations/0009_sites.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -471,7 +478,17 @@ const CONNECTIONS_MAX: u32 = 4;
 mod tests {
     use super::*;
 
+    use model::topology::{Place, SiteKind};
+
     impl Store {
+        /// Changes a database behind everybody's back. By connections of its own: one that was
+        /// there before a migration knows no column of it until it has read something.
+        async fn change(state: &Path, sql: &str) {
+            let store = Self::open(state).await.unwrap();
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
+            store.close().await;
+        }
+
         /// Makes every write of generations and policy fail, or work again.
         pub(crate) async fn hide_meta(&self, hide: bool) {
             let sql = match hide {
@@ -503,7 +520,9 @@ mod tests {
     async fn what_is_written_is_there_after_opening_again() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).await.unwrap();
-        let site = Site { id: id("s1"), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
+        let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
+        let place = Place { country: Some("DE".into()), ..Place::default() };
+        let site = Site { kind: SiteKind::Embedded, place: Some(place), open: true, ..site };
         let appliance = Appliance {
             id: id("a1"),
             site: site.id.clone(),
@@ -575,13 +594,28 @@ mod tests {
         for asset in [&film, &id("gone")] {
             store.put_public(asset, true).await.unwrap();
         }
-        // As the program before left it.
-        let before = "ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
-        sqlx::raw_sql(before).execute(&store.pool).await.unwrap();
         store.close().await;
+        // As the program before left it.
+        let before = "ALTER TABLE sites DROP COLUMN about;
+                      ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
+        Store::change(state.path(), before).await;
         let store = Store::open(state.path()).await.unwrap();
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.playbacks.public(), &[film].into());
+    }
+
+    #[tokio::test]
+    async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        store.close().await;
+        // As that program wrote it.
+        let before = "ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
+                      INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
+        Store::change(state.path(), before).await;
+        let store = Store::open(state.path()).await.unwrap();
+        let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(store.desired().await.unwrap().sites, [(site.id.clone(), site)].into());
     }
 
     #[tokio::test]

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::state::clients::Clients;
 use crate::state::writer::Control;
 
 /// Lets time pass for the director until the process ends.
@@ -35,11 +37,26 @@ pub(crate) async fn run(control: Arc<Control>) {
             control.refresh_access().await;
         }
     };
-    tokio::join!(ticking, writing, refreshing);
+    let placing = async {
+        let (mut clients, mut looks) = (Clients::default(), every(LOOK_EVERY));
+        loop {
+            looks.tick().await;
+            let control = control.clone();
+            let look = move || {
+                clients.refresh(&control);
+                clients
+            };
+            clients = spawn_blocking(look).await.expect("nothing in it panics");
+        }
+    };
+    tokio::join!(ticking, writing, refreshing, placing);
 }
 
 /// How often actions that are due by the clock are written.
 const WRITE_EVERY: Duration = Duration::from_millis(100);
+
+/// How often files are looked at that say where clients are.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How often tokens are read that the command line may have made.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

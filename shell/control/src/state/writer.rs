@@ -28,7 +28,7 @@ use identity::member::Member;
 use identity::secret_file::SecretError;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::machine::Machine;
-use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
+use model::topology::{Appliance, Place, Prefix, SITE_ADDRESSES_MAX, Site, share_router};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use steering::turns::Turns;
@@ -348,6 +348,26 @@ impl Control {
         }
         self.publish(&state);
         Ok(reply)
+    }
+
+    /// Files say where clients are, and which sites they are for.
+    pub(crate) fn place_clients(
+        &self,
+        places: Vec<(Prefix, Place)>,
+        zones: BTreeMap<SiteId, Vec<Prefix>>,
+    ) {
+        let mut state = self.state();
+        state.director.handle(self.clock.now(), Event::Clients { places, zones });
+        self.publish(&state);
+    }
+
+    /// A part of what an appliance hears from its routers has come: the number of the next one.
+    pub(crate) fn routes_part(&self, id: &ApplianceId, part: routes::Part) -> u32 {
+        let mut state = self.state();
+        state.director.handle(self.clock.now(), Event::Heard { appliance: id, part });
+        let next = state.director.next_part(id);
+        self.publish(&state);
+        next
     }
 
     /// Takes what its viewers felt: the last batch that has come, and networks that it does not
@@ -783,7 +803,7 @@ pub(crate) mod tests {
     async fn a_generation_that_cannot_be_stored_is_seen_by_nobody_until_it_can() {
         let (_directory, control) = open("").await;
         let a1: ApplianceId = "a1".parse().unwrap();
-        control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
+        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         control.store.hide_meta(true).await;
         let site = "s1".parse().unwrap();
         let appliance =
@@ -833,7 +853,7 @@ pub(crate) mod tests {
     async fn an_appliance_whose_identity_could_not_be_revoked_can_be_removed_again() {
         let (_directory, control) = open("").await;
         let a1: ApplianceId = "a1".parse().unwrap();
-        control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
+        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let site = "s1".parse().unwrap();
         let appliance =
             Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };

@@ -7,6 +7,7 @@ use identity::member::Member;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use wire::v1::identity::{Enrol, MemberKind, Renew};
+use wire::v1::routes::Part;
 
 use crate::appliance::Appliance;
 use crate::control::{Running, answer};
@@ -43,6 +44,10 @@ fn body(control: &Running, path: &str) -> Value {
         }),
         "/v1/renew" => serde_json::to_value(Renew { request }),
         "/v1/appliances/{id}/report" => serde_json::to_value(Appliance::new("a1", URL).report),
+        "/v1/appliances/{id}/routes" => {
+            let to = format!("0-{}", "0".repeat(32));
+            serde_json::to_value(Part { to, is_last: true, ..Part::default() })
+        }
         other => panic!("no body for {other}: give it one here"),
     };
     body.unwrap()
@@ -97,6 +102,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     stranger a1   a2   f1
     403      200  403  403  GET /v1/appliances/{id}/manifest
     403      200  403  403  POST /v1/appliances/{id}/report
+    403      200  403  403  POST /v1/appliances/{id}/routes
     403      200  403  403  GET /v1/appliances/{id}/sources/{object}
     403      200  403  403  GET /v1/appliances/{id}/ticket-keys
     200      200  200  200  GET /v1/authority

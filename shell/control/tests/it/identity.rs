@@ -109,6 +109,7 @@ fn an_appliance_may_ask_for_itself_only_and_a_front_not_at_all() {
         };
         refused(link.post("/v1/appliances/a2/report", &report));
         refused(link.get("/v1/appliances/a2/manifest"));
+        refused(link.post("/v1/appliances/a2/routes", &json!({})));
     }
     let blocks = format!("/v1/objects/{}/blocks", "00".repeat(32));
     assert!(!f1.get(&blocks).problem(403).is_empty());

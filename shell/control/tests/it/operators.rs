@@ -16,7 +16,10 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     let site = json!({"prefixes": ["10.1.2.3/8", "127.0.0.1", "2001:db8::/32"]});
     let written = control.put("/v1/sites/a", &site).json();
     let prefixes = json!(["10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"]);
-    assert_eq!(written, json!({"id": "a", "prefixes": prefixes}));
+    let about = json!({"kind": "exchange", "open": false, "place": ""});
+    let mut wanted = json!({"id": "a", "prefixes": prefixes});
+    wanted.as_object_mut().unwrap().extend(about.as_object().unwrap().clone());
+    assert_eq!(written, wanted);
     control.put("/v1/appliances/a1", &json!({"site": "a", "weight": 3}));
     let appliance =
         json!({"id": "a1", "site": "a", "weight": 3, "addresses": [], "usable_bytes": null});
@@ -24,6 +27,19 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     assert_eq!(control.json("/v1/appliances/a1"), appliance);
     assert_eq!(control.json("/v1/sites"), json!([written]));
     assert_eq!(control.json("/v1/sites/a"), written);
+    let place = "52.52,13.405 de-be Berlin";
+    control.put("/v1/sites/a", &json!({"prefixes": [], "kind": "embedded", "place": place}));
+    // What a PUT does not name stays as it is.
+    control.put("/v1/sites/a", &json!({"prefixes": ["10.0.0.0/8"], "open": true}));
+    let written = json!({
+        "id": "a", "prefixes": ["10.0.0.0/8"], "kind": "embedded", "open": true,
+        "place": "52.52,13.405 DE DE-BE Berlin",
+    });
+    assert_eq!(control.json("/v1/sites/a"), written);
+    let odd = json!({"prefixes": [], "place": "91,0"});
+    assert!(control.put("/v1/sites/a", &odd).problem(400).contains("degrees north"));
+    let plain = json!({"prefixes": [], "kind": "exchange", "open": false, "place": ""});
+    control.put("/v1/sites/a", &plain);
 
     let refused = |path: &str, body: serde_json::Value| control.put(path, &body);
     assert!(refused("/v1/sites/A", json!({"prefixes": []})).problem(400).contains("not a name"));

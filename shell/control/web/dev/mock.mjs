@@ -16,7 +16,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
-import { fleetAt, scenarioNames, viewersAt } from "./scenarios.mjs";
+import { fleetAt, routesOf, scenarioNames, viewersAt } from "./scenarios.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(HERE, "..", "dist");
@@ -214,6 +214,7 @@ function handler(state) {
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);
     }
+    if (name === "/v1/routes") return json(response, 200, routesOf());
     if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
       return givePlayback(state, request, response);

@@ -4,6 +4,7 @@
 //   faults     one of each trouble: stale, a drive set aside, draining, never seen, errors
 //   empty      nothing registered yet
 //   no-assets  appliances, but nothing ingested
+//   routes     two sites that hear routers, of which one does so badly
 //   large      twelve sites of eight appliances
 
 const GB = 1e9;
@@ -191,6 +192,97 @@ function large(now) {
   }));
 }
 
+/** The same sites, as GET /v1/routes tells of them in the scenario `routes`. */
+export function routesOf() {
+  const session = (name, neighbour_as, routes, changes = {}) => ({
+    name,
+    state: "Established",
+    peering: "public",
+    neighbour: "192.0.2.1",
+    neighbour_as,
+    routes,
+    believed: routes,
+    filtered: 0,
+    ...changes,
+  });
+  const down = {
+    state: "Active",
+    routes: 0,
+    believed: 0,
+    last_error: "Socket: Connection refused",
+  };
+  const left_out = [
+    {
+      cause: "too_long",
+      why: "a longer prefix than networks hand on",
+      count: 1,
+      examples: [{ prefix: "21.1.1.0/25", session: "isp_b" }],
+    },
+    {
+      cause: "default",
+      why: "a default route",
+      count: 2,
+      examples: [{ prefix: "0.0.0.0/0", session: "isp_b" }],
+    },
+  ];
+  const heard = (prefixes, sessions, more = {}) => {
+    return { digest: `${prefixes}-${"0".repeat(32)}`, prefixes, sessions, left_out: [], ...more };
+  };
+  const whole = { place: "52.52,13.405 DE DE-BE Berlin", open: false };
+  return {
+    prefixes_v4: 51_902,
+    prefixes_v6: 9_417,
+    sites: [
+      {
+        ...whole,
+        site: "s1",
+        kind: "embedded",
+        prefixes: 52_431,
+        digest: null,
+        differ: true,
+        unshared: 12,
+        unshared_examples: ["21.9.0.0/20", "21.9.64.0/20", "21.10.0.0/22", "2a0b:9::/32"],
+        appliances: [
+          { appliance: "a1", heard: heard(52_431, [session("isp_a", 64_500, 52_431)]) },
+          {
+            appliance: "a2",
+            heard: heard(0, [session("isp_a", 64_500, 0, down)]),
+          },
+        ],
+      },
+      {
+        ...whole,
+        site: "s2",
+        kind: "exchange",
+        prefixes: 61_319,
+        digest: null,
+        differ: false,
+        unshared: 0,
+        unshared_examples: [],
+        appliances: [
+          {
+            appliance: "a3",
+            heard: heard(
+              61_319,
+              [session("isp_a", 64_500, 52_431), session("isp_b", 64_502, 8_891)],
+              { left_out },
+            ),
+          },
+        ],
+      },
+    ],
+  };
+}
+
+/** Lays what sites hear over a fleet. */
+function withRoutes(sites) {
+  const { sites: told } = routesOf();
+  return sites.map((site, at) => {
+    const { kind, place, open, prefixes: routes, differ: routes_differ } = told[at];
+    return { ...site, kind, place, open, routes, routes_differ };
+  });
+}
+
 const SCENARIOS = {
   lively: (now) => ({
     sites: sitesOf(now),
@@ -212,6 +304,11 @@ const SCENARIOS = {
     sites: sitesOf(now, FAULTS),
     assets: [asset("film", { copies_complete: 1 })],
     errors: errorsAt(now),
+  }),
+  routes: (now) => ({
+    sites: withRoutes(sitesOf(now)),
+    assets: [asset("film")],
+    errors: [],
   }),
   empty: () => ({ sites: [], assets: [], errors: [] }),
   "no-assets": (now) => ({

@@ -65,6 +65,16 @@ export function watchFleet(show: (sight: Sight) => void): void {
   void turn();
 }
 
+/** An answer of control; null if there is none, or it refuses. */
+export async function get<T>(path: string): Promise<T | null> {
+  try {
+    const response = await fetch(path, { cache: "no-store" });
+    return response.ok ? ((await response.json()) as T) : null;
+  } catch {
+    return null;
+  }
+}
+
 /** Tells the demo to break or mend an appliance. */
 export async function order(controls: string, appliance: string, verb: string): Promise<void> {
   const url = `${controls.replace(/\/$/, "")}/appliances/${encodeURIComponent(appliance)}/${verb}`;

@@ -3,10 +3,12 @@ import { test } from "node:test";
 import { silent } from "../src/fleet";
 import { History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
+import { factsOf, linesOf, servesOf } from "../src/status/routes";
 import { shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
+import type { RoutesSite } from "../made/api";
 import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
-import { appliance, fleet, report, viewersRow } from "./support";
+import { appliance, fleet, heard, report, routesSite, viewersRow } from "./support";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 const filling = { ...report().fill, objects_held: 1, bytes_held: 40 };
@@ -22,6 +24,78 @@ test("the first sentence says how the fleet is", () => {
   assert.equal(title([one, stale]), "1 of 2 appliances needs a look");
   const draining = appliance("a2", { state: "draining" });
   assert.equal(title([appliance("a1"), draining]), "1 of 2 appliances healthy, 1 draining");
+});
+
+test("a site whose appliances hear different routes wants a look after all appliances", () => {
+  const differing = (one: ReturnType<typeof appliance>) => {
+    const now = fleet([one]);
+    for (const site of now.sites) site.routes_differ = true;
+    return verdictOf(now);
+  };
+  const { title, concerns, mood } = differing(appliance("a1"));
+  assert.deepEqual([plain(title), mood], ["1 of 1 site needs a look", "trouble"]);
+  assert.deepEqual(concerns, [
+    { of: "site s1", href: "#site-s1", text: "its appliances hear different routes" },
+  ]);
+  const worse = differing(appliance("a1", { state: "unhealthy" }));
+  assert.equal(plain(worse.title), "1 of 1 appliance needs a look");
+  assert.equal(worse.concerns.length, 2);
+});
+
+test("what a site hears is told in a line, and what is wrong with it in others", () => {
+  const lines = (site: RoutesSite) =>
+    linesOf(site).map(({ text, bad }) => `${bad ? "!" : " "} ${plain(text)}`);
+  const facts = (site: RoutesSite) => plain(factsOf(site));
+  const up = { name: "isp_a", state: "Established", routes: 52_431 };
+  const well = routesSite({ a1: heard(52_431, [up]) });
+  assert.equal(facts(well), "embedded · 52,431 prefixes · 1 of 1 session up");
+  assert.deepEqual(lines(well), []);
+
+  const last_error = "Socket: Connection refused";
+  const down = { name: "isp_a", state: "Active", last_error };
+  const examples = ["21.9.0.0/20", "21.9.64.0/20", "21.10.0.0/22", "2a0b:9::/32"];
+  const appliances = { a1: heard(52_431, [up]), a2: heard(1, [down]) };
+  const unshared = { unshared: 12, unshared_examples: examples };
+  const ill = { ...routesSite(appliances), differ: true, ...unshared };
+  assert.equal(facts(ill), "embedded · 52,431 prefixes · 1 of 2 sessions up");
+  assert.deepEqual(lines(ill), [
+    "! Its appliances hear different routes: a1 52,431 prefixes, a2 1 prefix",
+    "! a2: session isp_a is Active, Socket: Connection refused",
+    "  12 prefixes have no second way: 21.9.0.0/20, 21.9.64.0/20, 21.10.0.0/22, …",
+  ]);
+  const one = { ...well, unshared: 1, unshared_examples: ["21.9.0.0/20"] };
+  assert.deepEqual(lines(one), ["  1 prefix has no second way: 21.9.0.0/20"]);
+
+  const error = "BIRD does not answer";
+  const many = lines(routesSite({ a3: { ...heard(7, Array(9).fill(down)), error } }));
+  assert.deepEqual([many[0], many[5]], ["! a3: BIRD does not answer", "! 5 more sessions down"]);
+});
+
+test("of what is left out the appliance tells that left out most", () => {
+  const out = (cause: string, count: number, prefix: string) => {
+    return { cause, why: "in words", count, examples: [{ prefix, session: "isp_b" }] };
+  };
+  const left_out = [out("too_long", 1, "21.1.1.0/25"), out("default", 2, "0.0.0.0/0")];
+  const less = [out("too_long", 1, "21.1.1.0/25")];
+  const site = routesSite({
+    a1: { ...heard(7, []), left_out: less },
+    a2: { ...heard(7, []), left_out },
+  });
+  assert.deepEqual(linesOf(site), [
+    {
+      text: "Left out: 1 too long (21.1.1.0/25 of isp_b), 2 default (0.0.0.0/0 of isp_b)",
+      bad: false,
+    },
+  ]);
+});
+
+test("a site tells whom it serves", () => {
+  const [site] = fleet([]).sites;
+  assert.ok(site);
+  assert.equal(servesOf(site), "no network yet");
+  assert.equal(plain(servesOf({ ...site, routes: 1 })), "1 prefix by BGP");
+  const both = { ...site, prefixes: ["10.0.0.0/8"], routes: 7 };
+  assert.equal(plain(servesOf(both)), "10.0.0.0/8, 7 prefixes by BGP");
 });
 
 test("a site whose viewers stall is named in the first sentence", () => {

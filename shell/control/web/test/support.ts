@@ -1,6 +1,12 @@
 // A fleet to try things on: everything well unless changed.
 
-import type { ViewersFigures, ViewersRow } from "../made/api";
+import type {
+  RoutesHeard as Heard,
+  RoutesSession as Session,
+  RoutesSite,
+  ViewersFigures,
+  ViewersRow,
+} from "../made/api";
 import type { Appliance, Fleet, Report, Site } from "../src/fleet";
 
 export function report(changes: Partial<Report> = {}): Report {
@@ -52,9 +58,28 @@ export function appliance(id: string, changes: Partial<Appliance> = {}): Applian
 }
 
 export function fleet(appliances: Appliance[], changes: Partial<Fleet> = {}): Fleet {
-  const sites: Site[] = [{ id: "s1", prefixes: [], appliances }];
+  const sites: Site[] = [
+    { id: "s1", prefixes: [], kind: "exchange", place: "", open: false, appliances },
+  ];
   const rest = { assets: [], errors: [], history: [] };
   return { now_unix_s: 1_000, generation: 1, sites, ...rest, ...changes };
+}
+
+/** What one appliance hears. */
+export function heard(prefixes: number, sessions: Partial<Session>[]): Heard {
+  const session = { name: "isp_a", state: "Active", peering: "public" } as const;
+  const counts = { routes: 0, believed: 0, filtered: 0 };
+  const all = sessions.map((one) => ({ ...session, ...counts, ...one }));
+  return { digest: `${prefixes}-00`, prefixes, sessions: all };
+}
+
+/** A site with what its appliances hear; the first of them is believed. */
+export function routesSite(heardBy: Record<string, Heard>): RoutesSite {
+  const appliances = Object.entries(heardBy).map(([id, of]) => ({ appliance: id, heard: of }));
+  const prefixes = appliances[0]?.heard.prefixes ?? null;
+  const about = { kind: "embedded", place: "", open: false } as const;
+  const rest = { digest: null, differ: false, unshared: 0, unshared_examples: [] };
+  return { site: "s1", ...about, prefixes, ...rest, appliances };
 }
 
 /** A site's viewers, of whom nothing is known unless said. */

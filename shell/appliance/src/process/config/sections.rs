@@ -227,6 +227,8 @@ pub struct Agent {
     pub(crate) socket: Option<PathBuf>,
     /// Of `nearcast-agent addresses`, where service addresses move.
     pub(crate) addresses: Option<PathBuf>,
+    /// Of `nearcast-agent routes`, where routers announce clients.
+    pub(crate) routes: Option<PathBuf>,
 }
 
 /// `[requests]`.

@@ -362,7 +362,7 @@ mod tests {
     async fn fleet() -> (tempfile::TempDir, Arc<Control>) {
         let (directory, control) = crate::state::writer::tests::open("").await;
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
-        control.put_site(Site { id: site, prefixes: vec![] }).await.unwrap();
+        control.put_site(Site::new(site, vec![])).await.unwrap();
         let appliance = Appliance {
             id,
             site: "s1".parse().unwrap(),

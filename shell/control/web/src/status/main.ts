@@ -15,6 +15,7 @@ import { Card, type CardItem } from "./card";
 import { History } from "./history";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
+import { RoutesPanel, servesOf } from "./routes";
 import { showSession } from "./session";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
@@ -47,14 +48,15 @@ function siteView({ site }: SiteItem): View<SiteItem> {
   );
   const root = h(
     "section",
-    { class: "site", "aria-label": `Site ${site.id}` },
+    { class: "site", id: `site-${site.id}`, "aria-label": `Site ${site.id}` },
     h("div", { class: "site-head" }, title, facts),
     grid,
     nobody,
   );
   const update = ({ site: now, controls, current }: SiteItem) => {
-    const serves = now.prefixes.length ? now.prefixes.join(", ") : "no network yet";
-    setText(facts, `${plural(now.appliances.length, "appliance")} · serves ${serves}`);
+    const serves = servesOf(now);
+    const kind = now.kind === "embedded" ? "embedded · " : "";
+    setText(facts, `${kind}${plural(now.appliances.length, "appliance")} · serves ${serves}`);
     const item = (appliance: Appliance) => {
       return { appliance, egress: rates.egress(appliance.id), controls, current };
     };
@@ -95,6 +97,7 @@ byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 
 const history = new History();
 const rates = new Rates();
+const routes = new RoutesPanel();
 const tables = new Tables(byId("assets"), byId("errors"));
 const viewers = new Viewers(byId("viewers"));
 let warnings: readonly ViewersWarning[] = [];
@@ -144,6 +147,7 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const controls = fleet.demo_controls;
   sites.update(fleet.sites.map((site) => ({ site, controls, current })));
   tables.update(fleet);
+  routes.update(fleet);
   showVerdict(verdictOf(fleet, warnings), current, ageMs);
 }
 

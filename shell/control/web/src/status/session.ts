@@ -1,6 +1,7 @@
 // The session: its name, the way out, and for admins the latest changes.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
+import { get } from "../fleet";
 import { duration } from "../units";
 import type { AuditLine as Line, AuditOut, SessionOut as Session } from "../../made/api";
 
@@ -27,15 +28,6 @@ function lineView(): View<Line> {
 async function logOut(): Promise<void> {
   await fetch("/v1/session", { method: "DELETE" }).catch(() => undefined);
   location.assign("/login");
-}
-
-async function get<T>(path: string): Promise<T | null> {
-  try {
-    const response = await fetch(path, { cache: "no-store" });
-    return response.ok ? ((await response.json()) as T) : null;
-  } catch {
-    return null;
-  }
 }
 
 /** Shows who is logged in, and to admins what was changed. */

@@ -53,11 +53,17 @@ export const filling = (one: Appliance): boolean =>
   one.report != null &&
   one.report.fill.objects_held < one.report.fill.objects_wanted;
 
-function title(appliances: Appliance[], concerns: Concern[], fillingCount: number): string {
+/** With the number of appliances, and of sites, that need a look. */
+function title(fleet: Fleet, ill: number, differing: number, fillingCount: number): string {
+  const appliances = appliancesOf(fleet);
   const all = appliances.length;
-  if (concerns.length) {
-    const verb = concerns.length === 1 ? "needs" : "need";
-    return `${concerns.length} of ${plural(all, "appliance")} ${verb} a look`;
+  // Appliances first: a site is only as well as they are.
+  for (const [kind, of, some] of [
+    ["appliance", all, ill],
+    ["site", fleet.sites.length, differing],
+  ] as const) {
+    const verb = some === 1 ? "needs" : "need";
+    if (some) return `${some} of ${plural(of, kind)} ${verb} a look`;
   }
   const draining = appliances.filter(({ state }) => state === "draining").length;
   if (draining) {
@@ -74,13 +80,20 @@ export function verdictOf(fleet: Fleet, warnings: readonly ViewersWarning[] = []
     const facts = fleet.sites.length ? `${plural(fleet.sites.length, "site")} registered` : "";
     return { mood: "empty", title: "No appliances yet", concerns: [], facts };
   }
-  const concerns = appliances.flatMap((one) => {
+  const ill: Concern[] = appliances.flatMap((one) => {
     const text = concernOf(one);
     return text ? [{ of: one.id, href: `#appliance-${one.id}`, text }] : [];
   });
   const stalling = warnings.map((warning) => {
     return { of: `site ${warning.site}`, href: "#viewers-title", text: wordsOfWarning(warning) };
   });
+  const differing: Concern[] = fleet.sites
+    .filter(({ routes_differ }) => routes_differ)
+    .map(({ id }) => {
+      const text = "its appliances hear different routes";
+      return { of: `site ${id}`, href: `#site-${id}`, text };
+    });
+  const concerns = [...ill, ...differing];
   const fillingCount = appliances.filter(filling).length;
   const sum = (of: "bytes_held" | "bytes_wanted") =>
     appliances.reduce((total, one) => total + (one.report?.fill[of] ?? 0), 0);
@@ -94,7 +107,7 @@ export function verdictOf(fleet: Fleet, warnings: readonly ViewersWarning[] = []
   const all = [...concerns, ...stalling];
   const mood = all.length ? "trouble" : fillingCount ? "busy" : "well";
   const sites = warnings.map(({ site }) => site).join(", ");
-  const first = title(appliances, concerns, fillingCount);
+  const first = title(fleet, ill.length, differing.length, fillingCount);
   const both = concerns.length ? `${first}, and viewers of ${sites}` : `Viewers of ${sites} stall`;
   return { mood, title: stalling.length ? both : first, concerns: all, facts };
 }

@@ -1,0 +1,218 @@
+//! What sites hear from their routers: one appliance of each site is believed, the others are
+//! compared with it.
+//!
+//! ```text
+//! report ─ digest ──> another than is known, of the one who is believed? ──> reply: wanted
+//! parts ────────────> staged ── the last ──> table of routes ──> snapshot
+//! two digests in one site for ten seconds ──> an operator is told
+//! ```
+//!
+//! Routers should announce the same to all appliances of a site, so one's word is enough, and the
+//! table does not grow with the appliances. Believed is the one that hears most: one that has lost
+//! a session falls back at once. An appliance that is silent is not believed, but what it said
+//! stays until somebody says otherwise: silence moves no viewer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, SiteId};
+use model::topology::{Place, Prefix};
+use model::units::{Instant, Nanos};
+use routes::{Digest, Part, Stage};
+
+use crate::event::RoutesWanted;
+use crate::{Director, Member, is_reporting};
+
+/// What is under way, and what was noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    stages: BTreeMap<ApplianceId, (Stage, Instant)>,
+    /// Sites whose appliances hear different tables: since when, and whether that was told.
+    differ: BTreeMap<SiteId, (Instant, bool)>,
+    /// Static prefixes of sites by files.
+    zones: BTreeMap<SiteId, Vec<Prefix>>,
+}
+
+/// Differences that come in parts at the same time. One more waits for its next report: each may
+/// be some 100 MB.
+const STAGES_MAX: usize = 4;
+
+/// A difference of which no part has come for so long makes room.
+const STAGE_SILENT: Nanos = Nanos::seconds(10);
+
+/// For so long appliances of a site may hear different tables: a change takes seconds to reach all.
+const DIFFER_AFTER: Nanos = Nanos::seconds(10);
+
+impl Director {
+    /// The part that should come next from this appliance; 0 for the first of a difference.
+    pub fn next_part(&self, id: &ApplianceId) -> u32 {
+        self.heard.stages.get(id).map_or(0, |(stage, _)| stage.next())
+    }
+
+    /// What a site is known to hear; none if nobody there hears anything.
+    pub fn heard(&self, site: &SiteId) -> Option<Digest> {
+        self.routes.heard(site)
+    }
+
+    /// Sites whose appliances hear different tables, for longer than a change takes.
+    pub fn differing(&self) -> impl Iterator<Item = &SiteId> {
+        self.heard.differ.iter().filter(|(_, (_, told))| *told).map(|(site, _)| site)
+    }
+
+    /// What the reply to a report asks for: only the one who is believed is asked.
+    pub(crate) fn routes_wanted(&self, id: &ApplianceId) -> Option<RoutesWanted> {
+        let site = self.site_of(id)?;
+        let (believed, told) = self.believed(site)?;
+        let known = self.routes.heard(site);
+        (believed == id && known != Some(told)).then_some(RoutesWanted { known })
+    }
+
+    /// A report has come: whether its site agrees, and still hears anything.
+    pub(crate) fn compare_routes(&mut self, now: Instant, id: &ApplianceId) {
+        let Some(site) = self.site_of(id).cloned() else { return };
+        let mut told = self.routes_told(&site).map(|(_, digest)| digest);
+        let first = told.next();
+        let agree = first.is_none_or(|first| told.all(|other| other == first));
+        drop(told);
+        if agree {
+            if let Some((_, true)) = self.heard.differ.remove(&site) {
+                self.note_routes(id, format!("all appliances of site {site} hear the same again"));
+            }
+        } else {
+            self.heard.differ.entry(site.clone()).or_insert((now, false));
+        }
+        if first.is_none() {
+            self.forget_if_nobody_hears(&site);
+        }
+    }
+
+    /// Files say where clients are, and which sites they are for.
+    pub(crate) fn place_clients(
+        &mut self,
+        places: Vec<(Prefix, Place)>,
+        zones: BTreeMap<SiteId, Vec<Prefix>>,
+    ) {
+        self.routes.set_places(places);
+        self.heard.zones = zones;
+        self.tell_routes_sites();
+        self.view_is_old = true;
+    }
+
+    /// Sites are there or gone, or other than before.
+    pub(crate) fn tell_routes_sites(&mut self) {
+        let mut sites = Arc::clone(&self.sites);
+        for (id, prefixes) in &self.heard.zones {
+            if sites.contains_key(id) {
+                let site = Arc::make_mut(&mut sites).get_mut(id).expect("it was just looked up");
+                site.prefixes.extend_from_slice(prefixes);
+            }
+        }
+        self.routes.set_sites(&sites);
+        self.forget_silent_sites();
+    }
+
+    /// Sites without anybody who hears are known to hear nothing.
+    fn forget_silent_sites(&mut self) {
+        let sites: Vec<SiteId> = self.sites.keys().cloned().collect();
+        sites.iter().for_each(|site| self.forget_if_nobody_hears(site));
+        let sites = &self.sites;
+        self.heard.differ.retain(|site, _| sites.contains_key(site));
+        let members = &self.members;
+        self.heard.stages.retain(|id, _| members.contains_key(id));
+    }
+
+    /// Also what a silent one said last counts.
+    fn forget_if_nobody_hears(&mut self, site: &SiteId) {
+        let said = |id| Some(self.members.get(id)?.observed.as_ref()?.report.routes.is_some());
+        let mut standing = self.standing.get(site).into_iter().flatten();
+        if self.routes.heard(site).is_some() && !standing.any(|id| said(id) == Some(true)) {
+            self.routes.forget(site);
+            self.view_is_old = true;
+        }
+    }
+
+    pub(crate) fn hear(&mut self, now: Instant, id: &ApplianceId, part: Part) {
+        let Some(site) = self.site_of(id).cloned() else { return };
+        let stages = &mut self.heard.stages;
+        if part.number == 0 {
+            stages.retain(|of, (_, at)| of != id && now.since(*at) < STAGE_SILENT);
+            if STAGES_MAX <= stages.len() {
+                return;
+            }
+            stages.insert(id.clone(), (Stage::new(&part), now));
+        }
+        let Some((stage, at)) = stages.get_mut(id) else { return };
+        *at = now;
+        let (from, to) = (stage.from(), stage.to());
+        match stage.take(part) {
+            Ok(None) => return,
+            Ok(Some(difference)) => {
+                // Another may have been believed meanwhile.
+                let fits = from.is_none() || from == self.routes.heard(&site);
+                if fits && self.believed(&site).is_some_and(|(believed, _)| believed == id) {
+                    let found = self.routes.apply(&site, &difference, from.is_none());
+                    self.counters.routes_changes += 1;
+                    self.counters.routes_gaps += u64::from(found != to);
+                    self.view_is_old = true;
+                }
+            }
+            Err(routes::Mismatch) => {}
+        }
+        self.heard.stages.remove(id);
+        assert!(self.heard.stages.len() <= STAGES_MAX, "there is room for so many");
+    }
+
+    /// Tells of sites that have not agreed for too long.
+    pub(crate) fn watch_routes(&mut self, now: Instant) {
+        let is_due = |since: Instant| DIFFER_AFTER <= now.since(since);
+        let due = self.heard.differ.iter().filter(|(_, (since, told))| !told && is_due(*since));
+        let due: Vec<SiteId> = due.map(|(site, _)| site.clone()).collect();
+        for site in due {
+            self.heard.differ.insert(site.clone(), (now, true));
+            let Some((believed, most)) = self.believed(&site) else { continue };
+            let believed = believed.clone();
+            let other = self.routes_told(&site).find(|(_, digest)| *digest != most);
+            let Some((other, less)) = other else { continue };
+            let (other, most, less) = (other.clone(), most.count, less.count);
+            let text = format!(
+                "{other} and {believed} of site {site} hear different routes ({less} and {most} \
+                 prefixes): have its routers announce the same to all of them"
+            );
+            self.note_routes(&other, text);
+        }
+    }
+
+    /// The appliance of a site that is believed: of those that report, the one that hears most.
+    fn believed(&self, site: &SiteId) -> Option<(&ApplianceId, Digest)> {
+        let first = |(a, _): &(&ApplianceId, Digest), (b, _): &(&ApplianceId, Digest)| b.cmp(a);
+        self.routes_told(site).max_by(|a, b| a.1.count.cmp(&b.1.count).then_with(|| first(a, b)))
+    }
+
+    /// What the appliances of a site that report hear, by their last word.
+    fn routes_told<'a>(
+        &'a self,
+        site: &SiteId,
+    ) -> impl Iterator<Item = (&'a ApplianceId, Digest)> + use<'a> {
+        let standing = self.standing.get(site).into_iter().flatten();
+        standing.filter_map(|id| {
+            let member: &Member = self.members.get(id)?;
+            let is_heard = is_reporting(member.health) && !self.is_cloned(id);
+            let told = member.observed.as_ref().filter(|_| is_heard)?.report.routes?;
+            Some((id, told))
+        })
+    }
+
+    fn site_of(&self, id: &ApplianceId) -> Option<&SiteId> {
+        self.desired.appliances.get(id).map(|registered| &registered.appliance.site)
+    }
+
+    /// Tells an operator, by an appliance of the site.
+    fn note_routes(&mut self, id: &ApplianceId, text: String) {
+        let Some(member) = self.members.get(id) else { return };
+        let (health, cause) = (member.health, member.cause);
+        self.say(id, health, cause, text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

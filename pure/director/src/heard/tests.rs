@@ -1,0 +1,237 @@
+use std::sync::Arc;
+
+use model::inventory::Delta;
+use model::machine::Machine as _;
+use model::topology::{Appliance, Prefix, SiteKind, Weight};
+use model::units::UnixSeconds;
+use routes::{Attributes, Difference, Peering};
+
+use super::*;
+use crate::tests::{at, hold, id, played, put_version, report, running, settle, site};
+use crate::{Change, Event, Report};
+
+/// What an appliance hears, and how it tells it: as the appliance's side does.
+struct Router {
+    table: Vec<Prefix>,
+    sequence: u64,
+    name: &'static str,
+}
+
+impl Router {
+    fn new(name: &'static str, table: &[&str]) -> Self {
+        Self { table: prefixes(table), sequence: 100, name }
+    }
+
+    fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        self.table.iter().for_each(|prefix| digest.put(prefix, &attributes()));
+        digest
+    }
+
+    fn report(&mut self, director: &mut Director, ms: u64) -> Option<RoutesWanted> {
+        self.sequence += 1;
+        let routes = Some(self.digest());
+        // It holds what it held.
+        let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+        let report = Report { routes, inventory, ..report(self.sequence) };
+        director.report(at(ms), &id(self.name), &report).unwrap().routes
+    }
+
+    /// All of it, in parts of one prefix each.
+    fn tell(&self, director: &mut Director, ms: u64) {
+        for number in 0..=self.table.len() {
+            let announced = self.table.get(number).map(|prefix| (*prefix, attributes()));
+            let part = Part {
+                from: None,
+                to: self.digest(),
+                number: u32::try_from(number).unwrap(),
+                is_last: announced.is_none(),
+                difference: Difference {
+                    announced: announced.into_iter().collect(),
+                    withdrawn: vec![],
+                },
+            };
+            assert_eq!(director.next_part(&id(self.name)), part.number);
+            director.handle(at(ms), Event::Heard { appliance: &id(self.name), part });
+        }
+        assert_eq!(director.next_part(&id(self.name)), 0);
+    }
+}
+
+#[test]
+fn what_the_routers_announce_leads_clients_and_a_withdrawal_leads_them_away() {
+    let mut director = isp_and_exchange();
+    let mut isp = Router::new("a1", &["10.0.0.0/8", "8.8.8.0/24"]);
+    assert_eq!(played(&director).1, ["b1"], "an embedded site serves no strangers");
+    assert_eq!(isp.report(&mut director, 1000), Some(RoutesWanted { known: None }));
+    isp.tell(&mut director, 1001);
+    assert_eq!(isp.report(&mut director, 2000), None, "it is known");
+    assert_eq!(played(&director).1, ["a1", "b1"]);
+    assert_eq!(director.heard(&"isp".parse().unwrap()), Some(isp.digest()));
+    assert_eq!(director.counters().routes_gaps, 0);
+
+    let known = Some(isp.digest());
+    isp.table.remove(0);
+    assert_eq!(isp.report(&mut director, 3000), Some(RoutesWanted { known }));
+    let difference = Difference { announced: vec![], withdrawn: prefixes(&["10.0.0.0/8"]) };
+    let part = Part { from: known, to: isp.digest(), number: 0, is_last: true, difference };
+    director.handle(at(3001), Event::Heard { appliance: &id("a1"), part: part.clone() });
+    assert_eq!(played(&director).1, ["b1"]);
+    // The same again is a difference to a table that is not there any more.
+    director.handle(at(3002), Event::Heard { appliance: &id("a1"), part });
+    assert_eq!(director.heard(&"isp".parse().unwrap()), Some(isp.digest()));
+}
+
+#[test]
+fn a_difference_that_does_not_lead_to_what_was_told_is_seen_and_all_asked_for() {
+    let mut director = isp_and_exchange();
+    let mut isp = Router::new("a1", &["8.8.8.0/24"]);
+    isp.report(&mut director, 1000);
+    let part = Part { to: isp.digest(), is_last: true, ..Part::default() };
+    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    assert_eq!(director.counters().routes_gaps, 1);
+    let wanted = isp.report(&mut director, 2000).unwrap();
+    assert_ne!(wanted.known, Some(isp.digest()), "the sender has no such table: it sends all");
+    isp.tell(&mut director, 2001);
+    assert_eq!(isp.report(&mut director, 3000), None);
+}
+
+#[test]
+fn of_a_site_the_one_that_hears_most_is_believed_and_disagreement_is_told() {
+    let mut director = isp_and_exchange();
+    let appliance = Change::Appliance(standing("a2", "isp"));
+    director.handle(at(0), Event::Changed(appliance));
+    settle(&mut director);
+    let mut one = Router::new("a1", &["8.8.8.0/24"]);
+    let mut two = Router::new("a2", &["8.8.8.0/24", "8.8.9.0/24"]);
+    assert!(one.report(&mut director, 1000).is_some());
+    one.tell(&mut director, 1001);
+    assert_eq!(two.report(&mut director, 1500), Some(RoutesWanted { known: Some(one.digest()) }));
+    two.tell(&mut director, 1501);
+    assert_eq!(one.report(&mut director, 2000), None, "the other is believed");
+    let notices = |director: &Director| {
+        let texts = director.notices().filter(|notice| notice.text.contains("site isp"));
+        texts.map(|notice| notice.text.clone()).collect::<Vec<_>>()
+    };
+    let mut tick = |director: &mut Director, seconds: u64, same: bool| {
+        if same {
+            one.table = two.table.clone();
+        }
+        one.report(director, seconds * 1000);
+        two.report(director, seconds * 1000);
+        director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
+    };
+    tick(&mut director, 5, false);
+    assert_eq!(notices(&director).len(), 0, "a change may be on its way");
+    tick(&mut director, 13, false);
+    tick(&mut director, 30, false);
+    let told = notices(&director);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("a1 and a2 of site isp hear different routes (1 and 2 p"),
+        "{told:?}"
+    );
+    assert_eq!(director.differing().count(), 1);
+    tick(&mut director, 31, true);
+    assert_eq!(notices(&director)[1], "all appliances of site isp hear the same again");
+    assert_eq!(director.differing().count(), 0);
+}
+
+#[test]
+fn silence_moves_no_client_and_a_word_that_there_is_nothing_does() {
+    let mut director = isp_and_exchange();
+    let mut isp = Router::new("a1", &["10.0.0.0/8"]);
+    isp.report(&mut director, 1000);
+    isp.tell(&mut director, 1001);
+    director.handle(at(60_000), Event::Tick(UnixSeconds(60)));
+    let near = |director: &Director| {
+        let snapshot = director.snapshot();
+        let client = "10.0.0.1/32".parse().unwrap();
+        let sites = snapshot.routes.locate(&client).sites;
+        sites.iter().filter(|near| near.site.as_str() == "isp").count()
+    };
+    assert_eq!(near(&director), 1, "it is only silent");
+    director.report(at(61_000), &id("a1"), &report(500)).unwrap();
+    assert_eq!(near(&director), 0, "it has no routers any more");
+    assert_eq!(director.heard(&"isp".parse().unwrap()), None);
+
+    isp.sequence = 600;
+    isp.report(&mut director, 62_000);
+    isp.tell(&mut director, 62_001);
+    assert_eq!(near(&director), 1);
+    director.handle(at(63_000), Event::Changed(Change::ApplianceGone(id("a1"))));
+    assert_eq!(near(&director), 0, "nobody is left to hear anything");
+}
+
+#[test]
+fn files_give_sites_prefixes_and_clients_a_place() {
+    let mut director = isp_and_exchange();
+    let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+    let zones = BTreeMap::from([
+        ("isp".parse().unwrap(), vec![prefix("10.0.0.0/8")]),
+        ("nowhere".parse().unwrap(), vec![prefix("10.0.0.0/16")]),
+    ]);
+    let places = vec![(prefix("8.8.8.0/24"), Place::default())];
+    director.handle(at(1000), Event::Clients { places, zones });
+    let near = |director: &Director, client: &str| {
+        let snapshot = director.snapshot();
+        let located = snapshot.routes.locate(&prefix(client));
+        located.sites.iter().any(|near| near.site.as_str() == "isp")
+    };
+    assert!(near(&director, "10.0.0.1/32") && !near(&director, "8.8.8.8/32"));
+    // A change of sites keeps them.
+    director.handle(at(1000), Event::Changed(Change::Site(site("other", "8.8.8.0/24"))));
+    assert!(near(&director, "10.0.0.1/32"));
+    let none = Event::Clients { places: vec![], zones: BTreeMap::new() };
+    director.handle(at(2000), none);
+    assert!(!near(&director, "10.0.0.1/32"));
+}
+
+#[test]
+fn so_many_tables_come_at_a_time_and_one_that_stops_makes_room() {
+    let mut director = isp_and_exchange();
+    for n in 0..6 {
+        let appliance = standing(&format!("c{n}"), "exchange");
+        director.handle(at(0), Event::Changed(Change::Appliance(appliance)));
+    }
+    let begin = |director: &mut Director, ms: u64, n: u32| {
+        let appliance = id(&format!("c{n}"));
+        director.handle(at(ms), Event::Heard { appliance: &appliance, part: Part::default() });
+        director.next_part(&appliance)
+    };
+    let begun: Vec<u32> = (0..6).map(|n| begin(&mut director, 0, n)).collect();
+    assert_eq!(begun, [1, 1, 1, 1, 0, 0]);
+    assert_eq!(begin(&mut director, 9_000, 4), 0);
+    assert_eq!(begin(&mut director, 10_000, 4), 1);
+}
+
+/// a1 in an ISP's site, b1 at an exchange; both hold the film that is played.
+fn isp_and_exchange() -> Director {
+    let mut director = running(&["a1", "b1"]);
+    for (name, of, kind) in
+        [("isp", "a1", SiteKind::Embedded), ("exchange", "b1", SiteKind::Exchange)]
+    {
+        let made = site(name, "127.0.0.1/32");
+        let made = model::topology::Site { kind, prefixes: vec![], ..made };
+        director.handle(at(0), Event::Changed(Change::Site(made)));
+        director.handle(at(0), Event::Changed(Change::Appliance(standing(of, name))));
+    }
+    settle(&mut director);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    hold(&mut director, "a1", &[1, 2]);
+    hold(&mut director, "b1", &[1, 2]);
+    director
+}
+
+fn standing(name: &str, site: &str) -> Appliance {
+    let (site, weight) = (site.parse().unwrap(), Weight::ONE);
+    Appliance { id: id(name), site, weight, addresses: vec![] }
+}
+
+fn attributes() -> Arc<Attributes> {
+    Arc::new(Attributes::new(Peering::Private, vec![64500], None, vec![]))
+}
+
+fn prefixes(texts: &[&str]) -> Vec<Prefix> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}

@@ -1,0 +1,43 @@
+//! Which sites a client is nearest to, by the prefixes that they hear or were given. It does no
+//! I/O.
+//!
+//! ```text
+//! appliance  BIRD's reply ──> bird ──> Builder: filter, the best of each prefix ──> Hearing
+//!                                                                        │ digest, difference
+//! control    sites, static prefixes ─────┐                               v
+//!            geofeed, coverage zones ────┴──> Routes ── order, once per change ──> Table
+//! front      client ──> Table::locate ──> its sites, best first, each with its reason
+//! ```
+//!
+//! The order of sites for a client: longest prefix; embedded before private before public peering;
+//! shorter AS path; lower MED from the same neighbour; nearer; the name. It is worked out for a
+//! prefix when something about that prefix changes, and looked up when a client asks:
+//!
+//! * [`Table::locate`]: O(prefixes that cover the client + their sites), at most [`NEAR_MAX`].
+//! * [`Routes::apply`]: O(log) per prefix, and a copy of each part of the table that changes while
+//!   somebody reads it: a part is a 4,096th of a family. For a whole table besides one walk over
+//!   all prefixes, if the site had one before.
+//! * [`Routes::set_sites`]: O(sites + static prefixes that changed); all prefixes are ordered anew
+//!   if a site is of another kind or elsewhere, and walked over once for each that is gone.
+//! * [`Routes::set_places`]: all prefixes are ordered anew, and O(distinct places * sites).
+//! * Cloning a [`Table`]: O(1).
+
+mod attributes;
+pub mod bird;
+mod digest;
+mod faults;
+pub mod filter;
+pub mod geofeed;
+mod hearing;
+mod order;
+mod part;
+mod table;
+pub mod zones;
+
+pub use attributes::{Attributes, Community, Peering};
+pub use digest::{Digest, NotADigest};
+pub use faults::Faults;
+use faults::prefix;
+pub use hearing::{Builder, Difference, Hearing, Told};
+pub use part::{Mismatch, Part, Stage};
+pub use table::{Located, NEAR_MAX, Routes, Table, Unshared};

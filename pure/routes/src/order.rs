@@ -1,0 +1,113 @@
+//! The order of the sites of one prefix.
+
+use std::sync::Arc;
+
+use model::id::SiteId;
+use model::near::{Class, Route, Step};
+use model::place::{Nearness, Place};
+use model::topology::{Prefix, SiteKind};
+
+use crate::attributes::{Attributes, Peering};
+
+/// A site's way to a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// Its number in the table.
+    pub(crate) site: u32,
+    /// None for a static prefix.
+    pub(crate) heard: Option<Arc<Attributes>>,
+}
+
+/// A site as the order sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) id: SiteId,
+    pub(crate) kind: SiteKind,
+    pub(crate) place: Option<Place>,
+    pub(crate) serves_strangers: bool,
+}
+
+impl Way {
+    pub(crate) fn route(&self, prefix: Prefix, site: &Known) -> Route {
+        let heard = self.heard.as_deref();
+        Route {
+            prefix,
+            class: self.class(site),
+            is_static: heard.is_none(),
+            path_len: heard.map_or(0, Attributes::path_len),
+            neighbour: heard.and_then(Attributes::neighbour),
+            med: heard.and_then(Attributes::med),
+        }
+    }
+
+    fn class(&self, site: &Known) -> Class {
+        match (site.kind, self.heard.as_ref().map(|heard| heard.peering())) {
+            (SiteKind::Embedded, _) => Class::Embedded,
+            (SiteKind::Exchange, None | Some(Peering::Private)) => Class::Private,
+            (SiteKind::Exchange, Some(Peering::Public)) => Class::Public,
+        }
+    }
+}
+
+/// Sorts the ways to one prefix, whose clients are at `place`, best first; one of each site is
+/// first among those of that site. O(n log n).
+///
+/// A MED compares announcements of one neighbour only, so it gives no order of all: first all are
+/// sorted without it, then those of each neighbour are sorted by it in the places that they have.
+pub(crate) fn sort(ways: &mut [Way], place: Option<&Place>, sites: &[Option<Known>]) {
+    let known = |way: &Way| {
+        let number = usize::try_from(way.site).expect("Linux has no 16-bit targets");
+        sites[number].as_ref().expect("ways of a site that is gone are gone")
+    };
+    let closeness =
+        |way: &Way| (way.class(known(way)), way.heard.as_ref().map_or(0, |heard| heard.path_len()));
+    let last = |way: &Way| {
+        let known = known(way);
+        (Nearness::of(place, known.place.as_ref()), &known.id, way.heard.is_some())
+    };
+    ways.sort_by(|a, b| closeness(a).cmp(&closeness(b)).then_with(|| last(a).cmp(&last(b))));
+    assert!(ways.is_sorted_by_key(&closeness), "a MED decides among equals only");
+    for group in ways.chunk_by_mut(|a, b| closeness(a) == closeness(b)) {
+        sort_by_med(group);
+    }
+}
+
+/// Sorts the ways of each neighbour by MED, in the places that they have among the others.
+fn sort_by_med(group: &mut [Way]) {
+    let neighbour = |way: &Way| way.heard.as_ref().and_then(|heard| heard.neighbour());
+    let mut neighbours: Vec<u32> = group.iter().filter_map(neighbour).collect();
+    if neighbours.len() < 2 {
+        return;
+    }
+    neighbours.sort_unstable();
+    neighbours.dedup();
+    for of in neighbours {
+        let places: Vec<usize> =
+            (0..group.len()).filter(|at| neighbour(&group[*at]) == Some(of)).collect();
+        let mut ways: Vec<Way> = places.iter().map(|at| group[*at].clone()).collect();
+        // Stable: equal ones stay in the order by place and name.
+        ways.sort_by_key(med);
+        assert_eq!(places.len(), ways.len(), "each has its place");
+        for (at, way) in places.into_iter().zip(ways) {
+            group[at] = way;
+        }
+    }
+}
+
+/// None is as good as the lowest (RFC 4271 section 9.1.2.2).
+fn med(way: &Way) -> u32 {
+    way.heard.as_ref().and_then(|heard| heard.med()).unwrap_or(0)
+}
+
+/// What put a route behind the one before it, at one prefix or a longer one.
+pub(crate) fn step(before: &Route, route: &Route, is_nearer: impl Fn() -> bool) -> Step {
+    let peers = before.neighbour.is_some() && before.neighbour == route.neighbour;
+    match () {
+        () if route.prefix.prefix_len() < before.prefix.prefix_len() => Step::Prefix,
+        () if before.class < route.class => Step::Class,
+        () if before.path_len < route.path_len => Step::Path,
+        () if peers && before.med.unwrap_or(0) < route.med.unwrap_or(0) => Step::Med,
+        () if is_nearer() => Step::Place,
+        () => Step::Name,
+    }
+}

@@ -1,0 +1,541 @@
+//! The table of all sites' prefixes: changed by one, read by many.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use model::id::SiteId;
+use model::near::{By, Near, Step};
+use model::place::{Nearness, Place};
+use model::topology::{Prefix, Site};
+use prefix_trie::PrefixMap;
+
+use crate::attributes::Attributes;
+use crate::digest::Digest;
+use crate::hearing::Difference;
+use crate::order::{Known, Way, sort, step};
+
+/// Most sites that a client is told of. Beyond the first eight or so a client never comes.
+pub const NEAR_MAX: usize = 32;
+
+/// Sites that are looked up by the distance to a client's place.
+const NEAREST_MAX: usize = 8;
+
+/// The table at one moment. Cheap to clone, never changes.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    sites: Arc<Vec<Option<Known>>>,
+    v4: Family<Ipv4Net>,
+    v6: Family<Ipv6Net>,
+    places: Arc<Places>,
+}
+
+/// A client's sites.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Located<'a> {
+    /// The longest prefix that covers the client.
+    pub longest: Option<Prefix>,
+    /// Best first, each once.
+    pub sites: Vec<Near<'a>>,
+}
+
+/// Prefixes that one site alone has, also when shorter ones are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unshared {
+    /// By site: how many, and the first of them.
+    pub by_site: BTreeMap<SiteId, (u64, Vec<Prefix>)>,
+}
+
+/// The table as its one writer has it.
+#[derive(Debug, Default)]
+pub struct Routes {
+    table: Table,
+    numbers: BTreeMap<SiteId, u32>,
+    /// The prefixes given by operators, and what each site was heard to have.
+    own: BTreeMap<SiteId, Own>,
+    /// Attributes by digest, so that sites share them.
+    known: BTreeMap<u128, Arc<Attributes>>,
+    /// As many of them as make a sweep due.
+    sweep_at: usize,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    given: Vec<Prefix>,
+    /// None before anything was heard.
+    heard: Option<Digest>,
+}
+
+/// The ways to a prefix, best first.
+type Ways = Arc<[Way]>;
+
+/// One family, in parts that are copied when they change while somebody reads.
+#[derive(Clone, Debug)]
+struct Family<N: prefix_trie::Prefix> {
+    /// Prefixes too short for a part.
+    short: Part<N>,
+    parts: Arc<Vec<Option<Part<N>>>>,
+}
+
+type Part<N> = Arc<PrefixMap<N, Ways>>;
+
+const PARTS: usize = 4096;
+
+/// Where clients are, and the sites near there.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    v4: PrefixMap<Ipv4Net, u32>,
+    v6: PrefixMap<Ipv6Net, u32>,
+    /// Each place once, with the sites that serve strangers, nearest first.
+    all: Vec<(Place, Vec<(u32, Nearness)>)>,
+}
+
+/// A prefix of one family.
+trait Net: prefix_trie::Prefix + Copy {
+    /// The part that it is in; none if it is in many.
+    fn part(&self) -> Option<usize>;
+    fn any(self) -> Prefix;
+}
+
+impl Net for Ipv4Net {
+    /// By the first 12 bits.
+    fn part(&self) -> Option<usize> {
+        let head = u32::from(self.network()) >> 20;
+        assert!(head < 4096, "12 bits are left");
+        (12 <= self.prefix_len()).then(|| usize::try_from(head).expect("12 bits"))
+    }
+
+    fn any(self) -> Prefix {
+        Prefix::V4(self)
+    }
+}
+
+impl Net for Ipv6Net {
+    /// By a hash of the first 24 bits, of which registries use a few thousand values.
+    fn part(&self) -> Option<usize> {
+        let head = u128::from(self.network()) >> 104;
+        let head = u32::try_from(head).expect("24 bits");
+        // Fibonacci hashing: 2^32 divided by the golden ratio.
+        let hash = head.wrapping_mul(0x9E37_79B1) >> 20;
+        assert!(hash < 4096, "12 bits are left");
+        (24 <= self.prefix_len()).then(|| usize::try_from(hash).expect("12 bits"))
+    }
+
+    fn any(self) -> Prefix {
+        Prefix::V6(self)
+    }
+}
+
+impl<N: Net> Default for Family<N> {
+    fn default() -> Self {
+        Self { short: Arc::default(), parts: Arc::new(vec![None; PARTS]) }
+    }
+}
+
+impl<N: Net> Family<N> {
+    /// The prefixes that cover a client, longest first.
+    fn covering(&self, client: N) -> Vec<(N, &Ways)> {
+        let part = client.part().and_then(|part| self.parts[part].as_deref());
+        let in_part = part.into_iter().flat_map(|part| part.cover(&client));
+        let mut found: Vec<_> = self.short.cover(&client).chain(in_part).collect();
+        found.reverse();
+        assert!(found.len() <= 129, "a family has no more lengths");
+        found
+    }
+
+    /// Changes the ways to a prefix; one without ways goes.
+    fn change(&mut self, prefix: N, change: impl FnOnce(&mut Vec<Way>)) {
+        let part = match prefix.part() {
+            None => Arc::make_mut(&mut self.short),
+            Some(part) => {
+                let part = Arc::make_mut(&mut self.parts)[part].get_or_insert_default();
+                Arc::make_mut(part)
+            }
+        };
+        let mut ways = part.get(&prefix).map(|ways| ways.to_vec()).unwrap_or_default();
+        change(&mut ways);
+        if ways.is_empty() {
+            part.remove(&prefix);
+        } else {
+            part.insert(prefix, ways.into());
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (N, &Ways)> {
+        self.short.iter().chain(self.parts.iter().flatten().flat_map(|part| part.iter()))
+    }
+
+    /// Looks at every prefix, and takes what `look` gives in place of its ways.
+    fn replace(&mut self, mut look: impl FnMut(N, &Ways) -> Option<Vec<Way>>) {
+        let changes: Vec<_> =
+            self.iter().filter_map(|(prefix, ways)| Some((prefix, look(prefix, ways)?))).collect();
+        for (prefix, ways) in changes {
+            self.change(prefix, |all| *all = ways);
+        }
+    }
+}
+
+impl Table {
+    /// The sites of a client, best first: those with a prefix that covers it, by the order of this
+    /// room; then the nearest ones, if anybody knows where the client is. Others are as good as
+    /// each other.
+    pub fn locate(&self, client: &Prefix) -> Located<'_> {
+        match client {
+            Prefix::V4(net) => self.locate_in(&self.v4, *net),
+            Prefix::V6(net) => self.locate_in(&self.v6, *net),
+        }
+    }
+
+    fn locate_in<'a, N: Net>(&'a self, family: &'a Family<N>, client: N) -> Located<'a> {
+        let covering = family.covering(client);
+        let longest = covering.first().map(|(prefix, _)| prefix.any());
+        let mut sites: Vec<Near<'a>> = Vec::new();
+        for (prefix, ways) in covering {
+            for way in ways.iter() {
+                let known = self.known(way.site);
+                if NEAR_MAX <= sites.len() {
+                    return Located { longest, sites };
+                }
+                if sites.iter().any(|near| near.site == &known.id) {
+                    continue;
+                }
+                let route = way.route(prefix.any(), known);
+                let step = match sites.last() {
+                    Some(Near { by: By::Route(before), site, .. }) => {
+                        step(before, &route, || self.is_nearer(&prefix.any(), site, known))
+                    }
+                    _ => Step::First,
+                };
+                sites.push(Near { site: &known.id, by: By::Route(route), step });
+            }
+        }
+        assert!(longest.is_some() || sites.is_empty(), "ways are those of a prefix");
+        for (site, nearness) in self.places.near(&client.any()) {
+            let known = self.known(*site);
+            if NEAR_MAX <= sites.len() || sites.iter().any(|near| near.site == &known.id) {
+                continue;
+            }
+            let step = match sites.last() {
+                Some(Near { by: By::Route(_), .. }) => Step::NoRoute,
+                Some(Near { by: By::Place(before), .. }) if before == nearness => Step::Name,
+                Some(Near { by: By::Place(_), .. }) => Step::Place,
+                None => Step::First,
+            };
+            sites.push(Near { site: &known.id, by: By::Place(*nearness), step });
+        }
+        assert!(sites.len() <= NEAR_MAX, "no more than that are looked at");
+        Located { longest, sites }
+    }
+
+    /// The longest prefix that covers a client.
+    pub fn longest(&self, client: &Prefix) -> Option<Prefix> {
+        match client {
+            Prefix::V4(net) => self.v4.covering(*net).first().map(|(net, _)| Prefix::V4(*net)),
+            Prefix::V6(net) => self.v6.covering(*net).first().map(|(net, _)| Prefix::V6(*net)),
+        }
+    }
+
+    /// How many prefixes there are, of IPv4 and of IPv6. O(parts).
+    pub fn len(&self) -> (usize, usize) {
+        let parts =
+            |short: usize, parts: &mut dyn Iterator<Item = usize>| short + parts.sum::<usize>();
+        (
+            parts(self.v4.short.len(), &mut self.v4.parts.iter().flatten().map(|part| part.len())),
+            parts(self.v6.short.len(), &mut self.v6.parts.iter().flatten().map(|part| part.len())),
+        )
+    }
+
+    /// True if no site has a prefix.
+    pub fn is_empty(&self) -> bool {
+        self.len() == (0, 0)
+    }
+
+    /// The prefixes that lead to one site alone, whose clients have nowhere to go by a route if it
+    /// fails: no other site has the prefix or a shorter one that covers it. Of each site the first
+    /// `examples_max`. O(prefixes): not for a request's path.
+    pub fn unshared(&self, examples_max: usize) -> Unshared {
+        let mut unshared = Unshared::default();
+        self.unshared_in(&self.v4, examples_max, &mut unshared);
+        self.unshared_in(&self.v6, examples_max, &mut unshared);
+        unshared
+    }
+
+    fn unshared_in<N: Net>(&self, family: &Family<N>, examples_max: usize, to: &mut Unshared) {
+        for (prefix, ways) in family.iter() {
+            let alone = |ways: &Ways, site: u32| ways.iter().all(|way| way.site == site);
+            let Some(site) = ways.first().map(|way| way.site) else { continue };
+            // An operator's word is not what a network announced.
+            let is_static = ways.iter().any(|way| way.heard.is_none());
+            if is_static || !alone(ways, site) {
+                continue;
+            }
+            if family.covering(prefix).iter().all(|(_, ways)| alone(ways, site)) {
+                let id = self.known(site).id.clone();
+                let (count, examples) = to.by_site.entry(id).or_default();
+                *count += 1;
+                if examples.len() < examples_max {
+                    examples.push(prefix.any());
+                }
+                assert!(examples.len() <= examples_max, "the rest is counted");
+            }
+        }
+    }
+
+    fn known(&self, number: u32) -> &Known {
+        let at = usize::try_from(number).expect("Linux has no 16-bit targets");
+        self.sites[at].as_ref().expect("the ways of a site that is gone are gone")
+    }
+
+    fn is_nearer(&self, prefix: &Prefix, before: &SiteId, site: &Known) -> bool {
+        let place = self.places.of(prefix);
+        let known = self.sites.iter().flatten().find(|known| known.id == *before);
+        let nearness = |of: &Known| Nearness::of(place, of.place.as_ref());
+        known.is_some_and(|known| nearness(known) < nearness(site))
+    }
+}
+
+impl Places {
+    /// The place of a client, or of all clients of a prefix.
+    fn of(&self, client: &Prefix) -> Option<&Place> {
+        self.number(client).map(|number| &self.all[number].0)
+    }
+
+    fn near(&self, client: &Prefix) -> &[(u32, Nearness)] {
+        self.number(client).map_or(&[], |number| &self.all[number].1)
+    }
+
+    fn number(&self, client: &Prefix) -> Option<usize> {
+        let found = match client {
+            Prefix::V4(net) => self.v4.get_lpm(net).map(|(_, number)| *number),
+            Prefix::V6(net) => self.v6.get_lpm(net).map(|(_, number)| *number),
+        };
+        found.map(|number| usize::try_from(number).expect("Linux has no 16-bit targets"))
+    }
+
+    fn find_nearest(&mut self, sites: &[Option<Known>]) {
+        for (place, near) in &mut self.all {
+            let with_number = (0_u32..).zip(sites);
+            let all = with_number.filter_map(|(number, site)| {
+                let site = site.as_ref().filter(|site| site.serves_strangers)?;
+                let nearness = Nearness::of(Some(place), site.place.as_ref());
+                (nearness != Nearness::UNKNOWN).then_some((nearness, &site.id, number))
+            });
+            let mut all: Vec<_> = all.collect();
+            all.sort_unstable();
+            *near = all.into_iter().take(NEAREST_MAX).map(|(near, _, of)| (of, near)).collect();
+            assert!(near.len() <= NEAREST_MAX, "others are as good as each other");
+        }
+    }
+}
+
+impl Routes {
+    /// The table as it is now.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// What a site was heard to have; none before anything was heard of it.
+    pub fn heard(&self, site: &SiteId) -> Option<Digest> {
+        self.own.get(site)?.heard
+    }
+
+    /// There are these sites, with these static prefixes.
+    pub fn set_sites(&mut self, sites: &BTreeMap<SiteId, Site>) {
+        let gone: Vec<SiteId> =
+            self.numbers.keys().filter(|id| !sites.contains_key(*id)).cloned().collect();
+        let (mut are_others, mut has_moved) = (!gone.is_empty(), false);
+        for id in gone {
+            self.forget(&id);
+            self.give(&id, &[]);
+            let number = self.numbers.remove(&id).expect("it was just listed");
+            self.own.remove(&id);
+            Arc::make_mut(&mut self.table.sites)[index(number)] = None;
+        }
+        for (id, site) in sites {
+            let known = Known {
+                id: id.clone(),
+                kind: site.kind,
+                place: site.place.clone(),
+                serves_strangers: site.serves_strangers(),
+            };
+            let number = self.number(id);
+            let before = self.table.sites[index(number)].as_ref();
+            if before != Some(&known) {
+                are_others = true;
+                has_moved |= before.is_some();
+                Arc::make_mut(&mut self.table.sites)[index(number)] = Some(known);
+            }
+        }
+        if are_others {
+            let sites = Arc::clone(&self.table.sites);
+            Arc::make_mut(&mut self.table.places).find_nearest(&sites);
+        }
+        // A new one has no way yet, and those of one that is gone are gone.
+        if has_moved {
+            self.order_anew();
+        }
+        for (id, site) in sites {
+            self.give(id, &site.prefixes);
+        }
+        assert_eq!(self.own.len(), sites.len(), "each site has its own");
+    }
+
+    /// Clients of these prefixes are there; of the rest nobody knows.
+    pub fn set_places(&mut self, told: impl IntoIterator<Item = (Prefix, Place)>) {
+        let mut places = Places::default();
+        let mut numbers: BTreeMap<Place, u32> = BTreeMap::new();
+        for (prefix, place) in told {
+            let next = u32::try_from(places.all.len()).expect("files are bounded");
+            let number = *numbers.entry(place.clone()).or_insert(next);
+            assert!(number <= next, "places have numbers in turn");
+            if number == next {
+                places.all.push((place, Vec::new()));
+            }
+            match prefix {
+                Prefix::V4(net) => drop(places.v4.insert(net.trunc(), number)),
+                Prefix::V6(net) => drop(places.v6.insert(net.trunc(), number)),
+            }
+        }
+        places.find_nearest(&self.table.sites);
+        self.table.places = Arc::new(places);
+        self.order_anew();
+    }
+
+    /// A site hears something else from now on: a change, or a `whole` table in place of all that
+    /// it heard before. Gives the digest of what it hears now.
+    pub fn apply(&mut self, site: &SiteId, difference: &Difference, whole: bool) -> Digest {
+        let Some(number) = self.numbers.get(site).copied() else { return Digest::default() };
+        if whole {
+            self.forget(site);
+        }
+        let mut digest = self.heard(site).unwrap_or_default();
+        for prefix in &difference.withdrawn {
+            self.change(&prefix.trunc(), |ways| take(ways, number, prefix, &mut digest));
+        }
+        for (prefix, attributes) in &difference.announced {
+            let attributes = self.shared(attributes);
+            self.change(&prefix.trunc(), |ways| {
+                take(ways, number, prefix, &mut digest);
+                digest.put(prefix, &attributes);
+                ways.push(Way { site: number, heard: Some(attributes) });
+            });
+        }
+        self.own.entry(site.clone()).or_default().heard = Some(digest);
+        self.sweep();
+        assert_eq!(self.heard(site), Some(digest), "what was taken over is known");
+        digest
+    }
+
+    /// Nothing is known any more of what a site hears.
+    pub fn forget(&mut self, site: &SiteId) {
+        let heard = self.own.get_mut(site).and_then(|own| own.heard.take());
+        if heard.unwrap_or_default().count == 0 {
+            return;
+        }
+        let number = self.numbers[site];
+        let is_heard = |way: &Way| way.site == number && way.heard.is_some();
+        let Table { sites, v4, v6, places } = &mut self.table;
+        let left = |prefix: &Prefix, ways: &Ways| {
+            if !ways.iter().any(is_heard) {
+                return None;
+            }
+            let mut left: Vec<Way> = ways.iter().filter(|way| !is_heard(way)).cloned().collect();
+            // A MED that is gone gives others their places back.
+            sort(&mut left, places.of(prefix), sites);
+            Some(left)
+        };
+        v4.replace(|net, ways| left(&Prefix::V4(net), ways));
+        v6.replace(|net, ways| left(&Prefix::V6(net), ways));
+        assert_eq!(self.heard(site), None, "nothing is known of it");
+    }
+
+    /// A site has these static prefixes and no others.
+    fn give(&mut self, site: &SiteId, prefixes: &[Prefix]) {
+        let own = self.own.entry(site.clone()).or_default();
+        if own.given == prefixes {
+            return;
+        }
+        let before = std::mem::replace(&mut own.given, prefixes.to_vec());
+        let number = self.numbers[site];
+        let is_static = |way: &Way| way.site == number && way.heard.is_none();
+        for prefix in before {
+            self.change(&prefix.trunc(), |ways| ways.retain(|way| !is_static(way)));
+        }
+        for prefix in prefixes {
+            self.change(&prefix.trunc(), |ways| {
+                if !ways.iter().any(is_static) {
+                    ways.push(Way { site: number, heard: None });
+                }
+            });
+        }
+    }
+
+    fn change(&mut self, prefix: &Prefix, change: impl FnOnce(&mut Vec<Way>)) {
+        let Table { sites, v4, v6, places } = &mut self.table;
+        let place = places.of(prefix);
+        let and_sort = |ways: &mut Vec<Way>| {
+            change(ways);
+            sort(ways, place, sites);
+        };
+        match prefix {
+            Prefix::V4(net) => v4.change(*net, and_sort),
+            Prefix::V6(net) => v6.change(*net, and_sort),
+        }
+    }
+
+    fn order_anew(&mut self) {
+        let Table { sites, v4, v6, places } = &mut self.table;
+        let sorted = |prefix: &Prefix, ways: &Ways| {
+            let mut sorted = ways.to_vec();
+            sort(&mut sorted, places.of(prefix), sites);
+            Some(sorted)
+        };
+        v4.replace(|net, ways| sorted(&Prefix::V4(net), ways));
+        v6.replace(|net, ways| sorted(&Prefix::V6(net), ways));
+    }
+
+    fn number(&mut self, site: &SiteId) -> u32 {
+        let sites = Arc::make_mut(&mut self.table.sites);
+        *self.numbers.entry(site.clone()).or_insert_with(|| {
+            let free = sites.iter().position(Option::is_none).unwrap_or(sites.len());
+            if free == sites.len() {
+                sites.push(None);
+            }
+            assert!(sites[free].is_none(), "no two sites have one number");
+            u32::try_from(free).expect("sites are bounded")
+        })
+    }
+
+    fn shared(&mut self, attributes: &Arc<Attributes>) -> Arc<Attributes> {
+        Arc::clone(self.known.entry(attributes.digest()).or_insert_with(|| attributes.clone()))
+    }
+
+    /// Attributes that no prefix has any more go, once they may be half of all.
+    fn sweep(&mut self) {
+        if self.sweep_at <= self.known.len() {
+            self.known.retain(|_, attributes| 1 < Arc::strong_count(attributes));
+            self.sweep_at = (2 * self.known.len()).max(SWEEP_MIN);
+        }
+        assert!(self.known.len() < self.sweep_at, "half of it may be old, and no more");
+    }
+}
+
+const SWEEP_MIN: usize = 1024;
+
+/// The way that a site heard is no way any more.
+fn take(ways: &mut Vec<Way>, site: u32, prefix: &Prefix, digest: &mut Digest) {
+    ways.retain(|way| match &way.heard {
+        Some(heard) if way.site == site => {
+            digest.take(prefix, heard);
+            false
+        }
+        _ => true,
+    });
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).expect("Linux has no 16-bit targets")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+use super::*;
+
+use model::near::Class;
+use model::place::Point;
+use model::topology::SiteKind;
+use proptest::prelude::*;
+
+use crate::attributes::Peering;
+
+#[test]
+fn longer_prefixes_come_first_then_closer_sites_then_shorter_paths() {
+    let mut routes = fleet();
+    hear(&mut routes, "berlin", "8.8.0.0/16", Peering::Public, &[7, 9], None);
+    hear(&mut routes, "isp", "8.8.0.0/16", Peering::Public, &[9, 9, 9], None);
+    hear(&mut routes, "paris", "8.8.0.0/16", Peering::Private, &[7, 7, 7, 9], None);
+    hear(&mut routes, "sydney", "8.8.8.0/24", Peering::Public, &[1, 2, 3, 9], None);
+    check(&routes, "8.8.1.1", "isp:First paris:Class berlin:Class");
+    check(&routes, "8.8.8.1", "sydney:First isp:Prefix paris:Class berlin:Class");
+    hear(&mut routes, "sydney", "8.8.0.0/16", Peering::Public, &[9], None);
+    check(&routes, "8.8.1.1", "isp:First paris:Class sydney:Class berlin:Path");
+    check(&routes, "9.9.9.9", "");
+    check(&routes, "2a00::1", "");
+}
+
+#[test]
+fn a_lower_med_counts_for_the_same_neighbour_only() {
+    let mut routes = fleet();
+    let mut heard = |site: &str, neighbour: u32, med: u32| {
+        hear(&mut routes, site, "8.8.8.0/24", Peering::Public, &[neighbour, 9], Some(med));
+    };
+    heard("berlin", 7, 50);
+    heard("paris", 8, 1000);
+    heard("sydney", 7, 10);
+    // By name berlin, paris, sydney; then the two of neighbour 7 change places.
+    check(&routes, "8.8.8.8", "sydney:First paris:Name berlin:Name");
+    let mut without = sites();
+    without.remove("sydney");
+    routes.forget(&site("sydney"));
+    check(&routes, "8.8.8.8", "berlin:First paris:Name");
+    hear(&mut routes, "sydney", "8.8.8.0/24", Peering::Public, &[7, 9], Some(10));
+    routes.set_sites(&without);
+    check(&routes, "8.8.8.8", "berlin:First paris:Name");
+    let mut routes = fleet();
+    hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Public, &[7, 9], Some(50));
+    hear(&mut routes, "sydney", "8.8.8.0/24", Peering::Public, &[7, 9], Some(10));
+    check(&routes, "8.8.8.8", "sydney:First berlin:Med");
+    hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Public, &[7, 9], None);
+    check(&routes, "8.8.8.8", "berlin:First sydney:Med");
+}
+
+#[test]
+fn nearer_sites_come_first_where_routes_are_equal_and_where_there_are_none() {
+    let mut routes = fleet();
+    let place = |country: &str, point: Option<(f64, f64)>| Place {
+        country: Some(country.into()),
+        point: point.map(|(north, east)| Point::new(north, east).unwrap()),
+        ..Place::default()
+    };
+    routes.set_places([
+        (prefix("8.8.8.0/24"), place("NZ", Some((-41.0, 174.0)))),
+        (prefix("1.0.0.0/8"), place("FR", None)),
+        (prefix("2a00::/16"), place("ZZ", None)),
+    ]);
+    // The embedded site serves nobody who is merely near, and of ZZ nobody knows where it is.
+    check(&routes, "8.8.8.8", "sydney:First berlin:Place paris:Place");
+    check(&routes, "1.2.3.4", "paris:First");
+    check(&routes, "2a00::1", "");
+    for site in ["berlin", "sydney"] {
+        hear(&mut routes, site, "8.8.8.0/24", Peering::Public, &[9], None);
+    }
+    check(&routes, "8.8.8.8", "sydney:First berlin:Place paris:NoRoute");
+    routes.set_places([]);
+    check(&routes, "8.8.8.8", "berlin:First sydney:Name");
+    let mut sites = sites();
+    sites.remove("berlin");
+    routes.set_sites(&sites);
+    check(&routes, "8.8.8.8", "sydney:First");
+}
+
+#[test]
+fn static_prefixes_are_the_best_of_their_length_and_need_no_other_word() {
+    let mut routes = Routes::default();
+    let mut sites = sites();
+    sites.get_mut("paris").unwrap().prefixes = vec![prefix("10.0.0.0/8"), prefix("fd00::/8")];
+    sites.get_mut("sydney").unwrap().prefixes = vec![prefix("10.1.0.0/16"), prefix("0.0.0.0/0")];
+    routes.set_sites(&sites);
+    hear(&mut routes, "berlin", "10.0.0.0/8", Peering::Public, &[9], None);
+    hear(&mut routes, "paris", "10.0.0.0/8", Peering::Public, &[9], None);
+    check(&routes, "10.1.2.3", "sydney:First paris:Prefix berlin:Class");
+    check(&routes, "10.2.2.3", "paris:First berlin:Class sydney:Prefix");
+    check(&routes, "11.0.0.1", "sydney:First");
+    check(&routes, "fd00::1", "paris:First");
+    let table = routes.table().clone();
+    sites.get_mut("sydney").unwrap().prefixes = vec![];
+    routes.set_sites(&sites);
+    check(&routes, "10.1.2.3", "paris:First berlin:Class");
+    assert_eq!(names(&table, "11.0.0.1"), "sydney:First", "who reads the old one reads on");
+    let near = routes.table().locate(&prefix("10.1.2.3/32"));
+    assert_eq!(near.longest, Some(prefix("10.0.0.0/8")));
+    let By::Route(route) = near.sites[0].by else { panic!() };
+    assert!(route.is_static && route.class == Class::Private);
+}
+
+#[test]
+fn a_prefix_without_a_second_way_is_told() {
+    let mut routes = fleet();
+    hear(&mut routes, "isp", "8.8.8.0/24", Peering::Private, &[9], None);
+    hear(&mut routes, "isp", "8.8.9.0/24", Peering::Private, &[9], None);
+    hear(&mut routes, "isp", "2a00::/32", Peering::Private, &[9], None);
+    hear(&mut routes, "berlin", "8.8.9.0/24", Peering::Public, &[9], None);
+    let told = |routes: &Routes| {
+        let by_site = routes.table().unshared(1).by_site;
+        let line = |(site, (count, first)): (&SiteId, &(u64, Vec<Prefix>))| {
+            format!("{site} {count} {}", first[0])
+        };
+        by_site.iter().map(line).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(told(&routes), "isp 2 8.8.8.0/24");
+    hear(&mut routes, "berlin", "8.8.0.0/16", Peering::Public, &[9], None);
+    assert_eq!(told(&routes), "berlin 1 8.8.0.0/16, isp 1 2a00::/32");
+}
+
+#[test]
+fn a_whole_table_takes_the_place_of_the_one_before() {
+    let mut routes = fleet();
+    hear(&mut routes, "isp", "8.8.8.0/24", Peering::Private, &[9], None);
+    hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Private, &[9], None);
+    let announced = vec![(prefix("9.9.9.0/24"), attributes(Peering::Private, &[9], None))];
+    let difference = Difference { announced, withdrawn: vec![] };
+    let digest = routes.apply(&site("isp"), &difference, true);
+    assert_eq!((digest.count, routes.heard(&site("isp"))), (1, Some(digest)));
+    check(&routes, "8.8.8.8", "berlin:First");
+    check(&routes, "9.9.9.9", "isp:First");
+    routes.forget(&site("isp"));
+    assert_eq!(routes.heard(&site("isp")), None);
+    check(&routes, "9.9.9.9", "");
+    assert_eq!(routes.table().len(), (1, 0));
+}
+
+proptest! {
+    // A fleet has eight thousand parts, which cost milliseconds without optimisation.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_is_looked_up_is_what_a_scan_finds_whatever_came_before(
+        changes in proptest::collection::vec(change(), 0..60),
+        clients in proptest::collection::vec(any_prefix(), 1..20),
+    ) {
+        let mut routes = fleet();
+        let mut heard: BTreeMap<(usize, Prefix), Arc<Attributes>> = BTreeMap::new();
+        for (at, prefix, announced) in changes {
+            let mut difference = Difference::default();
+            match announced {
+                Some(found) => {
+                    difference.announced.push((prefix, found.clone()));
+                    heard.insert((at, prefix), found);
+                }
+                None => {
+                    difference.withdrawn.push(prefix);
+                    heard.remove(&(at, prefix));
+                }
+            }
+            routes.apply(&site(NAMES[at]), &difference, false);
+        }
+        for (at, name) in NAMES.iter().enumerate() {
+            let mut digest = Digest::default();
+            let of_site = heard.iter().filter(|((of, _), _)| *of == at);
+            of_site.for_each(|((_, prefix), found)| digest.put(prefix, found));
+            prop_assert_eq!(routes.heard(&site(name)).unwrap_or_default(), digest);
+        }
+        for client in clients {
+            let located = routes.table().locate(&client);
+            let covering = heard.iter().filter(|((_, prefix), _)| prefix.contains(&client));
+            let mut by_site: BTreeMap<usize, (&Prefix, &Attributes)> = BTreeMap::new();
+            for ((at, prefix), found) in covering {
+                let longest = by_site.entry(*at).or_insert((prefix, found));
+                if longest.0.prefix_len() < prefix.prefix_len() {
+                    *longest = (prefix, found);
+                }
+            }
+            prop_assert_eq!(located.sites.len(), by_site.len());
+            let key = |near: &Near<'_>| {
+                let at = NAMES.iter().position(|name| *name == near.site.as_str()).unwrap();
+                let (prefix, found) = by_site[&at];
+                let is_public = found.peering() == Peering::Public;
+                let class = if at == 0 { 0 } else { 1 + i32::from(is_public) };
+                (std::cmp::Reverse(prefix.prefix_len()), class, found.path_len())
+            };
+            prop_assert!(located.sites.is_sorted_by_key(key));
+            for pair in located.sites.windows(2) {
+                let [a, b] = pair else { unreachable!() };
+                let (By::Route(one), By::Route(other)) = (a.by, b.by) else { panic!() };
+                if key(a) == key(b) && one.neighbour == other.neighbour {
+                    prop_assert!(one.med.unwrap_or(0) <= other.med.unwrap_or(0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_when_what_came(
+        ways in proptest::collection::vec((0..4_usize, 7..10_u32, 0..3_u32), 1..8),
+        turn in 0..8_usize,
+    ) {
+        let prefix = "8.8.8.0/24";
+        let by_site: BTreeMap<usize, (u32, u32)> =
+            ways.into_iter().map(|(at, neighbour, med)| (at, (neighbour, med))).collect();
+        let mut order: Vec<_> = by_site.iter().collect();
+        let told = |order: &[(&usize, &(u32, u32))]| {
+            let mut routes = fleet();
+            for (at, (neighbour, med)) in order {
+                let path = [*neighbour, 9];
+                hear(&mut routes, NAMES[**at], prefix, Peering::Public, &path, Some(*med));
+            }
+            names(routes.table(), "8.8.8.8")
+        };
+        let one = told(&order);
+        let len = order.len();
+        order.rotate_left(turn % len);
+        prop_assert_eq!(told(&order), one);
+    }
+}
+
+/// Figures of docs/numbers.md: run with `--release`, and as it says there.
+#[test]
+fn a_change_costs_what_changes() {
+    let count = if cfg!(debug_assertions) { 3_000 } else { 20_000 };
+    let mut routes = fleet();
+    let announced: Vec<_> = (0..count)
+        .map(|n: u32| {
+            let net = Ipv4Net::new((0x0B00_0000 + (n << 8)).into(), 24).unwrap();
+            (Prefix::V4(net), attributes(Peering::Private, &[9, n % 100], None))
+        })
+        .collect();
+    let difference = Difference { announced, withdrawn: vec![] };
+    routes.apply(&site("berlin"), &difference, true);
+    let before = routes.table().clone();
+    hear(&mut routes, "paris", "11.0.0.0/24", Peering::Private, &[9], None);
+    let same =
+        before.v4.parts.iter().zip(routes.table().v4.parts.iter()).filter(|(a, b)| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        });
+    assert_eq!(same.count(), PARTS - 1, "one part was copied");
+    assert!(Arc::ptr_eq(&before.v4.short, &routes.table().v4.short));
+    assert!(routes.known.len() <= 102, "attributes are shared");
+}
+
+const NAMES: [&str; 4] = ["isp", "berlin", "paris", "sydney"];
+
+fn change() -> impl Strategy<Value = (usize, Prefix, Option<Arc<Attributes>>)> {
+    let private = any::<bool>();
+    let announced = (private, 1..4_usize, 7..9_u32, proptest::option::of(0..3_u32));
+    let announced = announced.prop_map(|(private, len, neighbour, med)| {
+        let peering = if private { Peering::Private } else { Peering::Public };
+        attributes(peering, &vec![neighbour; len], med)
+    });
+    (0..4_usize, any_prefix(), proptest::option::weighted(0.7, announced))
+}
+
+/// Of few bits, so that they cover each other; of lengths around those of parts.
+fn any_prefix() -> impl Strategy<Value = Prefix> {
+    let v4 = (0..4_u32, 6..=32_u8).prop_map(|(bits, len)| {
+        let address = (0x0808_0000_u32 | bits << 19 | bits << 8).into();
+        Prefix::V4(Ipv4Net::new(address, len).unwrap().trunc())
+    });
+    let v6 = (0..4_u128, 16..=64_u8).prop_map(|(bits, len)| {
+        let address = (0x2a00_u128 << 112 | bits << 103 | bits << 80).into();
+        Prefix::V6(Ipv6Net::new(address, len).unwrap().trunc())
+    });
+    prop_oneof![v4, v6]
+}
+
+fn fleet() -> Routes {
+    let mut routes = Routes::default();
+    routes.set_sites(&sites());
+    routes
+}
+
+fn sites() -> BTreeMap<SiteId, Site> {
+    let place = |country: &str, north: f64, east: f64| Place {
+        country: Some(country.into()),
+        point: Point::new(north, east),
+        ..Place::default()
+    };
+    let places = [
+        ("isp", None),
+        ("berlin", Some(place("DE", 52.5, 13.4))),
+        ("paris", Some(place("FR", 48.9, 2.4))),
+        ("sydney", Some(place("AU", -33.9, 151.2))),
+    ];
+    let made = places.map(|(name, place)| {
+        let kind = if name == "isp" { SiteKind::Embedded } else { SiteKind::Exchange };
+        (site(name), Site { kind, place, ..Site::new(site(name), vec![]) })
+    });
+    made.into()
+}
+
+fn hear(
+    routes: &mut Routes,
+    at: &str,
+    announced: &str,
+    peering: Peering,
+    as_path: &[u32],
+    med: Option<u32>,
+) {
+    let announced = vec![(prefix(announced), attributes(peering, as_path, med))];
+    routes.apply(&site(at), &Difference { announced, withdrawn: vec![] }, false);
+}
+
+fn check(routes: &Routes, client: &str, wanted: &str) {
+    assert_eq!(names(routes.table(), client), wanted, "{client}");
+}
+
+fn names(table: &Table, client: &str) -> String {
+    let client = crate::prefix(client).unwrap();
+    let near = table.locate(&client).sites;
+    near.iter().map(|near| format!("{}:{:?}", near.site, near.step)).collect::<Vec<_>>().join(" ")
+}
+
+fn attributes(peering: Peering, as_path: &[u32], med: Option<u32>) -> Arc<Attributes> {
+    Arc::new(Attributes::new(peering, as_path.to_vec(), med, vec![]))
+}
+
+fn site(name: &str) -> SiteId {
+    name.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}

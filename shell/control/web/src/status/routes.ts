@@ -1,0 +1,128 @@
+// What sites hear from their routers: a panel that is there once one of them hears anything.
+
+import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
+import { get, type Fleet, type Site } from "../fleet";
+import { count, plural } from "../units";
+import type { RoutesAppliance, RoutesOut, RoutesSite } from "../../made/api";
+
+/** A line about a site, and whether somebody should look at it. */
+export interface Line {
+  text: string;
+  bad: boolean;
+}
+
+/** Control looks at every prefix to answer. */
+const POLL_MS = 10_000;
+
+/** Sessions that are down, by name; the others are counted. */
+const DOWN_SHOWN = 4;
+/** Prefixes without a second way, by name. */
+const UNSHARED_SHOWN = 3;
+
+const prefixes = (number: number): string => plural(number, "prefix", "prefixes");
+
+/** Whom a site serves: its static prefixes, and what it hears. */
+export function servesOf({ prefixes: given, routes }: Site): string {
+  const heard = routes == null ? [] : [`${prefixes(routes)} by BGP`];
+  return [...given, ...heard].join(", ") || "no network yet";
+}
+
+const sessionsOf = (site: RoutesSite) =>
+  site.appliances.flatMap(({ appliance, heard }) =>
+    heard.sessions.map((session) => ({ appliance, ...session })),
+  );
+
+/** One line: its kind, what it hears, and how many of its sessions are up. */
+export function factsOf(site: RoutesSite): string {
+  const sessions = sessionsOf(site);
+  const up = sessions.filter(({ state }) => state === "Established").length;
+  const heard = site.prefixes == null ? "hears nothing" : prefixes(site.prefixes);
+  return `${site.kind} · ${heard} · ${up} of ${plural(sessions.length, "session")} up`;
+}
+
+/** The appliances of a site hear nearly the same: the one that left out most stands for all. */
+function leftOutOf(appliances: RoutesAppliance[]): Line[] {
+  const sum = ({ heard }: RoutesAppliance) =>
+    (heard.left_out ?? []).reduce((total, cause) => total + cause.count, 0);
+  const most = [...appliances].sort((a, b) => sum(b) - sum(a))[0];
+  const causes = (most?.heard.left_out ?? []).map(({ cause, count: number, examples }) => {
+    const [first] = examples;
+    const example = first ? ` (${first.prefix} of ${first.session})` : "";
+    return `${count(number)} ${cause.replaceAll("_", " ")}${example}`;
+  });
+  return causes.length ? [{ text: `Left out: ${causes.join(", ")}`, bad: false }] : [];
+}
+
+/** What is wrong with it, then what was left out, then what depends on it alone. */
+export function linesOf(site: RoutesSite): Line[] {
+  const lines: Line[] = [];
+  if (site.differ) {
+    const each = site.appliances.map(({ appliance, heard }) => {
+      return `${appliance} ${prefixes(heard.prefixes)}`;
+    });
+    lines.push({ text: `Its appliances hear different routes: ${each.join(", ")}`, bad: true });
+  }
+  for (const { appliance, heard } of site.appliances) {
+    if (heard.error) lines.push({ text: `${appliance}: ${heard.error}`, bad: true });
+  }
+  const down = sessionsOf(site).filter(({ state }) => state !== "Established");
+  for (const { appliance, name, state, last_error } of down.slice(0, DOWN_SHOWN)) {
+    const why = last_error ? `, ${last_error}` : "";
+    lines.push({ text: `${appliance}: session ${name} is ${state}${why}`, bad: true });
+  }
+  if (down.length > DOWN_SHOWN) {
+    lines.push({ text: `${plural(down.length - DOWN_SHOWN, "more session")} down`, bad: true });
+  }
+  lines.push(...leftOutOf(site.appliances));
+  if (site.unshared > 0) {
+    const [verb, examples] = [site.unshared === 1 ? "has" : "have", site.unshared_examples];
+    const more = site.unshared > UNSHARED_SHOWN ? ", …" : "";
+    const shown = `${examples.slice(0, UNSHARED_SHOWN).join(", ")}${more}`;
+    lines.push({ text: `${prefixes(site.unshared)} ${verb} no second way: ${shown}`, bad: false });
+  }
+  return lines;
+}
+
+function siteView(): View<RoutesSite> {
+  const name = h("span", { class: "row-name" });
+  const facts = h("span", { class: "row-facts" });
+  const lines = h("ul", { class: "row-lines" });
+  const list = new KeyedList<Line>(
+    lines,
+    ({ text }) => text,
+    ({ text, bad }) => {
+      const root = h("li", bad ? { "data-mood": "bad" } : {}, text);
+      return { root, update: () => undefined };
+    },
+  );
+  const update = (site: RoutesSite) => {
+    setText(name, site.site);
+    setText(facts, factsOf(site));
+    setAttribute(facts, "title", site.place || null);
+    list.update(linesOf(site));
+  };
+  return { root: h("li", { class: "row route" }, name, facts, lines), update };
+}
+
+export class RoutesPanel {
+  private readonly rows = new KeyedList<RoutesSite>(byId("routes"), ({ site }) => site, siteView);
+  private readonly panel = byId("routes-panel");
+  private wanted = false;
+  private asking = false;
+
+  update(fleet: Fleet): void {
+    this.wanted = fleet.sites.some(({ routes }) => routes != null);
+    if (!this.wanted) this.panel.hidden = true;
+    else if (!this.asking) void this.ask();
+  }
+
+  private async ask(): Promise<void> {
+    this.asking = true;
+    const out = document.hidden ? null : await get<RoutesOut>("/v1/routes");
+    if (out && this.wanted) {
+      this.rows.update(out.sites.filter(({ appliances }) => appliances.length > 0));
+      this.panel.hidden = false;
+    }
+    setTimeout(() => (this.asking = false), POLL_MS);
+  }
+}

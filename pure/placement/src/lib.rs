@@ -109,7 +109,8 @@ pub enum SkipReason {
     },
 }
 
-/// Places every demand, in order, in every site.
+/// Places every demand, in order, in every site. A site that has no room for a demand costs one
+/// comparison: O(demands x sites), and what is placed besides.
 pub fn place(candidates: &[Candidate], demands: &[Demand], config: &Config) -> Placement {
     let mut sites: BTreeMap<&SiteId, Vec<&Candidate>> = BTreeMap::new();
     let mut placement = Placement::default();
@@ -121,9 +122,18 @@ pub fn place(candidates: &[Candidate], demands: &[Demand], config: &Config) -> P
         assert!(replaced.is_none(), "appliance {} is given once", candidate.id);
         placement.holdings.insert(candidate.id.clone(), Vec::new());
     }
+    let mut open = Vec::new();
+    for (site, members) in &sites {
+        let most = members.iter().filter_map(|candidate| candidate.usable).max();
+        open.push((*site, members, most.unwrap_or(Bytes::ZERO)));
+    }
     for demand in demands {
-        for (site, members) in &sites {
+        for (site, members, most) in &mut open {
+            if *most < demand.len && placement.counts_only(members, config) {
+                continue;
+            }
             placement.place_in_site(demand, site, members, config);
+            *most = placement.most_room(members);
         }
     }
     placement
@@ -144,6 +154,28 @@ pub fn wanted(config: &Config, appliance_count: usize) -> u32 {
 }
 
 impl Placement {
+    /// Counts a demand that fits nowhere in a site, if there is no line left to say so; else false.
+    fn counts_only(&mut self, members: &[&Candidate], config: &Config) -> bool {
+        let most = config.report_lines_max;
+        if self.report.skips.len() < most || self.report.shortfalls.len() < most {
+            return false;
+        }
+        if wanted(config, members.len()) != 0 {
+            self.report.shortfall_count += 1;
+            self.report.skip_count += u64::try_from(members.len()).unwrap_or(u64::MAX);
+        }
+        true
+    }
+
+    fn most_room(&self, members: &[&Candidate]) -> Bytes {
+        let free = |candidate: &&Candidate| {
+            let filled =
+                self.report.loads.get(&candidate.id).filter(|_| candidate.usable.is_some());
+            filled.map(|filled| filled.usable.saturating_sub(filled.given))
+        };
+        members.iter().filter_map(free).max().unwrap_or(Bytes::ZERO)
+    }
+
     fn place_in_site(
         &mut self,
         demand: &Demand,

@@ -105,6 +105,24 @@ proptest! {
     }
 
     #[test]
+    fn what_is_only_counted_is_counted_as_if_it_was_listed(
+        usable in proptest::collection::vec(proptest::option::of(0_u64..900), 1..6),
+        copies in 0_u32..3
+    ) {
+        let fleet: Vec<_> = (0..).zip(&usable).map(|(i, mib): (usize, _)| {
+            let site = if i % 3 == 0 { "s1" } else { "s2" };
+            Candidate { usable: mib.map(Bytes::mib), ..candidate(&format!("a{i}"), site) }
+        }).collect();
+        let lines = |report_lines_max| {
+            let config = Config { copies_per_site: copies, report_lines_max };
+            let Placement { holdings, report } = place(&fleet, &demands(12), &config);
+            (holdings, report.loads, report.shortfall_count, report.skip_count)
+        };
+        prop_assert_eq!(lines(0), lines(1000));
+        prop_assert_eq!(lines(3), lines(1000));
+    }
+
+    #[test]
     fn nobody_is_given_more_than_fits(usable in proptest::collection::vec(0_u64..900, 1..6)) {
         let fleet: Vec<_> = (0..).zip(&usable).map(|(i, mib): (usize, _)| {
             let usable = Some(Bytes::mib(*mib));

@@ -8,6 +8,8 @@
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! metric       numbers that a process tells of itself, with what Prometheus has to know
+//! number       sets of dense numbers
+//! paged        lists that are cheap to copy
 //! path         the one form of a path inside an asset version
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
@@ -37,7 +39,9 @@ pub mod machine;
 pub mod manifest;
 pub mod metric;
 pub mod near;
+pub mod number;
 pub mod object;
+pub mod paged;
 pub mod path;
 pub mod place;
 pub mod rendezvous;

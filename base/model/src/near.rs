@@ -11,6 +11,8 @@ use crate::topology::Prefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Near<'a> {
     pub site: &'a SiteId,
+    /// The same site in the picture of the fleet.
+    pub number: u32,
     pub by: By,
     /// What put it behind the one before it.
     pub step: Step,

@@ -1,27 +1,68 @@
 //! The fleet at one moment. Made by the director, read by steering and by every front.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use crate::topology::{Site, Weight};
+use crate::number::NumberSet;
+use crate::paged::Paged;
+use crate::topology::Weight;
 use crate::units::BitsPerSecond;
 
-/// An immutable picture of the fleet. Cheap to share, replaced as a whole.
+/// An immutable picture of the fleet. Its parts are shared with the picture before it, but for the
+/// sites that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
     /// Generation of desired state that the picture belongs to.
     pub generation: Generation,
-    pub sites: Arc<BTreeMap<SiteId, Site>>,
-    /// All registered appliances.
-    pub appliances: BTreeMap<ApplianceId, ApplianceView>,
+    /// By number. A number is never used again: one whose site is gone has no appliances.
+    pub sites: Paged<Arc<SiteView>>,
+    /// The number of each registered appliance.
+    pub appliances: Arc<BTreeMap<ApplianceId, u32>>,
+    /// Where each stands, by number; none where there is no such appliance any more.
+    pub positions: Paged<Option<Position>>,
+    /// Healthy ones whose sites serve strangers, by number.
+    pub open: Arc<NumberSet>,
+    /// The number of each asset version that should be held.
+    pub versions: Arc<BTreeMap<AssetVersionId, u32>>,
+    /// By the number of a version: the appliances that hold every object of it, by number.
+    pub holders: Paged<Arc<NumberSet>>,
+}
+
+/// Where an appliance is in a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The number of its site.
+    pub site: u32,
+    /// Its position among those of the site.
+    pub at: usize,
+}
+
+/// One site in the picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteView {
+    pub id: SiteId,
+    /// It serves clients that none of its prefixes covers.
+    pub serves_strangers: bool,
+    /// In the order of their names.
+    pub appliances: Vec<ApplianceView>,
+}
+
+/// An appliance of a picture, and the site that it stands in.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a> {
+    /// The site's.
+    pub number: u32,
+    pub site: &'a SiteView,
+    pub appliance: &'a ApplianceView,
 }
 
 /// One appliance in the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplianceView {
-    pub site: SiteId,
+    pub id: ApplianceId,
+    pub number: u32,
     /// Its share among the appliances of its site.
     pub weight: Weight,
     pub health: Health,
@@ -33,8 +74,79 @@ pub struct ApplianceView {
     /// The same without TLS, where it has one.
     pub plain_url: Option<Arc<str>>,
     pub load: Load,
-    /// Asset versions of which it holds every object.
-    pub complete: Arc<BTreeSet<AssetVersionId>>,
+}
+
+impl FleetView {
+    /// The appliance of this name.
+    pub fn appliance(&self, id: &ApplianceId) -> Option<&ApplianceView> {
+        Some(self.placed(*self.appliances.get(id)?)?.appliance)
+    }
+
+    /// The appliance of this number, and its site.
+    pub fn placed(&self, number: u32) -> Option<Placed<'_>> {
+        let position = (*self.positions.get(number)?)?;
+        let site = self.sites.get(position.site)?;
+        let appliance = site.appliances.get(position.at)?;
+        assert_eq!(appliance.number, number, "whoever stands there is meant");
+        Some(Placed { number: position.site, site, appliance })
+    }
+
+    /// The site that an appliance stands in.
+    pub fn site_of(&self, id: &ApplianceId) -> Option<&SiteId> {
+        Some(&self.placed(*self.appliances.get(id)?)?.site.id)
+    }
+
+    /// All registered appliances, site by site.
+    pub fn all(&self) -> impl Iterator<Item = &ApplianceView> {
+        self.sites.iter().flat_map(|site| &site.appliances)
+    }
+
+    /// True if an appliance, by number, holds every object of a version.
+    pub fn holds(&self, appliance: u32, version: &AssetVersionId) -> bool {
+        let version = self.versions.get(version).and_then(|number| self.holders.get(*number));
+        version.is_some_and(|holders| holders.contains(appliance))
+    }
+
+    /// Puts a site in its place, or another picture of it. Whoever stands in it is found there.
+    pub fn put_site(&mut self, number: u32, site: Arc<SiteView>) {
+        for (at, appliance) in site.appliances.iter().enumerate() {
+            let is_open = site.serves_strangers && appliance.health == Health::Healthy;
+            if self.open.contains(appliance.number) != is_open {
+                self.set_open(appliance.number, is_open);
+            }
+            let position = Some(Position { site: number, at });
+            if self.positions.get(appliance.number) == Some(&position) {
+                continue;
+            }
+            while self.positions.len() <= appliance.number {
+                self.positions.push(None);
+            }
+            *self.positions.get_mut(appliance.number).expect("there is room") = position;
+            Arc::make_mut(&mut self.appliances).insert(appliance.id.clone(), appliance.number);
+        }
+        while self.sites.len() <= number {
+            self.sites.push(Arc::clone(&site));
+        }
+        *self.sites.get_mut(number).expect("there is room") = site;
+    }
+
+    /// An appliance is not registered any more, or stands elsewhere from now on.
+    pub fn take_appliance(&mut self, id: &ApplianceId) {
+        let Some(number) = Arc::make_mut(&mut self.appliances).remove(id) else { return };
+        if let Some(position) = self.positions.get_mut(number) {
+            *position = None;
+        }
+        self.set_open(number, false);
+    }
+
+    fn set_open(&mut self, appliance: u32, is_open: bool) {
+        let open = Arc::make_mut(&mut self.open);
+        if is_open {
+            open.insert(appliance);
+        } else {
+            open.remove(appliance);
+        }
+    }
 }
 
 /// Whether an appliance can serve.

@@ -1,6 +1,6 @@
 //! The catalog: assets, their versions, and the entry manifests among the files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{AssetId, AssetVersionId, ObjectId};
@@ -14,6 +14,8 @@ use playback::{dash, hls};
 pub struct Catalog {
     /// Newest first: the first version of each is current. No list is empty.
     assets: BTreeMap<AssetId, Vec<Arc<Version>>>,
+    /// All of them, by name. Invariant: those of `assets`.
+    versions: BTreeMap<AssetVersionId, Arc<Version>>,
 }
 
 /// One version of an asset.
@@ -24,7 +26,8 @@ pub struct Version {
     /// Grows with every version that becomes current.
     pub sequence: u64,
     pub window: Window,
-    objects: BTreeSet<ObjectId>,
+    /// In the order of their ids.
+    objects: Box<[ObjectId]>,
     len_on_drive: Bytes,
 }
 
@@ -109,8 +112,8 @@ impl Version {
         &self.files.id
     }
 
-    /// Its objects, each once.
-    pub fn objects(&self) -> &BTreeSet<ObjectId> {
+    /// Its objects, each once, in the order of their ids.
+    pub fn objects(&self) -> &[ObjectId] {
         &self.objects
     }
 
@@ -138,22 +141,33 @@ impl Version {
 impl Catalog {
     /// Makes `version` the current one of its asset.
     pub fn put(&mut self, version: Arc<Version>) {
+        let known = self.versions.insert(version.id().clone(), Arc::clone(&version));
+        if let Some(known) = known {
+            self.take_out(&known);
+        }
         let versions = self.assets.entry(version.files.asset.clone()).or_default();
-        versions.retain(|other| other.id() != version.id());
         versions.push(version);
         versions.sort_by_key(|version| std::cmp::Reverse(version.sequence));
     }
 
     /// Takes versions out; true if one of them was there.
     pub fn remove<'a>(&mut self, ids: impl Iterator<Item = &'a AssetVersionId>) -> bool {
-        let ids: BTreeSet<_> = ids.collect();
         let before = self.version_count();
-        for versions in self.assets.values_mut() {
-            versions.retain(|version| !ids.contains(version.id()));
+        for id in ids {
+            if let Some(known) = self.versions.remove(id) {
+                self.take_out(&known);
+            }
         }
-        self.assets.retain(|_, versions| !versions.is_empty());
         assert!(self.version_count() <= before, "what is taken out is not there any more");
         self.version_count() < before
+    }
+
+    fn take_out(&mut self, known: &Version) {
+        let Some(versions) = self.assets.get_mut(&known.files.asset) else { return };
+        versions.retain(|version| version.id() != known.id());
+        if versions.is_empty() {
+            self.assets.remove(&known.files.asset);
+        }
     }
 
     /// All assets by name, each with its versions, newest first.
@@ -168,12 +182,17 @@ impl Catalog {
 
     /// The version of this name.
     pub fn version(&self, id: &AssetVersionId) -> Option<&Arc<Version>> {
-        self.assets.values().flatten().find(|version| version.id() == id)
+        self.versions.get(id)
+    }
+
+    /// All versions, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.versions.values()
     }
 
     /// How many versions there are in all.
     pub fn version_count(&self) -> usize {
-        self.assets.values().map(Vec::len).sum()
+        self.versions.len()
     }
 
     /// The newest `count` versions of every asset with their age (0 is current), the current ones

@@ -17,7 +17,7 @@ use crate::withdrawal::Withdrawal;
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
-    pub sites: BTreeMap<SiteId, Site>,
+    pub sites: Arc<BTreeMap<SiteId, Site>>,
     /// All appliances; each stands in one of the sites.
     pub appliances: BTreeMap<ApplianceId, Registered>,
     pub catalog: Arc<Catalog>,
@@ -119,12 +119,12 @@ impl Desired {
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Site(site) => {
-                self.sites.insert(site.id.clone(), site);
+                Arc::make_mut(&mut self.sites).insert(site.id.clone(), site);
             }
             Change::SiteGone(id) => {
                 let stands = |of: &Registered| of.appliance.site == id;
                 assert!(!self.appliances.values().any(stands), "nobody stands in {id}");
-                self.sites.remove(&id);
+                Arc::make_mut(&mut self.sites).remove(&id);
             }
             Change::Appliance(appliance) => match self.appliances.get_mut(&appliance.id) {
                 Some(known) => known.appliance = appliance,

@@ -3,12 +3,12 @@
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
 //! steered by.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetId, AssetVersionId};
-use model::topology::Prefix;
+use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
 use model::view::FleetView;
 use playback::token::Session;
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub view: Arc<FleetView>,
     /// The sites of each client.
     pub routes: routes::Table,
+    /// As they should be.
+    pub sites: Arc<BTreeMap<SiteId, Site>>,
     pub catalog: Arc<Catalog>,
     pub versions_kept: u32,
     pub playbacks: Playbacks,

@@ -12,11 +12,11 @@
 //! a session falls back at once. An appliance that is silent is not believed, but what it said
 //! stays until somebody says otherwise: silence moves no viewer.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::id::{ApplianceId, SiteId};
-use model::topology::{Place, Prefix};
+use model::topology::{Place, Prefix, Site};
 use model::units::{Instant, Nanos};
 use routes::{Digest, Part, Stage};
 
@@ -61,15 +61,21 @@ impl Director {
 
     /// What the reply to a report asks for: only the one who is believed is asked.
     pub(crate) fn routes_wanted(&self, id: &ApplianceId) -> Option<RoutesWanted> {
+        self.says_routes(id)?;
         let site = self.site_of(id)?;
         let (believed, told) = self.believed(site)?;
         let known = self.routes.heard(site);
         (believed == id && known != Some(told)).then_some(RoutesWanted { known })
     }
 
-    /// A report has come: whether its site agrees, and still hears anything.
+    /// A report has come: whether its site agrees, and still hears anything. O(appliances of the
+    /// site), and O(log sites) where nobody hears anything.
     pub(crate) fn compare_routes(&mut self, now: Instant, id: &ApplianceId) {
         let Some(site) = self.site_of(id).cloned() else { return };
+        let is_known = self.routes.heard(&site).is_some() || self.heard.differ.contains_key(&site);
+        if self.says_routes(id).is_none() && !is_known {
+            return;
+        }
         let mut told = self.routes_told(&site).map(|(_, digest)| digest);
         let first = told.next();
         let agree = first.is_none_or(|first| told.all(|other| other == first));
@@ -93,39 +99,56 @@ impl Director {
         zones: BTreeMap<SiteId, Vec<Prefix>>,
     ) {
         self.routes.set_places(places);
-        self.heard.zones = zones;
-        self.tell_routes_sites();
+        let before = std::mem::replace(&mut self.heard.zones, zones);
+        let named: BTreeSet<SiteId> =
+            before.into_keys().chain(self.heard.zones.keys().cloned()).collect();
+        self.tell_routes_sites(&[], &Vec::from_iter(named));
         self.view_is_old = true;
     }
 
-    /// Sites are there or gone, or other than before.
-    pub(crate) fn tell_routes_sites(&mut self) {
-        let mut sites = Arc::clone(&self.sites);
-        for (id, prefixes) in &self.heard.zones {
-            if sites.contains_key(id) {
-                let site = Arc::make_mut(&mut sites).get_mut(id).expect("it was just looked up");
-                site.prefixes.extend_from_slice(prefixes);
-            }
+    /// The first sites are gone, the others there or other than before.
+    pub(crate) fn tell_routes_sites(&mut self, gone: &[SiteId], there: &[SiteId]) {
+        let mut sites = Vec::with_capacity(there.len());
+        for id in there {
+            let Some(site) = self.desired.sites.get(id) else { continue };
+            let site = match self.heard.zones.get(id) {
+                None => Cow::Borrowed(site),
+                Some(more) => {
+                    let prefixes = [site.prefixes.as_slice(), more.as_slice()].concat();
+                    Cow::Owned(Site { prefixes, ..site.clone() })
+                }
+            };
+            sites.push((self.map.number(id), site));
         }
-        self.routes.set_sites(&sites);
-        self.forget_silent_sites();
+        self.routes.change_sites(gone, &sites);
+        for site in gone {
+            self.heard.differ.remove(site);
+        }
     }
 
-    /// Sites without anybody who hears are known to hear nothing.
-    fn forget_silent_sites(&mut self) {
-        let sites: Vec<SiteId> = self.sites.keys().cloned().collect();
-        sites.iter().for_each(|site| self.forget_if_nobody_hears(site));
-        let sites = &self.sites;
-        self.heard.differ.retain(|site, _| sites.contains_key(site));
-        let members = &self.members;
-        self.heard.stages.retain(|id, _| members.contains_key(id));
+    /// An appliance is gone from its site, which may hear nothing without it.
+    pub(crate) fn heard_left(&mut self, id: &ApplianceId, site: u32) {
+        self.heard.stages.remove(id);
+        let site = self.site_name(site).clone();
+        self.forget_if_nobody_hears(&site);
+    }
+
+    /// Those who stand in a site, in the order of their names.
+    fn members_of(&self, site: &SiteId) -> impl Iterator<Item = (&ApplianceId, &Member)> {
+        let number = self.map.known_number(site);
+        let standing = number.into_iter().flat_map(|number| self.map.standing(number));
+        standing.filter_map(|id| Some((id, self.members.get(id)?)))
     }
 
     /// Also what a silent one said last counts.
     fn forget_if_nobody_hears(&mut self, site: &SiteId) {
-        let said = |id| Some(self.members.get(id)?.observed.as_ref()?.report.routes.is_some());
-        let mut standing = self.standing.get(site).into_iter().flatten();
-        if self.routes.heard(site).is_some() && !standing.any(|id| said(id) == Some(true)) {
+        if self.routes.heard(site).is_none() {
+            return;
+        }
+        let hears = |member: &Member| {
+            member.observed.as_ref().is_some_and(|observed| observed.said.routes.is_some())
+        };
+        if !self.members_of(site).any(|(_, member)| hears(member)) {
             self.routes.forget(site);
             self.view_is_old = true;
         }
@@ -189,17 +212,17 @@ impl Director {
     }
 
     /// What the appliances of a site that report hear, by their last word.
-    fn routes_told<'a>(
-        &'a self,
-        site: &SiteId,
-    ) -> impl Iterator<Item = (&'a ApplianceId, Digest)> + use<'a> {
-        let standing = self.standing.get(site).into_iter().flatten();
-        standing.filter_map(|id| {
-            let member: &Member = self.members.get(id)?;
+    fn routes_told(&self, site: &SiteId) -> impl Iterator<Item = (&ApplianceId, Digest)> {
+        self.members_of(site).filter_map(|(id, member)| {
             let is_heard = is_reporting(member.health) && !self.is_cloned(id);
-            let told = member.observed.as_ref().filter(|_| is_heard)?.report.routes?;
+            let told = member.observed.as_ref().filter(|_| is_heard)?.said.routes?;
             Some((id, told))
         })
+    }
+
+    /// What an appliance said last that it hears.
+    fn says_routes(&self, id: &ApplianceId) -> Option<Digest> {
+        self.members.get(id)?.observed.as_ref()?.said.routes
     }
 
     fn site_of(&self, id: &ApplianceId) -> Option<&SiteId> {

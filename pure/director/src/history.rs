@@ -24,9 +24,14 @@ pub struct History {
 pub(crate) const HISTORY_LEN: usize = 120;
 
 impl History {
+    /// True if there is no sample of this second yet.
+    pub(crate) fn wants(&self, at: UnixSeconds) -> bool {
+        self.samples.back().is_none_or(|last| last.at != at)
+    }
+
     /// Adds the sample unless there is one of the same second already.
     pub fn push(&mut self, sample: Sample) {
-        if self.samples.back().is_some_and(|last| sample.at == last.at) {
+        if !self.wants(sample.at) {
             return;
         }
         if self.samples.len() == HISTORY_LEN {

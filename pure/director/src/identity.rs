@@ -1,11 +1,12 @@
 //! Identities: clones, moved hardware, backups, the keys that sign.
 
 use model::id::{ApplianceId, Generation};
+use model::number::NumberSet;
 use model::units::Instant;
 use model::view::Health;
 
 use crate::machines::{Hardware, once_in_a_while};
-use crate::observed::{Cause, Observed, Report};
+use crate::observed::{Cause, Known, Observed, Report};
 use crate::{Action, Director, Role, Rotation, SAY_AGAIN_AFTER};
 
 impl Director {
@@ -22,6 +23,8 @@ impl Director {
         let Some(registered) = self.desired.appliances.get_mut(id) else { return };
         if !registered.cloned {
             registered.cloned = true;
+            self.outdate(id);
+            self.view_is_old = true;
             self.counters.clones += 1;
             self.actions.push_back(Action::StoreCloned(id.clone()));
         }
@@ -30,8 +33,18 @@ impl Director {
     /// Of two machines nothing is taken but that they live.
     pub(crate) fn report_of_two(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
         let member = self.members.get_mut(id).expect("no report removes a member");
-        let observed =
-            member.observed.get_or_insert_with(|| Observed::new(now, report, &self.kept));
+        let known = Known {
+            files: &self.files,
+            kept: &self.kept_numbers,
+            others_max: self.config.objects_held_max,
+        };
+        let looks = &mut self.looks;
+        let observed = member.observed.get_or_insert_with(|| {
+            looks.add(now + self.config.probe_after, member.number);
+            let observed = Observed::new(now, report, known);
+            self.map.holds(member.number, &NumberSet::new(), &observed.complete);
+            observed
+        });
         observed.alive(now, report);
         self.judge(now, id);
     }
@@ -48,11 +61,16 @@ impl Director {
     /// An appliance cannot report any more, and a thief of its key may go on serving.
     pub(crate) fn identity_revoked(&mut self, now: Instant, id: &ApplianceId) {
         let Some(member) = self.members.get_mut(id) else { return };
-        member.observed = None;
+        if let Some(observed) = member.observed.take() {
+            self.map.holds(member.number, &observed.complete, &NumberSet::new());
+        }
+        let site = member.site;
+        self.map.outdate(site);
         member.health = Health::NeverSeen;
         member.cause = Cause::Revoked;
         member.since = now;
         self.counters.health_changes += 1;
+        self.heard_left(id, site);
         self.note(id, Health::NeverSeen, Cause::Revoked);
     }
 
@@ -74,6 +92,9 @@ impl Director {
         else {
             return;
         };
+        if registered.hardware.as_ref().is_some_and(|known| told.adds_nothing(known)) {
+            return;
+        }
         let known = registered.hardware.clone().unwrap_or_default();
         let next = told.clone().or(&known);
         if next == known || next.differs(&known) && !once_in_a_while(&mut member.moved, now) {
@@ -136,7 +157,7 @@ impl Director {
         let follows = |id: &ApplianceId| {
             let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
             let newest = publisher.manifest(id).map(|manifest| manifest.generation);
-            observed.is_some_and(|observed| newest <= Some(observed.report.generation))
+            observed.is_some_and(|observed| newest <= Some(observed.said.generation))
         };
         let ever_reported = self.desired.appliances.values().filter(|r| r.usable.is_some());
         ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged()

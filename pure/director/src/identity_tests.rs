@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::tests::{
     CONFIG, at, generations, hold, id, ledger, manifest, played, put_version, report, running,
-    settle,
+    seen, settle,
 };
 use super::*;
 use model::inventory::Delta;
@@ -140,7 +140,7 @@ fn other_hardware_under_the_same_identity_is_told_once() {
 fn whose_identity_is_revoked_is_offered_to_nobody_at_once() {
     let mut director = running(&["a1"]);
     director.handle(at(0), Event::Changed(Change::IdentityRevoked(id("a1"))));
-    assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::NeverSeen);
+    assert_eq!(seen(&director, "a1").health, Health::NeverSeen);
     assert_eq!(director.notices().next_back().unwrap().cause, Cause::Revoked);
 }
 

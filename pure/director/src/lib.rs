@@ -14,17 +14,29 @@
 //! A director is a writer's, or a replica: that follows another's desired state, which arrives as a
 //! whole (`Event::Replaced`), observes by itself, places nothing and stores nothing.
 //!
+//! Names are looked up where an event comes in; inside, versions, their files, sites and appliances
+//! have numbers (`files`, `map`). With f objects in a delta, s appliances in a site:
+//!
+//! * a report costs O(f + s + log appliances), whatever the fleet and the catalogue;
+//! * a tick, O(those whose clock is due + s of each site that changed), and once a second
+//!   O(appliances) for the history;
+//! * a playback or a poll, see `steering`; a route, see `routes`;
+//! * a version that comes or goes, O(versions log versions + appliances), and placing it anew
+//!   O(versions x sites), as for a change of an appliance, of the policy and, for now, of a key.
+//!
 //! Placement follows desired state and what drives can hold. That an appliance is silent changes
 //! where players are sent, never where files go: an operator decides when one is gone for good.
 
 mod catalog;
 mod desired;
 mod event;
+mod files;
 pub mod front;
 mod heard;
 mod history;
 mod identity;
 mod machines;
+mod map;
 mod observed;
 mod playbacks;
 mod publish;
@@ -35,31 +47,35 @@ mod usable;
 mod watch;
 mod withdrawal;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::machine::Machine;
 use model::manifest::Manifest;
+use model::number::NumberSet;
 use model::topology::Site;
-use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
-use model::view::{ApplianceView, FleetView, Health};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::view::Health;
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
+use files::Files;
 pub use front::Snapshot;
 pub use history::{History, Sample};
 use machines::Order;
 pub use machines::{Hardware, Moved};
+use map::Map;
 pub use observed::{Cause, Report};
-use observed::{ObjectIndex, Observed};
+use observed::{Known, Observed};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
-use sources::{NoSources, Sibling, Sources};
+use sources::{NoSources, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
+use watch::Looks;
 use withdrawal::Takedown;
 pub use withdrawal::{Reason, Receipt, Withdrawal};
 
@@ -73,7 +89,8 @@ pub struct Config {
     /// An appliance that was lost is asked last until it has been healthy for so long.
     pub recovery: Nanos,
     pub report_interval: Nanos,
-    /// Objects of one appliance that are kept track of: about 100 bytes each.
+    /// Objects of one appliance that are kept track of though no version has them: about 100 bytes
+    /// each. Those of versions have no bound.
     pub objects_held_max: usize,
     /// Lines of each list in the placement report.
     pub placement_lines_max: usize,
@@ -101,13 +118,15 @@ pub struct Director {
     config: Config,
     desired: Desired,
     members: BTreeMap<ApplianceId, Member>,
-    /// Appliances by site. Invariant: those of `desired`.
-    standing: BTreeMap<SiteId, Vec<ApplianceId>>,
-    /// For the view, which is made anew several times a second. Invariant: those of `desired`.
-    sites: Arc<BTreeMap<SiteId, Site>>,
+    /// Sites, and the picture of them that is in the making.
+    map: Map,
+    /// When each appliance's clock is looked at next.
+    looks: Looks,
+    files: Files,
     /// Versions that should be held somewhere, current ones first.
     kept: Vec<Arc<Version>>,
-    index: ObjectIndex,
+    /// Their numbers. Invariant: each has one.
+    kept_numbers: NumberSet,
     role: Role,
     placement: placement::Placement,
     usable: Usable,
@@ -119,10 +138,9 @@ pub struct Director {
     /// What sites hear and were given, and the order of each prefix that follows.
     routes: routes::Routes,
     heard: heard::Heard,
-    /// Something that players' lists depend on has changed.
+    /// Something that players' lists depend on has changed. That load has can wait for the next
+    /// tick, or a large fleet would do nothing else.
     view_is_old: bool,
-    /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
-    load_is_old: bool,
     now_unix: UnixSeconds,
     tick_at: Instant,
     counters: Counters,
@@ -152,6 +170,9 @@ enum Role {
 /// A registered appliance and the director's knowledge of it.
 #[derive(Clone, Debug)]
 struct Member {
+    /// Its own, and its site's.
+    number: u32,
+    site: u32,
     health: Health,
     cause: Cause,
     since: Instant,
@@ -176,8 +197,6 @@ pub struct ApplianceStatus {
     pub last_report: Option<Nanos>,
     pub base_url: Option<Arc<str>>,
     pub objects_held: usize,
-    /// Versions that it holds wholly.
-    pub complete: Arc<BTreeSet<AssetVersionId>>,
 }
 
 model::metrics! {
@@ -240,16 +259,15 @@ impl Director {
         assert!(config.rotation_min <= config.rotation_max, "the earliest is before the latest");
         assert!(0 < config.notices_max && 0 < config.withdrawals_max, "there is room for one");
         assert!(TICK <= config.stale_after, "a silent appliance is seen in time");
-        let ids = desired.appliances.keys().cloned();
-        let members = ids.map(|id| (id, Member::unknown(now))).collect();
         let mut director = Self {
             config,
             desired,
-            members,
-            standing: BTreeMap::new(),
-            sites: Arc::default(),
+            members: BTreeMap::new(),
+            map: Map::default(),
+            looks: Looks::default(),
+            files: Files::default(),
             kept: Vec::new(),
-            index: ObjectIndex::new(),
+            kept_numbers: NumberSet::new(),
             role,
             placement: placement::Placement::default(),
             usable: Usable::default(),
@@ -260,7 +278,6 @@ impl Director {
             routes: routes::Routes::default(),
             heard: heard::Heard::default(),
             view_is_old: true,
-            load_is_old: false,
             now_unix,
             tick_at: now + TICK,
             counters: Counters::default(),
@@ -269,7 +286,7 @@ impl Director {
             takedown: Takedown::default(),
         };
         director.begin_rotation(now);
-        director.find_places();
+        director.find_places(now, std::iter::empty());
         director.choose_kept();
         director.look_at_withdrawals(now);
         director.replace(now);
@@ -295,31 +312,41 @@ impl Director {
             return;
         }
         let member = self.members.get_mut(id).expect("no report removes a member");
-        let mut observed = match member.observed.take() {
-            Some(mut observed) => {
+        let known = Known {
+            files: &self.files,
+            kept: &self.kept_numbers,
+            others_max: self.config.objects_held_max,
+        };
+        let (number, site) = (member.number, member.site);
+        let before = member.observed.as_ref().map(|observed| Arc::clone(&observed.complete));
+        let observed = match &mut member.observed {
+            Some(observed) => {
                 observed.take(now, report);
                 observed
             }
-            None => Observed::new(now, report, &self.kept),
+            none => {
+                self.looks.add(now + self.config.probe_after, number);
+                none.insert(Observed::new(now, report, known))
+            }
         };
-        let complete = observed.complete.clone();
-        let most = self.config.objects_held_max;
-        let differs = observed.apply(now, &report.inventory, &self.index, &self.kept, most);
+        let differs = observed.apply(now, &report.inventory, known);
         self.counters.reports += 1;
         self.counters.inventory_differences += u64::from(differs);
         if observed.inventory_state() != report.inventory.to {
             self.counters.inventory_gaps += 1;
         }
-        self.view_is_old |= observed.complete != complete;
-        member.observed = Some(observed);
+        if before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &observed.complete)) {
+            let before = before.unwrap_or_default();
+            self.view_is_old |= self.map.holds(number, &before, &observed.complete);
+        }
+        // Load alone can wait for the next tick; a change of players' lists cannot.
+        self.map.outdate(site);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);
         self.compare_routes(now, id);
-        // Load alone can wait for the next tick; a change of players' lists cannot.
-        self.load_is_old = true;
     }
 
     /// The picture that fronts answer players from. Cheap.
@@ -343,35 +370,24 @@ impl Director {
         let registered = self.desired.appliances.get(asker).ok_or(NoSources::NotRegistered)?;
         let manifest = self.manifest(asker).map_err(|_| NoSources::NotRegistered)?;
         let manifest = manifest.ok_or(NoSources::NotWanted)?;
-        let having = self.index.get(object).ok_or(NoSources::NotWanted)?;
-        let wanted = manifest.versions.iter().filter(|version| having.contains(&version.id));
+        let files: Vec<u32> = self.files.of(object).collect();
+        let having: Vec<u32> = files.iter().map(|file| self.files.version_of(*file)).collect();
+        let has = |id: &AssetVersionId| {
+            self.files.number(id).is_some_and(|number| having.contains(&number))
+        };
+        let wanted = manifest.versions.iter().filter(|version| has(&version.id));
         let versions: Vec<_> = wanted.cloned().collect();
         if versions.is_empty() {
             return Err(NoSources::NotWanted);
         }
         let query = sources::Query { asker, site: &registered.appliance.site, object };
-        let candidates = sources::rank(&query, self.siblings(object), &self.config.sources);
+        let siblings = self.siblings(&query, &files, &having);
+        let candidates = sources::rank(&query, siblings.into_iter(), &self.config.sources);
         let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
         let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
         let siblings: Vec<_> = with_address.take(self.config.sources.siblings_max).collect();
         assert!(siblings.iter().all(|(id, _)| id != asker), "nobody fetches from itself");
         Ok(Sources { siblings, versions })
-    }
-
-    fn siblings(&self, object: &ObjectId) -> impl Iterator<Item = Sibling<'_>> {
-        self.members.iter().map(|(id, member)| {
-            let appliance = &self.desired.appliances[id].appliance;
-            let observed = member.observed.as_ref();
-            Sibling {
-                id,
-                site: &appliance.site,
-                weight: appliance.weight,
-                health: member.health,
-                load: observed.map(|observed| observed.report.load).unwrap_or_default(),
-                address: observed.and_then(|observed| observed.peer_address.as_ref()),
-                holds: observed.is_some_and(|observed| observed.holds(object)),
-            }
-        })
     }
 
     /// Desired state.
@@ -395,16 +411,20 @@ impl Director {
             let status = ApplianceStatus {
                 registered,
                 health: member.health,
-                cause: member.cause,
+                cause: member.cause.lasting(observed.map(|of| now.since(of.last_report))),
                 since: now.since(member.since),
                 last_report: observed.map(|observed| now.since(observed.last_report)),
                 base_url: observed.map(|observed| observed.base_url.clone()),
                 objects_held: observed.map_or(0, Observed::held_count),
-                complete: observed.map(|observed| observed.complete.clone()).unwrap_or_default(),
             };
             (id.clone(), status)
         };
         self.members.iter().map(status).collect()
+    }
+
+    /// How many appliances hold a version wholly.
+    pub fn copies(&self, version: &AssetVersionId) -> u64 {
+        self.files.number(version).map_or(0, |number| self.map.copies(number))
     }
 
     /// The last minutes of the fleet.
@@ -448,8 +468,7 @@ impl Director {
         &'a self,
         id: &'a ApplianceId,
     ) -> impl Iterator<Item = (&'a ApplianceId, &'a Member)> {
-        let registered = self.desired.appliances.get(id);
-        let near = registered.and_then(|of| self.standing.get(&of.appliance.site));
+        let near = self.members.get(id).map(|member| self.map.standing(member.site));
         let near = near.into_iter().flatten().filter(move |other| *other != id);
         near.filter_map(|other| Some((other, self.members.get(other)?)))
     }
@@ -492,12 +511,13 @@ impl Director {
             panic!("a writer's desired state is changed in parts, by Event::Changed");
         };
         *known = generation;
-        self.members.retain(|id, _| desired.appliances.contains_key(id));
-        for id in desired.appliances.keys() {
-            self.members.entry(id.clone()).or_insert_with(|| Member::unknown(now));
+        let before = std::mem::replace(&mut self.desired, desired);
+        for id in before.appliances.keys() {
+            if !self.desired.appliances.contains_key(id) {
+                self.lose_member(id);
+            }
         }
-        self.desired = desired;
-        self.find_places();
+        self.find_places(now, before.sites.keys().cloned());
         self.choose_kept();
         self.look_at_withdrawals(now);
         self.view_is_old = true;
@@ -510,28 +530,42 @@ impl Director {
             self.snapshot.playbacks = self.desired.playbacks.clone();
             return;
         }
+        if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
+            let id = [id.clone()];
+            self.desired.apply(change);
+            let is_there = self.desired.sites.contains_key(&id[0]);
+            let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
+            self.change_sites(gone, there);
+            self.view_is_old = true;
+            return;
+        }
+        let is_of_catalog = matches!(
+            change,
+            Change::Version(_) | Change::Withdrawn(_) | Change::Superseded(_) | Change::Policy(_)
+        );
         self.desired.apply(change.clone());
         match change {
-            Change::Site(_) | Change::SiteGone(_) => self.find_places(),
-            Change::Appliance(appliance) => {
-                self.members.entry(appliance.id).or_insert_with(|| Member::unknown(now));
-                self.find_places();
-            }
+            Change::Appliance(appliance) => self.stand(now, &appliance.id),
             Change::ApplianceGone(id) => {
-                self.members.remove(&id);
+                self.lose_member(&id);
                 self.publisher().forget(&id);
                 self.forget_usable(&id);
-                self.find_places();
             }
             Change::Usable(id, _) => self.forget_usable(&id),
-            Change::Enrolled { appliance, supersedes, .. } => self.enrolled(&appliance, supersedes),
+            Change::Enrolled { appliance, supersedes, .. } => {
+                self.enrolled(&appliance, supersedes);
+                self.outdate(&appliance);
+            }
             Change::CloneGone(id) => {
                 self.believe_again(&id);
                 self.judge(now, &id);
+                self.outdate(&id);
             }
             Change::IdentityRevoked(id) => self.identity_revoked(now, &id),
             Change::SigningKeys(_) => self.begin_rotation(now),
-            Change::Version(_)
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Version(_)
             | Change::Withdrawn(_)
             | Change::Superseded(_)
             | Change::Policy(_)
@@ -539,58 +573,78 @@ impl Director {
             | Change::Playbacks(_)
             | Change::Revoked(_) => {}
         }
-        self.choose_kept();
+        if is_of_catalog {
+            self.choose_kept();
+        }
         self.look_at_withdrawals(now);
         self.replace(now);
         self.settle_withdrawals();
         self.view_is_old = true;
     }
 
-    /// Sites, and the appliances in each.
-    fn find_places(&mut self) {
-        self.sites = Arc::new(self.desired.sites.clone());
-        self.standing.clear();
-        for (id, registered) in &self.desired.appliances {
-            let site = registered.appliance.site.clone();
-            self.standing.entry(site).or_default().push(id.clone());
-        }
-        let standing: usize = self.standing.values().map(Vec::len).sum();
-        assert_eq!(standing, self.desired.appliances.len(), "each stands in one site");
-        self.tell_routes_sites();
-    }
-
-    /// Which versions should be held follows from the catalog and the policy. Looked at are the
-    /// objects of those that come and go, for each appliance.
+    /// Numbers follow the catalogue, and which versions should be held follows from it and from the
+    /// policy. Looked at are the objects of those that come and go, for each appliance that holds
+    /// some of them. O(versions) besides.
     fn choose_kept(&mut self) {
         let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
-        let catalog = &self.desired.catalog;
-        let kept: Vec<_> = catalog.kept(count).into_iter().map(|(_, v)| v.clone()).collect();
-        if kept.len() == self.kept.len() && kept.iter().zip(&self.kept).all(|(a, b)| a == b) {
+        let catalog = Arc::clone(&self.desired.catalog);
+        self.number_versions(&catalog);
+        self.kept = catalog.kept(count).into_iter().map(|(_, version)| version.clone()).collect();
+        let number = |version: &Arc<Version>| self.files.number(version.id());
+        let kept = self.kept.iter().filter_map(number).collect::<NumberSet>();
+        assert_eq!(kept.len(), Bytes::of(self.kept.len()).0, "each that is kept has a number");
+        let came = &kept - &self.kept_numbers;
+        let is_same = kept == self.kept_numbers;
+        self.kept_numbers = kept;
+        if is_same {
             return;
         }
-        let gone = std::mem::replace(&mut self.kept, kept);
-        let names = |versions: &[Arc<Version>]| -> BTreeSet<AssetVersionId> {
-            versions.iter().map(|version| version.id().clone()).collect()
+        let known = Known {
+            files: &self.files,
+            kept: &self.kept_numbers,
+            others_max: self.config.objects_held_max,
         };
-        let (before, now) = (names(&gone), names(&self.kept));
-        for version in gone.iter().filter(|version| !now.contains(version.id())) {
-            for object in version.objects() {
-                if let Some(of) = self.index.get_mut(object) {
-                    of.retain(|id| id != version.id());
-                    if of.is_empty() {
-                        self.index.remove(object);
-                    }
-                }
+        for member in self.members.values_mut() {
+            let Some(observed) = &mut member.observed else { continue };
+            let before = Arc::clone(&observed.complete);
+            observed.keep(&came, known);
+            if !Arc::ptr_eq(&before, &observed.complete) {
+                self.map.holds(member.number, &before, &observed.complete);
+                self.map.outdate(member.site);
             }
         }
-        for version in self.kept.iter().filter(|version| !before.contains(version.id())) {
-            for object in version.objects() {
-                self.index.entry(*object).or_default().push(version.id().clone());
+    }
+
+    /// Gives numbers to versions that are new in the catalogue, and takes those of others.
+    fn number_versions(&mut self, catalog: &Catalog) {
+        let gone = self.files.numbers().iter().filter(|(id, _)| catalog.version(id).is_none());
+        let gone: Vec<u32> = gone.map(|(_, number)| *number).collect();
+        for version in catalog.all() {
+            let is_new = self.files.number(version.id()).is_none();
+            let number = self.files.put(version);
+            if is_new {
+                let twins = self.twins(number);
+                let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
+                observed.for_each(|of| of.version_came(number, &twins, &self.files));
             }
         }
-        for observed in self.members.values_mut().filter_map(|member| member.observed.as_mut()) {
-            observed.keep(&self.kept);
+        for number in gone {
+            let most = self.config.objects_held_max;
+            let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
+            observed.for_each(|of| of.version_goes(number, &self.files, most));
+            self.files.take(number);
         }
+    }
+
+    /// The files of a version whose objects have other numbers too, each with one of those.
+    fn twins(&self, version: u32) -> Vec<(u32, u32)> {
+        let range = self.files.range(version);
+        let objects = self.files.version(version).into_iter().flat_map(|of| of.objects());
+        let twin = |(file, object): (u32, &ObjectId)| {
+            let twin = self.files.of(object).find(|twin| !range.contains(twin))?;
+            Some((file, twin))
+        };
+        range.clone().zip(objects).filter_map(twin).collect()
     }
 
     /// Works out which appliances should hold which versions, and stages the manifests that differ.
@@ -625,39 +679,18 @@ impl Director {
     }
 
     fn refresh_view(&mut self) {
-        let view = |(id, member): (&ApplianceId, &Member)| {
-            let registered = &self.desired.appliances[id].appliance;
-            let observed = member.observed.as_ref();
-            // Which of two machines would answer? Without an address it is on nobody's list.
-            let known = observed.filter(|_| !self.is_cloned(id));
-            let view = ApplianceView {
-                site: registered.site.clone(),
-                weight: registered.weight,
-                health: member.health,
-                recovering: member.recovered.is_some(),
-                base_url: known.map(|observed| observed.base_url.clone()),
-                plain_url: known.and_then(|observed| observed.plain_url.clone()),
-                load: observed.map(|observed| observed.report.load).unwrap_or_default(),
-                complete: known.map(|observed| observed.complete.clone()).unwrap_or_default(),
-            };
-            (id.clone(), view)
-        };
-        let registered = self.desired.appliances.len();
-        assert_eq!(self.members.len(), registered, "a member is whoever is registered");
+        self.draw_sites();
+        let view = self.map.picture(self.generation(), self.files.numbers());
         self.snapshot = Snapshot {
-            view: Arc::new(FleetView {
-                generation: self.generation(),
-                sites: Arc::clone(&self.sites),
-                appliances: self.members.iter().map(view).collect(),
-            }),
+            view: Arc::new(view),
             routes: self.routes.table().clone(),
+            sites: self.desired.sites.clone(),
             catalog: self.desired.catalog.clone(),
             versions_kept: self.desired.policy.versions_kept,
             playbacks: self.desired.playbacks.clone(),
             withdrawn: self.takedown.withdrawn.clone(),
         };
         self.view_is_old = false;
-        self.load_is_old = false;
     }
 }
 
@@ -685,15 +718,17 @@ impl Machine for Director {
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;
-                self.view_is_old |= self.load_is_old;
+                self.view_is_old |= self.map.is_outdated();
                 self.watch(now);
                 self.settle_usable(now);
                 self.watch_routes(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
                 self.go_on_with_withdrawals(now);
-                let sample = self.sample();
-                self.history.push(sample);
+                if self.history.wants(now_unix) {
+                    let sample = self.sample();
+                    self.history.push(sample);
+                }
                 if let Role::Writer(publisher) = &mut self.role {
                     self.actions.extend(publisher.again(now).map(Action::Store));
                 }
@@ -715,8 +750,10 @@ impl Machine for Director {
 
 impl Member {
     /// Nothing was heard of it yet.
-    fn unknown(now: Instant) -> Self {
+    fn unknown(now: Instant, number: u32, site: u32) -> Self {
         Self {
+            number,
+            site,
             health: Health::NeverSeen,
             cause: Cause::NoReportYet,
             since: now,

@@ -142,6 +142,12 @@ impl Hardware {
             || !known.drives.is_empty() && self.drives != known.drives
     }
 
+    /// True if all that `self` says is known.
+    pub(crate) fn adds_nothing(&self, known: &Self) -> bool {
+        (self.machine.is_empty() || self.machine == known.machine)
+            && (self.drives.is_empty() || self.drives == known.drives)
+    }
+
     /// `known` with the facts of `self`: a fact that `self` leaves out stays.
     pub(crate) fn or(self, known: &Self) -> Self {
         let machine = if self.machine.is_empty() { known.machine.clone() } else { self.machine };

@@ -1,14 +1,15 @@
 //! One appliance's last report, and what follows from it. In memory only; bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::id::{AssetVersionId, Generation, ObjectId};
+use model::id::{Generation, ObjectId};
 use model::inventory::{Check, Delta};
+use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
 
-use crate::catalog::Version;
+use crate::files::Files;
 use crate::machines::{Hardware, Moved, Starts};
 
 /// One report, as far as decisions need it.
@@ -43,11 +44,23 @@ pub struct Report {
     pub routes: Option<routes::Digest>,
 }
 
+/// The figures of the latest report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) generation: Generation,
+    pub(crate) load: Load,
+    serving: bool,
+    drives_in_use: usize,
+    drives_set_aside: usize,
+    cpu_percent: f32,
+    fill: BitsPerSecond,
+    pub(crate) routes: Option<routes::Digest>,
+}
+
 /// The director's knowledge of one appliance by its reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
-    /// The latest report, its inventory taken out.
-    pub(crate) report: Report,
+    pub(crate) said: Said,
     pub(crate) last_report: Instant,
     /// For the view: shared, because it changes seldom.
     pub(crate) base_url: Arc<str>,
@@ -55,20 +68,22 @@ pub(crate) struct Observed {
     pub(crate) peer_address: Option<Arc<str>>,
     pub(crate) probe: Probe,
     pub(crate) starts: Starts,
+    start_id: u64,
     /// The inventory state that the latest report led to, believed or not.
     pub(crate) told: u64,
-    /// The inventory state that `held` is; 0 if none is known.
+    /// The inventory state that is known; 0 if none is.
     inventory_state: u64,
-    held: BTreeSet<ObjectId>,
-    /// Invariant: of `held`.
+    /// Files that it holds, by number.
+    held: NumberSet,
+    /// Objects that it holds and no version has: there are few, until they are evicted.
+    others: BTreeSet<ObjectId>,
+    /// Invariant: of the objects of `held` and of `others`.
     check: Check,
     /// When a full list was last asked for because of a difference.
     asked_all: Option<Instant>,
-    /// Of each kept version, how many objects are not in `held`.
-    missing: BTreeMap<AssetVersionId, usize>,
-    /// The versions of which nothing is missing.
-    pub(crate) complete: Arc<BTreeSet<AssetVersionId>>,
-    /// More objects were told than are kept in memory.
+    /// The kept versions of which nothing is missing, by number.
+    pub(crate) complete: Arc<NumberSet>,
+    /// More objects of no version were told than are kept in memory.
     pub(crate) overflowed: bool,
     /// Sums over the reports since the last sample of the history, and how many there were.
     /// Reports may come more often than samples are taken, and none of them is left out.
@@ -159,18 +174,25 @@ fn no_drive(set_aside: usize) -> String {
     }
 }
 
-/// Which versions hold an object: how a delta finds what it completes.
-pub(crate) type ObjectIndex = BTreeMap<ObjectId, Vec<AssetVersionId>>;
+/// What an inventory is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) files: &'a Files,
+    /// The versions that should be held somewhere.
+    pub(crate) kept: &'a NumberSet,
+    /// Most objects of no version that are remembered of one appliance.
+    pub(crate) others_max: usize,
+}
 
 /// A full list is up to 64 MB, and one that does not help would be asked for with each report.
 const ASK_ALL_EVERY: Nanos = Nanos::seconds(300);
 
 impl Observed {
     /// Starts with an appliance's first report. Its inventory is not yet looked at.
-    pub(crate) fn new(now: Instant, report: &Report, kept: &[Arc<Version>]) -> Self {
+    pub(crate) fn new(now: Instant, report: &Report, known: Known<'_>) -> Self {
         let starts = Starts::new(report.start_id, report.sequence);
         let mut observed = Self { starts, ..Self::default() };
-        observed.keep(kept);
+        observed.complete = Arc::new(known.files.empty() & known.kept);
         observed.take(now, report);
         observed
     }
@@ -189,7 +211,8 @@ impl Observed {
 
     /// Takes over all but the inventory. A new start forgets what the old process held.
     pub(crate) fn take(&mut self, now: Instant, report: &Report) {
-        if report.start_id != self.report.start_id {
+        if report.start_id != self.start_id {
+            self.start_id = report.start_id;
             self.inventory_state = 0;
         }
         if *self.base_url != *report.base_url {
@@ -202,7 +225,16 @@ impl Observed {
             self.peer_address = report.peer_address.as_deref().map(Into::into);
         }
         self.told = report.inventory.to;
-        self.report = Report { inventory: Delta::default(), ..report.clone() };
+        self.said = Said {
+            generation: report.generation,
+            load: report.load,
+            serving: report.serving,
+            drives_in_use: report.drives_in_use,
+            drives_set_aside: report.drives_set_aside,
+            cpu_percent: report.cpu_percent,
+            fill: report.fill,
+            routes: report.routes,
+        };
         self.last_report = now;
         self.probe = Probe::None;
         self.sums.egress = self.sums.egress.saturating_add(report.load.egress.0);
@@ -216,7 +248,7 @@ impl Observed {
         let Rates { egress, fill, cpu_percent } = std::mem::take(&mut self.sums);
         let count = std::mem::take(&mut self.summed);
         if count == 0 {
-            let Report { load, fill, cpu_percent, .. } = &self.report;
+            let Said { load, fill, cpu_percent, .. } = &self.said;
             return Rates { egress: load.egress.0, fill: fill.0, cpu_percent: *cpu_percent };
         }
         let mean = |sum: u64| sum / u64::from(count);
@@ -226,43 +258,20 @@ impl Observed {
 
     /// Applies a delta if it starts from the known state, or is a full list. Else it is left out,
     /// and the reply's [`inventory_state`](Self::inventory_state) makes the appliance repeat it.
+    /// O(objects in the delta), whatever is held and whatever there is.
     ///
-    /// True if `held` differs from the appliance's own check now. Then a full list is asked for,
-    /// seldom enough that one which does not help costs little. Nothing else would ever mend it:
-    /// the numbers of states say that nothing was missed.
-    pub(crate) fn apply(
-        &mut self,
-        now: Instant,
-        delta: &Delta,
-        index: &ObjectIndex,
-        kept: &[Arc<Version>],
-        most: usize,
-    ) -> bool {
+    /// True if what is known differs from the appliance's own check now. Then a full list is asked
+    /// for, seldom enough that one which does not help costs little. Nothing else would ever mend
+    /// it: the numbers of states say that nothing was missed.
+    pub(crate) fn apply(&mut self, now: Instant, delta: &Delta, known: Known<'_>) -> bool {
         if delta.from == 0 {
-            self.held = delta.held.iter().copied().take(most).collect();
-            self.check = Check::of(&self.held);
-            self.overflowed = most < delta.held.len();
-            self.missing.clear();
-            self.keep(kept);
+            self.hold_all(&delta.held, known);
         } else if delta.from == self.inventory_state {
-            for object in &delta.gone {
-                if self.held.remove(object) {
-                    self.check.take(object);
-                    self.count(object, index, false);
-                }
-            }
-            for object in &delta.held {
-                self.overflowed |= most <= self.held.len();
-                if self.held.len() < most && self.held.insert(*object) {
-                    self.check.put(object);
-                    self.count(object, index, true);
-                }
-            }
+            self.hold_and_lose(delta, known);
         } else {
             return false;
         }
-        assert!(self.held.len() <= most, "no more objects than are kept track of");
-        assert_eq!(self.check.count, Bytes::of(self.held.len()).0, "the check is of what is held");
+        assert!(self.others.len() <= known.others_max, "no more objects than are remembered");
         self.inventory_state = delta.to;
         let differs = !self.overflowed && delta.check.is_some_and(|check| check != self.check);
         let is_due = self.asked_all.is_none_or(|at| ASK_ALL_EVERY <= now.since(at));
@@ -273,30 +282,157 @@ impl Observed {
         differs
     }
 
-    /// Counts what is missing of the kept versions, if that is not known yet: a look at the objects
-    /// of those that are new.
-    pub(crate) fn keep(&mut self, kept: &[Arc<Version>]) {
-        let known = std::mem::take(&mut self.missing);
-        let missing = |version: &Version| {
-            let count = || version.objects().iter().filter(|of| !self.held.contains(of)).count();
-            known.get(version.id()).copied().unwrap_or_else(count)
-        };
-        self.missing =
-            kept.iter().map(|version| (version.id().clone(), missing(version))).collect();
-        let complete = self.missing.iter().filter(|(_, missing)| **missing == 0);
-        self.complete = Arc::new(complete.map(|(id, _)| id.clone()).collect());
-        assert!(self.complete.len() <= kept.len(), "only what is kept is complete");
+    /// These are all that it holds.
+    fn hold_all(&mut self, objects: &[ObjectId], known: Known<'_>) {
+        let Known { files, kept, others_max } = known;
+        (self.check, self.overflowed) = (Check::default(), false);
+        self.others.clear();
+        let mut numbers = Vec::with_capacity(objects.len());
+        for object in objects {
+            let mut of_object = files.of(object).peekable();
+            if of_object.peek().is_some() {
+                numbers.extend(of_object.map(|file| (file, object)));
+            } else if self.others.len() < others_max {
+                self.others.insert(*object);
+            } else {
+                self.overflowed |= !self.others.contains(object);
+            }
+        }
+        numbers.sort_unstable_by_key(|(file, _)| *file);
+        numbers.dedup_by_key(|(file, _)| *file);
+        // An object counts once, however many versions have it.
+        for (file, object) in &numbers {
+            if files.of(object).next() == Some(*file) {
+                self.check.put(object);
+            }
+        }
+        self.others.iter().for_each(|object| self.check.put(object));
+        let mut complete = files.empty() & kept;
+        let mut rest = numbers.as_slice();
+        while let Some((file, _)) = rest.first() {
+            let version = files.version_of(*file);
+            let range = files.range(version);
+            let count = rest.partition_point(|(file, _)| *file < range.end);
+            if count == range.len() && kept.contains(version) {
+                complete.insert(version);
+            }
+            rest = &rest[count..];
+        }
+        let files = numbers.into_iter().map(|(file, _)| file);
+        self.held = NumberSet::from_sorted_iter(files).expect("they are sorted, each once");
+        self.held.optimize();
+        if *self.complete != complete {
+            self.complete = Arc::new(complete);
+        }
     }
 
-    fn count(&mut self, object: &ObjectId, index: &ObjectIndex, held: bool) {
-        for version in index.get(object).into_iter().flatten() {
-            let Some(missing) = self.missing.get_mut(version) else { continue };
-            *missing = if held { missing.saturating_sub(1) } else { *missing + 1 };
-            if held && *missing == 0 {
-                Arc::make_mut(&mut self.complete).insert(version.clone());
-            } else if !held && *missing == 1 {
-                Arc::make_mut(&mut self.complete).remove(version);
+    fn hold_and_lose(&mut self, delta: &Delta, known: Known<'_>) {
+        let files = known.files;
+        let mut touched = BTreeSet::new();
+        for object in &delta.gone {
+            let (mut is_known, mut was_held) = (false, false);
+            for file in files.of(object) {
+                (is_known, was_held) = (true, was_held | self.held.remove(file));
+                touched.insert(files.version_of(file));
             }
+            if was_held || !is_known && self.others.remove(object) {
+                self.check.take(object);
+            }
+        }
+        for object in &delta.held {
+            let (mut is_known, mut is_new) = (false, false);
+            for file in files.of(object) {
+                (is_known, is_new) = (true, is_new | self.held.insert(file));
+                touched.insert(files.version_of(file));
+            }
+            if !is_known {
+                let is_full = known.others_max <= self.others.len();
+                self.overflowed |= is_full && !self.others.contains(object);
+                is_new = !is_full && self.others.insert(*object);
+            }
+            if is_new {
+                self.check.put(object);
+            }
+        }
+        for version in touched {
+            self.recount(version, known);
+        }
+    }
+
+    /// Looks whether a version is whole here.
+    fn recount(&mut self, version: u32, known: Known<'_>) {
+        let is_whole = known.kept.contains(version) && self.is_whole(version, known.files);
+        if is_whole != self.complete.contains(version) {
+            let complete = Arc::make_mut(&mut self.complete);
+            if is_whole {
+                complete.insert(version)
+            } else {
+                complete.remove(version)
+            };
+        }
+    }
+
+    fn is_whole(&self, version: u32, files: &Files) -> bool {
+        let range = files.range(version);
+        self.held.range_cardinality(range.clone()) == Bytes::of(range.len()).0
+    }
+
+    /// A version has come into the catalogue. `twins` are its files whose objects other versions
+    /// have too, each with the number that it has there. O(what it holds of it).
+    pub(crate) fn version_came(&mut self, version: u32, twins: &[(u32, u32)], files: &Files) {
+        self.held.extend(
+            twins
+                .iter()
+                .filter(|(_, twin)| self.held.contains(*twin))
+                .map(|t| t.0)
+                .collect::<Vec<_>>(),
+        );
+        let Some(of) = files.version(version).filter(|_| !self.others.is_empty()) else { return };
+        // Counted they are already: they only get numbers.
+        let (range, objects) = (files.range(version), of.objects());
+        if objects.len() <= self.others.len() {
+            for (file, object) in range.zip(objects) {
+                if self.others.remove(object) {
+                    self.held.insert(file);
+                }
+            }
+        } else {
+            let held = &mut self.held;
+            self.others.retain(|object| match objects.binary_search(object) {
+                Ok(at) => {
+                    held.extend((range.start..).nth(at));
+                    false
+                }
+                Err(_) => true,
+            });
+        }
+    }
+
+    /// A version is about to leave the catalogue: what it alone has becomes objects of no version.
+    pub(crate) fn version_goes(&mut self, version: u32, files: &Files, others_max: usize) {
+        let range = files.range(version);
+        let held: Vec<u32> = self.held.range(range.clone()).collect();
+        self.held.remove_range(range.clone());
+        for file in held {
+            let object = files.object(file).expect("it has not left yet");
+            if files.of(object).any(|twin| !range.contains(&twin)) {
+                continue;
+            }
+            if self.others.len() < others_max {
+                self.others.insert(*object);
+            } else {
+                self.check.take(object);
+                self.overflowed = true;
+            }
+        }
+    }
+
+    /// Which versions should be held is different: `came` should from now on. O(those).
+    pub(crate) fn keep(&mut self, came: &NumberSet, known: Known<'_>) {
+        let mut complete = self.complete.as_ref() & known.kept;
+        complete.extend(came.iter().filter(|version| self.is_whole(*version, known.files)));
+        if *self.complete != complete {
+            self.complete = Arc::new(complete);
         }
     }
 
@@ -304,12 +440,13 @@ impl Observed {
         self.inventory_state
     }
 
-    pub(crate) fn holds(&self, object: &ObjectId) -> bool {
-        self.held.contains(object)
+    /// True if it holds one of these, which are numbers of one object.
+    pub(crate) fn holds(&self, files: &[u32]) -> bool {
+        files.iter().any(|file| self.held.contains(*file))
     }
 
     pub(crate) fn held_count(&self) -> usize {
-        self.held.len()
+        usize::try_from(self.check.count).unwrap_or(usize::MAX)
     }
 
     /// Health and its cause, by the clock and the newest generation published here.
@@ -320,21 +457,21 @@ impl Observed {
         generation: Generation,
     ) -> (Health, Cause) {
         let silent = now.since(self.last_report);
-        let report = &self.report;
+        let said = &self.said;
         if self.probe == Probe::Refused {
             (Health::Stale, Cause::Refused(silent))
         } else if stale_after < silent {
             (Health::Stale, Cause::Silent(silent))
-        } else if report.drives_in_use == 0 {
-            (Health::Unhealthy, Cause::NoDrive(report.drives_set_aside))
-        } else if !report.serving {
+        } else if said.drives_in_use == 0 {
+            (Health::Unhealthy, Cause::NoDrive(said.drives_set_aside))
+        } else if !said.serving {
             (Health::Draining, Cause::NotServing)
-        } else if generation < report.generation {
-            (Health::Healthy, Cause::Ahead(report.generation))
+        } else if generation < said.generation {
+            (Health::Healthy, Cause::Ahead(said.generation))
         } else if self.overflowed {
             (Health::Healthy, Cause::TooManyObjects)
-        } else if report.drives_set_aside != 0 {
-            (Health::Healthy, Cause::DrivesSetAside(report.drives_set_aside))
+        } else if said.drives_set_aside != 0 {
+            (Health::Healthy, Cause::DrivesSetAside(said.drives_set_aside))
         } else {
             (Health::Healthy, Cause::None)
         }
@@ -342,6 +479,15 @@ impl Observed {
 }
 
 impl Cause {
+    /// The same, with how long the silence has lasted by now.
+    pub(crate) fn lasting(self, silent: Option<Nanos>) -> Self {
+        match (self, silent) {
+            (Self::Silent(_), Some(silent)) => Self::Silent(silent),
+            (Self::Refused(_), Some(silent)) => Self::Refused(silent),
+            (other, _) => other,
+        }
+    }
+
     /// True if both are the same apart from how long they have lasted.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)

@@ -1,6 +1,6 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
@@ -79,12 +79,15 @@ impl Publisher {
             said_at: now,
         };
         let versions = wanted_order(desired);
+        let order: BTreeMap<&AssetVersionId, usize> =
+            versions.iter().enumerate().map(|(at, version)| (&version.id, at)).collect();
         let holders = Holders::new(desired, placement);
         for (id, held) in &placement.holdings {
             let site = holders.site(id);
             let siblings = holders.beside(id, held, !site.is_empty());
-            let held: BTreeSet<&AssetVersionId> = held.iter().collect();
-            let versions = versions.iter().filter(|version| held.contains(&version.id));
+            let mut held: Vec<usize> =
+                held.iter().filter_map(|version| order.get(version).copied()).collect();
+            held.sort_unstable();
             let mut manifest = Manifest {
                 appliance: id.clone(),
                 generation,
@@ -94,7 +97,7 @@ impl Publisher {
                     signing_keys: desired.signing_keys.clone(),
                     revoked: desired.revoked.clone(),
                 },
-                versions: versions.cloned().collect(),
+                versions: held.into_iter().map(|at| Arc::clone(&versions[at])).collect(),
                 siblings,
                 site,
             };

@@ -1,6 +1,8 @@
 //! A director that follows another's desired state.
 
-use super::tests::{CONFIG, STEERING, at, hold, id, played, probes, put_version, report, running};
+use super::tests::{
+    CONFIG, STEERING, at, hold, id, played, probes, put_version, report, running, seen, whole,
+};
 use super::*;
 use model::inventory::Delta;
 use proptest::prelude::*;
@@ -30,7 +32,7 @@ fn a_replica_answers_players_as_its_writer_does_from_what_it_observes_itself() {
 fn a_replica_wants_nothing_stored_and_publishes_no_manifest() {
     let (_, mut replica) = fleet_and_replica();
     for (i, usable) in (40..).zip([1 << 30, 1 << 40, 4096]) {
-        let report = Report { usable: model::units::Bytes(usable), ..report(i) };
+        let report = Report { usable: Bytes(usable), ..report(i) };
         let reply = replica.report(at(0), &id("a1"), &report).unwrap();
         assert_eq!(reply.generation, Generation(0), "manifests are fetched from the writer");
     }
@@ -50,16 +52,14 @@ fn what_was_observed_outlives_another_desired_state() {
     hold(&mut replica, "a1", &[1, 2, 3]);
     put_version(&mut writer, "film-2", &[2, 3], 2);
     follow(&mut replica, &writer);
-    let view = replica.snapshot().view;
-    assert_eq!(view.appliances[&id("a1")].health, Health::Healthy);
-    let complete: Vec<&str> =
-        view.appliances[&id("a1")].complete.iter().map(|version| version.as_str()).collect();
+    assert_eq!(seen(&replica, "a1").health, Health::Healthy);
+    let complete: Vec<String> = whole(&replica, "a1").iter().map(ToString::to_string).collect();
     assert_eq!(complete, ["film-1", "film-2"], "without another report");
     assert_eq!(played(&replica).0, "film-2");
 
     writer.handle(at(0), Event::Changed(Change::ApplianceGone(id("a1"))));
     follow(&mut replica, &writer);
-    assert!(!replica.snapshot().view.appliances.contains_key(&id("a1")));
+    assert!(replica.snapshot().view.appliance(&id("a1")).is_none());
     assert_eq!(replica.report(at(0), &id("a1"), &report(90)), Err(NotRegistered));
 }
 

@@ -1,11 +1,15 @@
 //! Decides where an appliance should fetch an object from, best first, and why.
 //!
 //! ```text
-//! every appliance ──> Suitability: its own site, elsewhere, or left out (with the reason)
+//! the site, and some elsewhere ──> Suitability: its own site, elsewhere, or left out (with the reason)
 //!                        │ within a site: the draw for (object, who asks), by weight
 //!                        v
 //!        at most so many siblings, then origins: every source of every version that has it
 //! ```
+//!
+//! Elsewhere at most [`ELSEWHERE_MAX`] are looked at: drawn for the pair among those that hold all of
+//! a version with the object, and as many among all. So an answer costs no more in a large fleet, and
+//! a small one is looked at as a whole.
 //!
 //! The draw is for the pair, so that appliances that fill the same film at once ask different
 //! siblings, and one that fills many objects asks all of them in turn.
@@ -14,9 +18,13 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, ObjectId, SiteId};
 use model::manifest::AssetVersion;
-use model::rendezvous::Score;
+use model::number::NumberSet;
+use model::rendezvous::{self, Score};
 use model::topology::Weight;
+use model::units::Bytes;
 use model::view::{Health, Load};
+
+use crate::Director;
 
 /// How many, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +120,7 @@ pub fn rank<'a>(
     siblings: impl Iterator<Item = Sibling<'a>>,
     config: &Config,
 ) -> Vec<Candidate<'a>> {
-    let mut key = Vec::with_capacity(64);
-    key.extend_from_slice(&query.object.0);
-    key.extend_from_slice(query.asker.as_str().as_bytes());
+    let key = key(query);
     let candidate = |sibling: Sibling<'a>| {
         let suitability = Suitability::of(query, &sibling, config);
         let drawn = || Score::of(&key, sibling.id.as_str().as_bytes(), sibling.weight);
@@ -131,6 +137,70 @@ pub fn rank<'a>(
     candidates
         .sort_unstable_by_key(|candidate| (candidate.suitability, candidate.score, candidate.id));
     candidates
+}
+
+impl Director {
+    /// The appliances that may be asked for an object, which has these numbers in these versions.
+    pub(crate) fn siblings(
+        &self,
+        query: &Query<'_>,
+        files: &[u32],
+        versions: &[u32],
+    ) -> Vec<Sibling<'_>> {
+        let own = self.members.get(query.asker).map(|member| member.site);
+        let beside = own.into_iter().flat_map(|site| self.map.standing(site));
+        let mut siblings: Vec<_> = beside.filter_map(|id| self.sibling(id, files)).collect();
+        if !self.config.sources.elsewhere {
+            return siblings;
+        }
+        if self.members.len() <= 2 * ELSEWHERE_MAX {
+            let all = self.members.iter().filter(|(_, member)| Some(member.site) != own);
+            siblings.extend(all.filter_map(|(id, _)| self.sibling(id, files)));
+            return siblings;
+        }
+        let mut numbers = NumberSet::new();
+        let key = key(query);
+        for holders in versions.iter().filter_map(|version| self.map.holders(*version)) {
+            let count = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+            let drawn = rendezvous::looks(&key, count).take(ELSEWHERE_MAX);
+            numbers.extend(drawn.filter_map(|at| holders.select(at)));
+            if Bytes::of(ELSEWHERE_MAX).0 <= numbers.len() {
+                break;
+            }
+        }
+        let all = rendezvous::looks(&key, self.map.numbers_end()).take(ELSEWHERE_MAX);
+        numbers.extend(all);
+        for id in numbers.iter().filter_map(|number| self.map.name(number)) {
+            if self.members.get(id).is_some_and(|member| Some(member.site) != own) {
+                siblings.extend(self.sibling(id, files));
+            }
+        }
+        siblings
+    }
+
+    fn sibling<'a>(&'a self, id: &'a ApplianceId, files: &[u32]) -> Option<Sibling<'a>> {
+        let (member, registered) = (self.members.get(id)?, self.desired.appliances.get(id)?);
+        let observed = member.observed.as_ref();
+        Some(Sibling {
+            id,
+            site: &registered.appliance.site,
+            weight: registered.appliance.weight,
+            health: member.health,
+            load: observed.map(|observed| observed.said.load).unwrap_or_default(),
+            address: observed.and_then(|observed| observed.peer_address.as_ref()),
+            holds: observed.is_some_and(|observed| observed.holds(files)),
+        })
+    }
+}
+
+/// Most appliances of other sites that are looked at for each of two reasons.
+pub const ELSEWHERE_MAX: usize = 32;
+
+fn key(query: &Query<'_>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    key.extend_from_slice(&query.object.0);
+    key.extend_from_slice(query.asker.as_str().as_bytes());
+    key
 }
 
 /// Where the origins have an object: every source of every version, the first path of each, and no

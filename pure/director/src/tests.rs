@@ -3,12 +3,12 @@ use std::net::IpAddr;
 
 use super::*;
 use front::{Grant, Player, Sealed, Ticket, Unplayable};
-use model::id::{AssetId, ObjectId};
+use model::id::{AssetId, ObjectId, SiteId};
 use model::inventory::{Check, Delta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::Bytes;
-use model::view::Load;
+use model::view::{ApplianceView, Load};
 use playback::token::Session;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,7 +29,8 @@ pub(super) const CONFIG: Config = Config {
     tokens_max: Nanos::seconds(3600),
     withdrawals_max: 3,
 };
-pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+pub(super) const STEERING: steering::Config =
+    steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 
 #[test]
 fn a_new_appliance_gets_a_manifest_only_after_its_generation_is_durable() {
@@ -239,13 +240,13 @@ fn an_appliance_is_stale_as_soon_as_its_report_is_too_old_and_well_with_the_next
     let mut director = running(&["a1"]);
     let health = |director: &mut Director, ms| {
         director.handle(at(ms), Event::Tick(UnixSeconds(1)));
-        director.snapshot().view.appliances[&id("a1")].health
+        seen(director, "a1").health
     };
     director.report(at(1000), &id("a1"), &report(2)).unwrap();
     assert_eq!(health(&mut director, 2500), Health::Healthy);
     assert_eq!(health(&mut director, 2501), Health::Stale);
     director.report(at(9000), &id("a1"), &report(3)).unwrap();
-    assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::Healthy);
+    assert_eq!(seen(&director, "a1").health, Health::Healthy);
     let told: Vec<String> = director.notices().map(|notice| notice.text.clone()).collect();
     insta::assert_snapshot!(told.join("\n"), @"
     a1 is healthy
@@ -269,11 +270,11 @@ fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
     assert_eq!(cause, Cause::Refused(Nanos::millis(950)));
     director.handle(at(9000), Event::Tick(UnixSeconds(1)));
     assert_eq!(director.notices().count(), 2, "healthy, stale: one notice for one loss");
-    assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::Stale);
+    assert_eq!(seen(&director, "a1").health, Health::Stale);
 
     director.report(at(9500), &id("a1"), &report(3)).unwrap();
     director.handle(at(9501), probed(false));
-    let health = director.snapshot().view.appliances[&id("a1")].health;
+    let health = seen(&director, "a1").health;
     assert_eq!(health, Health::Healthy, "a report counts more than an old probe");
 }
 
@@ -282,7 +283,7 @@ fn an_appliance_that_was_lost_recovers_for_a_while_and_a_new_one_does_not() {
     let mut director = running(&["a1"]);
     let recovering = |director: &mut Director, ms| {
         director.handle(at(ms), Event::Tick(UnixSeconds(1)));
-        director.snapshot().view.appliances[&id("a1")].recovering
+        seen(director, "a1").recovering
     };
     assert!(!recovering(&mut director, 0), "after a start everybody is new");
     assert!(!recovering(&mut director, 5000), "stale");
@@ -347,7 +348,7 @@ fn older_reports_change_nothing() {
     let connections = |director: &mut Director, report: Report| {
         director.report(at(0), &id("a1"), &report).unwrap();
         director.handle(at(0), Event::Tick(UnixSeconds(1)));
-        director.snapshot().view.appliances[&id("a1")].load.connections
+        seen(director, "a1").load.connections
     };
     assert_eq!(connections(&mut director, with(1, 5, 50)), 50);
     assert_eq!(connections(&mut director, with(1, 4, 40)), 50, "an older sequence");
@@ -369,7 +370,7 @@ fn inventory_deltas_add_up_and_gaps_are_asked_for_again() {
         let inventory = Delta { from, to, held, gone, check: None };
         let report = Report { inventory, ..report(sequence) };
         let reply = director.report(at(0), &id("a1"), &report).unwrap();
-        (reply.inventory, director.snapshot().view.appliances[&id("a1")].complete.len())
+        (reply.inventory, whole(&director, "a1").len())
     };
     assert_eq!(tell(0, 5, &[1], &[]), (5, 0));
     assert_eq!(tell(5, 6, &[2, 3], &[]), (6, 1));
@@ -404,7 +405,7 @@ fn a_silent_difference_in_an_inventory_is_noticed_and_heals_by_one_full_list() {
         let inventory = Delta { from, to, held: objects(held), gone: vec![], check };
         let report = Report { inventory, ..report(sequence) };
         let reply = director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
-        let complete = director.snapshot().view.appliances[&id("a1")].complete.len();
+        let complete = whole(&director, "a1").len();
         (reply.inventory, complete, director.counters().inventory_differences)
     };
     assert_eq!(tell(0, 0, 5, &[1], &[1]), (5, 0, 0));
@@ -424,7 +425,7 @@ fn an_appliance_that_is_not_registered_is_refused() {
     assert_eq!(director.report(at(0), &id("zz"), &report(1)), Err(NotRegistered));
     director.handle(at(0), Event::Changed(Change::ApplianceGone(id("a1"))));
     assert_eq!(director.report(at(0), &id("a1"), &report(9)), Err(NotRegistered));
-    assert!(director.snapshot().view.appliances.is_empty());
+    assert_eq!(director.snapshot().view.all().count(), 0);
 }
 
 #[test]
@@ -664,12 +665,12 @@ proptest! {
                 from, to: i + 1, held: objects(told), gone: objects(gone), check: None,
             };
             director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
-            let complete = director.snapshot().view.appliances[&id("a1")].complete.clone();
+            let complete = whole(&director, "a1");
             let kept = versions.iter().rev().take(2);
-            let whole = kept.filter(|(_, objects)| objects.iter().all(|n| held.contains(n)));
+            let all_held = kept.filter(|(_, objects)| objects.iter().all(|n| held.contains(n)));
             let whole: BTreeSet<AssetVersionId> =
-                whole.map(|(name, _)| name.parse().unwrap()).collect();
-            prop_assert_eq!(&*complete, &whole);
+                all_held.map(|(name, _)| name.parse().unwrap()).collect();
+            prop_assert_eq!(complete, whole);
         }
     }
 
@@ -689,7 +690,7 @@ proptest! {
             director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
             gone.iter().for_each(|n| if i != 0 { model.remove(n); });
             model.extend(held.iter().copied());
-            let complete = director.snapshot().view.appliances[&id("a1")].complete.clone();
+            let complete = whole(&director, "a1");
             let has = |objects: &[u8]| objects.iter().all(|n| model.contains(n));
             prop_assert_eq!(complete.contains("film-1"), has(&[0, 1, 2]));
             prop_assert_eq!(complete.contains("film-2"), has(&[2, 3]));
@@ -711,7 +712,7 @@ pub(super) fn fleet(names: &[&str]) -> Director {
         (id(name), Registered::new(appliance))
     };
     let desired = Desired {
-        sites: sites.into_iter().map(|site| (site.id.clone(), site)).collect(),
+        sites: Arc::new(sites.into_iter().map(|site| (site.id.clone(), site)).collect()),
         appliances: names.iter().map(registered).collect(),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
         ..Desired::default()
@@ -856,6 +857,18 @@ pub(crate) fn generations(director: &Director) -> BTreeMap<String, Generation> {
 
 pub(crate) fn manifest(director: &Director, name: &str) -> Arc<Manifest> {
     director.manifest(&id(name)).unwrap().expect("it was stored")
+}
+
+pub(super) fn seen(director: &Director, name: &str) -> ApplianceView {
+    director.snapshot().view.appliance(&id(name)).expect("it is registered").clone()
+}
+
+/// The versions that an appliance holds wholly.
+pub(super) fn whole(director: &Director, name: &str) -> BTreeSet<AssetVersionId> {
+    let view = director.snapshot().view;
+    let number = view.appliances[&id(name)];
+    let whole = view.versions.keys().filter(|version| view.holds(number, version));
+    whole.cloned().collect()
 }
 
 pub(super) fn report(sequence: u64) -> Report {

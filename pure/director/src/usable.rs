@@ -93,6 +93,11 @@ impl Director {
         self.replace(now);
     }
 
+    /// Appliances whose capacity has changed, and does not count yet.
+    pub(crate) fn waiting_usable(&self) -> Vec<ApplianceId> {
+        self.usable.waiting.keys().cloned().collect()
+    }
+
     /// The capacity that placement counts with, and the reported one, if that is so little that it
     /// waits for an operator's word ([`Change::Usable`](crate::Change::Usable)).
     pub fn slump(&self, now: Instant, id: &ApplianceId) -> Option<(Bytes, Bytes)> {

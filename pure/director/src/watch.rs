@@ -1,7 +1,14 @@
 //! Which appliances can serve: by their reports, their silence, and what answers at their address.
+//!
+//! A report is judged at once. Silence is found by looking at an appliance's clock when it could
+//! have been silent for too long at the earliest: once in `probe_after` for one that reports, and
+//! no report has to move an alarm. O(log appliances) each.
+
+use std::collections::BTreeSet;
 
 use model::id::{ApplianceId, Generation};
-use model::units::Instant;
+use model::number::NumberSet;
+use model::units::{Instant, Nanos};
 use model::view::Health;
 
 use crate::observed::{Cause, Probe};
@@ -20,28 +27,57 @@ impl Director {
         }
     }
 
-    /// Looks at every appliance's clock.
+    /// Looks at the clocks of appliances whose turn it is, and at those whose drives hold less than
+    /// they did.
     pub(crate) fn watch(&mut self, now: Instant) {
-        let ids: Vec<ApplianceId> = self.members.keys().cloned().collect();
-        for id in ids {
+        for number in self.looks.due(now) {
+            let Some(id) = self.map.name(number).cloned() else { continue };
             self.judge(now, &id);
             self.end_recovery(now, &id);
-            let observed = self.members.get_mut(&id).and_then(|member| member.observed.as_mut());
-            let Some(observed) = observed else { continue };
-            let late = self.config.probe_after < now.since(observed.last_report);
-            if late && observed.probe == Probe::None {
-                observed.probe = Probe::Asked;
-                self.counters.probes += 1;
-                let base_url = observed.base_url.clone();
-                self.actions.push_back(Action::Probe { appliance: id, base_url });
+            self.probe_if_late(now, &id);
+            if let Some(next) = self.next_look(&id) {
+                // What is late stays so until a report comes, or a second has passed.
+                let next = if next <= now { now + LOOK_AGAIN_AFTER } else { next };
+                self.looks.add(next, number);
             }
         }
+        for id in self.waiting_usable() {
+            self.judge(now, &id);
+        }
+    }
+
+    fn probe_if_late(&mut self, now: Instant, id: &ApplianceId) {
+        let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
+        let Some(observed) = observed else { return };
+        let late = self.config.probe_after < now.since(observed.last_report);
+        if late && observed.probe == Probe::None {
+            observed.probe = Probe::Asked;
+            self.counters.probes += 1;
+            let base_url = observed.base_url.clone();
+            self.actions.push_back(Action::Probe { appliance: id.clone(), base_url });
+        }
+    }
+
+    /// When time alone can change something about an appliance.
+    fn next_look(&self, id: &ApplianceId) -> Option<Instant> {
+        let member = self.members.get(id)?;
+        let observed = member.observed.as_ref()?;
+        let wait = match observed.probe {
+            Probe::None => self.config.probe_after,
+            Probe::Asked | Probe::Refused => self.config.stale_after,
+        };
+        let late = observed.last_report + wait + Nanos(1);
+        let recovered = member.recovered.map(|since| since + self.config.recovery);
+        Some(recovered.map_or(late, |recovered| recovered.min(late)))
     }
 
     fn end_recovery(&mut self, now: Instant, id: &ApplianceId) {
         let Some(member) = self.members.get_mut(id) else { return };
         let is_over = |since: &mut Instant| self.config.recovery <= now.since(*since);
-        self.view_is_old |= member.recovered.take_if(is_over).is_some();
+        if member.recovered.take_if(is_over).is_some() {
+            self.map.outdate(member.site);
+            self.view_is_old = true;
+        }
     }
 
     /// Works out an appliance's health and says if it changed.
@@ -80,6 +116,7 @@ impl Director {
             self.counters.health_changes += 1;
         }
         member.health = health;
+        self.map.outdate(member.site);
         self.view_is_old = true;
         self.note(id, health, cause);
     }
@@ -101,3 +138,34 @@ impl Director {
         self.actions.push_back(Action::Tell(notice));
     }
 }
+
+/// When appliances are looked at next, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Invariant: each appliance that has reported is in it once.
+    turns: BTreeSet<(Instant, u32)>,
+    numbers: NumberSet,
+}
+
+impl Looks {
+    /// Adds an appliance, unless it has its turn already.
+    pub(crate) fn add(&mut self, at: Instant, number: u32) {
+        if self.numbers.insert(number) {
+            self.turns.insert((at, number));
+        }
+    }
+
+    /// Takes those whose turn it is.
+    fn due(&mut self, now: Instant) -> Vec<u32> {
+        let later = self.turns.split_off(&(now + Nanos(1), 0));
+        let due = std::mem::replace(&mut self.turns, later);
+        let due: Vec<u32> = due.into_iter().map(|(_, number)| number).collect();
+        due.iter().for_each(|number| {
+            self.numbers.remove(*number);
+        });
+        due
+    }
+}
+
+/// How often the clock of an appliance is looked at that is late already.
+const LOOK_AGAIN_AFTER: Nanos = Nanos::seconds(1);

@@ -1,6 +1,7 @@
 //! The table of all sites' prefixes: changed by one, read by many.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -192,27 +193,27 @@ impl Table {
         let mut sites: Vec<Near<'a>> = Vec::new();
         for (prefix, ways) in covering {
             for way in ways.iter() {
-                let known = self.known(way.site);
                 if NEAR_MAX <= sites.len() {
                     return Located { longest, sites };
                 }
-                if sites.iter().any(|near| near.site == &known.id) {
+                if sites.iter().any(|near| near.number == way.site) {
                     continue;
                 }
+                let known = self.known(way.site);
                 let route = way.route(prefix.any(), known);
                 let step = match sites.last() {
-                    Some(Near { by: By::Route(before), site, .. }) => {
-                        step(before, &route, || self.is_nearer(&prefix.any(), site, known))
+                    Some(Near { by: By::Route(before), number, .. }) => {
+                        step(before, &route, || self.is_nearer(&prefix.any(), *number, known))
                     }
                     _ => Step::First,
                 };
-                sites.push(Near { site: &known.id, by: By::Route(route), step });
+                let (site, number) = (&known.id, way.site);
+                sites.push(Near { site, number, by: By::Route(route), step });
             }
         }
         assert!(longest.is_some() || sites.is_empty(), "ways are those of a prefix");
-        for (site, nearness) in self.places.near(&client.any()) {
-            let known = self.known(*site);
-            if NEAR_MAX <= sites.len() || sites.iter().any(|near| near.site == &known.id) {
+        for (number, nearness) in self.places.near(&client.any()) {
+            if NEAR_MAX <= sites.len() || sites.iter().any(|near| near.number == *number) {
                 continue;
             }
             let step = match sites.last() {
@@ -221,7 +222,8 @@ impl Table {
                 Some(Near { by: By::Place(_), .. }) => Step::Place,
                 None => Step::First,
             };
-            sites.push(Near { site: &known.id, by: By::Place(*nearness), step });
+            let (site, number) = (&self.known(*number).id, *number);
+            sites.push(Near { site, number, by: By::Place(*nearness), step });
         }
         assert!(sites.len() <= NEAR_MAX, "no more than that are looked at");
         Located { longest, sites }
@@ -286,11 +288,10 @@ impl Table {
         self.sites[at].as_ref().expect("the ways of a site that is gone are gone")
     }
 
-    fn is_nearer(&self, prefix: &Prefix, before: &SiteId, site: &Known) -> bool {
+    fn is_nearer(&self, prefix: &Prefix, before: u32, site: &Known) -> bool {
         let place = self.places.of(prefix);
-        let known = self.sites.iter().flatten().find(|known| known.id == *before);
         let nearness = |of: &Known| Nearness::of(place, of.place.as_ref());
-        known.is_some_and(|known| nearness(known) < nearness(site))
+        nearness(self.known(before)) < nearness(site)
     }
 }
 
@@ -339,31 +340,37 @@ impl Routes {
         self.own.get(site)?.heard
     }
 
-    /// There are these sites, with these static prefixes.
-    pub fn set_sites(&mut self, sites: &BTreeMap<SiteId, Site>) {
-        let gone: Vec<SiteId> =
-            self.numbers.keys().filter(|id| !sites.contains_key(*id)).cloned().collect();
-        let (mut are_others, mut has_moved) = (!gone.is_empty(), false);
+    /// The first sites are gone. The others are there, or other than before, with their static
+    /// prefixes, and each has a number that no other site ever gets. All the rest stays as it is.
+    pub fn change_sites<S: Borrow<Site>>(&mut self, gone: &[SiteId], there: &[(u32, S)]) {
+        let (mut are_others, mut has_moved) = (false, false);
         for id in gone {
-            self.forget(&id);
-            self.give(&id, &[]);
-            let number = self.numbers.remove(&id).expect("it was just listed");
-            self.own.remove(&id);
+            let Some(number) = self.numbers.get(id).copied() else { continue };
+            self.forget(id);
+            self.give(id, &[]);
+            self.numbers.remove(id);
+            self.own.remove(id);
             Arc::make_mut(&mut self.table.sites)[index(number)] = None;
+            are_others = true;
         }
-        for (id, site) in sites {
+        for (number, site) in there.iter().map(|(number, site)| (*number, site.borrow())) {
             let known = Known {
-                id: id.clone(),
+                id: site.id.clone(),
                 kind: site.kind,
                 place: site.place.clone(),
                 serves_strangers: site.serves_strangers(),
             };
-            let number = self.number(id);
-            let before = self.table.sites[index(number)].as_ref();
-            if before != Some(&known) {
-                are_others = true;
-                has_moved |= before.is_some();
-                Arc::make_mut(&mut self.table.sites)[index(number)] = Some(known);
+            let before = self.numbers.insert(site.id.clone(), number);
+            assert!(before.is_none_or(|before| before == number), "a site keeps its number");
+            if self.table.sites.get(index(number)).and_then(Option::as_ref) == Some(&known) {
+                continue;
+            }
+            are_others = true;
+            let sites = Arc::make_mut(&mut self.table.sites);
+            sites.resize(sites.len().max(index(number) + 1), None);
+            if let Some(before) = sites[index(number)].replace(known) {
+                assert_eq!(before.id, site.id, "no two sites have one number");
+                has_moved = true;
             }
         }
         if are_others {
@@ -374,10 +381,10 @@ impl Routes {
         if has_moved {
             self.order_anew();
         }
-        for (id, site) in sites {
-            self.give(id, &site.prefixes);
+        for site in there.iter().map(|(_, site)| site.borrow()) {
+            self.give(&site.id, &site.prefixes);
         }
-        assert_eq!(self.own.len(), sites.len(), "each site has its own");
+        assert_eq!(self.own.len(), self.numbers.len(), "each site has its own");
     }
 
     /// Clients of these prefixes are there; of the rest nobody knows.
@@ -449,24 +456,24 @@ impl Routes {
         assert_eq!(self.heard(site), None, "nothing is known of it");
     }
 
-    /// A site has these static prefixes and no others.
+    /// A site has these static prefixes and no others. Only those that differ are touched.
     fn give(&mut self, site: &SiteId, prefixes: &[Prefix]) {
         let own = self.own.entry(site.clone()).or_default();
         if own.given == prefixes {
             return;
         }
-        let before = std::mem::replace(&mut own.given, prefixes.to_vec());
+        let ranges = |prefixes: &[Prefix]| -> BTreeSet<Prefix> {
+            prefixes.iter().map(Prefix::trunc).collect()
+        };
+        let (before, now) = (ranges(&own.given), ranges(prefixes));
+        own.given = prefixes.to_vec();
         let number = self.numbers[site];
         let is_static = |way: &Way| way.site == number && way.heard.is_none();
-        for prefix in before {
-            self.change(&prefix.trunc(), |ways| ways.retain(|way| !is_static(way)));
+        for prefix in before.difference(&now) {
+            self.change(prefix, |ways| ways.retain(|way| !is_static(way)));
         }
-        for prefix in prefixes {
-            self.change(&prefix.trunc(), |ways| {
-                if !ways.iter().any(is_static) {
-                    ways.push(Way { site: number, heard: None });
-                }
-            });
+        for prefix in now.difference(&before) {
+            self.change(prefix, |ways| ways.push(Way { site: number, heard: None }));
         }
     }
 
@@ -492,18 +499,6 @@ impl Routes {
         };
         v4.replace(|net, ways| sorted(&Prefix::V4(net), ways));
         v6.replace(|net, ways| sorted(&Prefix::V6(net), ways));
-    }
-
-    fn number(&mut self, site: &SiteId) -> u32 {
-        let sites = Arc::make_mut(&mut self.table.sites);
-        *self.numbers.entry(site.clone()).or_insert_with(|| {
-            let free = sites.iter().position(Option::is_none).unwrap_or(sites.len());
-            if free == sites.len() {
-                sites.push(None);
-            }
-            assert!(sites[free].is_none(), "no two sites have one number");
-            u32::try_from(free).expect("sites are bounded")
-        })
     }
 
     fn shared(&mut self, attributes: &Arc<Attributes>) -> Arc<Attributes> {

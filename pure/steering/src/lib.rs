@@ -1,11 +1,19 @@
 //! Decides which appliances a player should ask, best first, and can say why. It does no I/O.
 //!
 //! ```text
-//! FleetView + Query ──> for each appliance: Standing, then Distance, then load and the draw
-//!   with the client's sites    │ sorted
+//! FleetView + Query ──> the client's sites, nearest first ──> too few good ones? others, drawn
+//!       ──> for each appliance: Standing, then Distance, then load and the draw
+//!                              │ sorted
 //!                              v
 //!                 RankedList: [ offered, best first | left out, each with its reason ]
 //! ```
+//!
+//! Looked at are the appliances of the client's sites until there are enough good ones, and of all
+//! others [`OTHERS_MAX`], drawn for the session among those that hold the version. So a list costs
+//! O(appliances of the client's sites + [`OTHERS_MAX`]), whatever the size of the fleet; a fleet
+//! with no more appliances than that is looked at as a whole. Where few that hold the version are
+//! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
+//! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
 //!
 //! 1. **Standing**: it is healthy and holds the whole version. Others are left out, unless there
 //!    is nobody better: players with a doubtful list do better than players with none. One of an
@@ -21,10 +29,12 @@ use std::fmt;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::near::{By, Near, Route, Step};
+use model::number::NumberSet;
 use model::place::Nearness;
-use model::rendezvous::Score;
-use model::topology::{Site, Weight};
-use model::view::{ApplianceView, FleetView, Health};
+use model::rendezvous::{self, Score};
+use model::topology::Weight;
+use model::units::Bytes;
+use model::view::{ApplianceView, FleetView, Health, Placed, SiteView};
 
 /// How many pathways a player gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +43,14 @@ pub struct Config {
     pub pathways_min: usize,
     /// Most pathways. Each costs the player a copy of every line of its entry playlist.
     pub pathways_max: usize,
+    /// Lists have everybody who was looked at, for people; else only those that are offered.
+    pub explains: bool,
 }
 
-/// A player's question: its address, version and session.
+/// A player's question: its sites, version and session.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// The client's sites, best first.
+    /// The client's sites, best first, each once.
     pub near: &'a [Near<'a>],
     pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
@@ -55,6 +67,8 @@ pub struct RankedList {
     /// Best first; the first `offered_count` are for the player.
     pub candidates: Vec<Candidate>,
     pub offered_count: usize,
+    /// Appliances far from the client that were not looked at: there were enough good ones.
+    pub others: u64,
 }
 
 /// One appliance and the decision about it.
@@ -132,27 +146,225 @@ pub enum Reason {
     },
 }
 
-/// Ranks every appliance for the query, and says how many of them to offer.
+/// Ranks appliances for the query, and says how many of them to offer.
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
     assert!(config.pathways_min <= config.pathways_max, "the least is at most the most");
-    let asked = |id: &ApplianceId| query.among.is_none_or(|among| among.contains(id));
-    let mut candidates: Vec<Candidate> = view
-        .appliances
-        .iter()
-        .filter(|(id, _)| asked(id))
-        .map(|(id, appliance)| {
-            let distance = distance(&appliance.site, query.near);
-            let is_open = view.sites.get(&appliance.site).is_none_or(Site::serves_strangers);
-            let is_for = is_open || matches!(distance, Distance::Route { .. });
-            candidate(id, appliance, distance, is_for, query)
-        })
-        .collect();
-    candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-    let offered_count = offered_count(&candidates, config);
-    assert!(offered_count <= candidates.len(), "whoever is offered is a candidate");
+    let mut ranking = Ranking::new(view, query, config);
+    match query.among {
+        Some(among) => ranking.look_at_named(among),
+        None => {
+            ranking.look_near();
+            ranking.look_elsewhere();
+        }
+    }
+    let all = query.among.map_or(view.appliances.len(), <[_]>::len);
+    let others = all.saturating_sub(ranking.looks.len());
+    ranking.sort();
+    let offered_count = ranking.offered_count();
+    assert!(offered_count <= ranking.looks.len(), "whoever is offered was looked at");
     assert!(offered_count <= config.pathways_max, "each pathway costs the player");
-    RankedList { candidates, offered_count }
+    let told = if config.explains { ranking.looks.len() } else { offered_count };
+    let candidates = ranking.looks[..told].iter().filter_map(Look::candidate).collect();
+    RankedList { candidates, offered_count, others: Bytes::of(others).0 }
+}
+
+/// Most appliances that are looked at though their sites do not announce the client.
+pub const OTHERS_MAX: usize = 32;
+
+/// Most others that are drawn to find them: those of embedded sites are for their own clients.
+const DRAWS_MAX: usize = 2 * OTHERS_MAX;
+
+/// The work on one list.
+struct Ranking<'a> {
+    view: &'a FleetView,
+    query: &'a Query<'a>,
+    config: &'a Config,
+    /// The appliances that hold the version; none if nobody knows it.
+    holders: Option<&'a NumberSet>,
+    looks: Vec<Look<'a>>,
+    good: usize,
+}
+
+/// One appliance that was looked at.
+struct Look<'a> {
+    appliance: &'a ApplianceView,
+    site: &'a SiteView,
+    standing: Standing,
+    distance: Distance,
+    share_percent: u32,
+    /// None as long as it does not matter.
+    score: Option<Score>,
+}
+
+impl<'a> Ranking<'a> {
+    fn new(view: &'a FleetView, query: &'a Query<'a>, config: &'a Config) -> Self {
+        let version = view.versions.get(query.version);
+        let holders = version.and_then(|version| view.holders.get(*version)).map(AsRef::as_ref);
+        Self { view, query, config, holders, looks: Vec::new(), good: 0 }
+    }
+
+    fn look_at_named(&mut self, among: &[ApplianceId]) {
+        let near = self.query.near;
+        for id in among {
+            let number = self.view.appliances.get(id);
+            let Some(placed) = number.and_then(|number| self.view.placed(*number)) else {
+                continue;
+            };
+            let place = near.iter().position(|near| near.number == placed.number);
+            let distance = place.map_or(Distance::Elsewhere, |place| distance(near, place));
+            self.look(placed.site, placed.appliance, distance);
+        }
+    }
+
+    /// Whoever is farther comes after all good ones that are nearer.
+    fn look_near(&mut self) {
+        let (view, near) = (self.view, self.query.near);
+        let mut last = None;
+        for (place, of) in near.iter().enumerate() {
+            let distance = distance(near, place);
+            let is_farther = last.replace(distance.place()) != Some(distance.place());
+            if is_farther && self.has_enough() && !self.config.explains {
+                break;
+            }
+            let Some(site) = view.sites.get(of.number) else { continue };
+            for appliance in &site.appliances {
+                self.look(site, appliance, distance);
+            }
+        }
+    }
+
+    fn has_enough(&self) -> bool {
+        self.config.pathways_max <= self.good
+    }
+
+    /// Others that hold the version, until there are twice as many good ones as are wanted; if
+    /// there is nobody good at all, anybody.
+    fn look_elsewhere(&mut self) {
+        let view = self.view;
+        let is_small = view.appliances.len() <= OTHERS_MAX;
+        if self.has_enough() && !(is_small && self.config.explains) {
+            return;
+        }
+        if is_small {
+            let all = view.appliances.values().filter_map(|number| view.placed(*number));
+            all.for_each(|placed| self.look_at_other(placed));
+            return;
+        }
+        let wanted = self.good + 2 * (self.config.pathways_max - self.good);
+        if let Some(holders) = self.holders {
+            self.look_at_drawn(holders, |ranking| wanted <= ranking.good);
+            if self.good < self.config.pathways_min {
+                // They are hard to find among those of embedded sites, or in an outage.
+                let open = holders & view.open.as_ref();
+                self.look_at_drawn(&open, |ranking| wanted <= ranking.good);
+            }
+        }
+        self.look_at_drawn(&view.open, Self::has_least);
+        let all = rendezvous::looks(self.query.session, view.positions.len());
+        self.look_at_numbers(all, Self::has_least);
+    }
+
+    fn has_least(&self) -> bool {
+        let possible = self.looks.iter().filter(|look| look.standing.is_possible());
+        self.config.pathways_min <= possible.count()
+    }
+
+    /// Looks at all if they are few, else at some, drawn for the session.
+    fn look_at_drawn(&mut self, numbers: &NumberSet, is_enough: impl Fn(&Self) -> bool) {
+        if numbers.len() <= Bytes::of(OTHERS_MAX).0 {
+            let few = numbers.iter().filter_map(|number| self.view.placed(number));
+            few.for_each(|placed| self.look_at_other(placed));
+            return;
+        }
+        let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        let drawn = rendezvous::looks(self.query.session, count);
+        let numbers = drawn.map(|at| numbers.select(at).expect("it is one of them"));
+        self.look_at_numbers(numbers, is_enough);
+    }
+
+    fn look_at_numbers(
+        &mut self,
+        numbers: impl Iterator<Item = u32>,
+        is_enough: impl Fn(&Self) -> bool,
+    ) {
+        let mut left = OTHERS_MAX;
+        for number in numbers.take(DRAWS_MAX) {
+            if left == 0 || is_enough(self) {
+                break;
+            }
+            let placed = self.view.placed(number).filter(|placed| placed.site.serves_strangers);
+            if let Some(placed) = placed {
+                self.look_at_other(placed);
+                left -= 1;
+            }
+        }
+    }
+
+    fn look_at_other(&mut self, placed: Placed<'a>) {
+        let is_near = self.query.near.iter().any(|near| near.number == placed.number);
+        let is_known = |look: &Look<'_>| look.appliance.number == placed.appliance.number;
+        if !is_near && !self.looks.iter().any(is_known) {
+            self.look(placed.site, placed.appliance, Distance::Elsewhere);
+        }
+    }
+
+    fn look(&mut self, site: &'a SiteView, appliance: &'a ApplianceView, distance: Distance) {
+        let holds = self.holders.is_some_and(|holders| holders.contains(appliance.number));
+        let is_for = site.serves_strangers || matches!(distance, Distance::Route { .. });
+        let standing = Standing::of(appliance, is_for, holds, self.query.plain);
+        self.good += usize::from(standing == Standing::Good);
+        let share_percent = share_percent(appliance.load.permille());
+        let look = Look { appliance, site, standing, distance, share_percent, score: None };
+        self.looks.push(look);
+    }
+
+    /// Sorts those that were looked at. Draws are made for those that the others leave equal, from
+    /// the best on, until all are in order whom the player may get.
+    fn sort(&mut self) {
+        let rough = |look: &Look<'_>| (look.standing, look.distance.place());
+        self.looks.sort_unstable_by_key(rough);
+        let most = if self.config.explains { usize::MAX } else { self.config.pathways_max };
+        let mut sorted = 0;
+        for equals in self.looks.chunk_by_mut(|a, b| rough(a) == rough(b)) {
+            if most <= sorted {
+                break;
+            }
+            sorted += equals.len();
+            for look in &mut *equals {
+                let share = look.appliance.weight.times(look.share_percent);
+                let name = look.appliance.id.as_str().as_bytes();
+                look.score = Some(Score::of(self.query.session, name, share));
+            }
+            // Ends with the name, so that equal scores cannot make two lists.
+            equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
+        }
+    }
+
+    /// How many of the sorted ones to offer: all good ones up to the most, doubtful ones up to the
+    /// least; and if none is good, doubtful ones up to the most.
+    fn offered_count(&self) -> usize {
+        let Config { pathways_min, pathways_max, .. } = *self.config;
+        let good = self.looks.iter().filter(|look| look.standing.is_good()).count();
+        let possible = self.looks.iter().filter(|look| look.standing.is_possible()).count();
+        let wanted = if good == 0 { pathways_max } else { good.max(pathways_min) };
+        wanted.min(pathways_max).min(possible)
+    }
+}
+
+impl Look<'_> {
+    fn candidate(&self) -> Option<Candidate> {
+        Some(Candidate {
+            appliance: self.appliance.id.clone(),
+            site: self.site.id.clone(),
+            standing: self.standing,
+            distance: self.distance,
+            load_permille: self.appliance.load.permille(),
+            weight: self.appliance.weight,
+            share_percent: self.share_percent,
+            score: self.score?,
+        })
+    }
 }
 
 impl RankedList {
@@ -186,9 +398,8 @@ impl Standing {
         !matches!(self, Self::OthersOnly | Self::NoUrl)
     }
 
-    fn of(appliance: &ApplianceView, is_for: bool, query: &Query<'_>) -> Self {
-        let url = if query.plain { &appliance.plain_url } else { &appliance.base_url };
-        let holds = appliance.complete.contains(query.version);
+    fn of(appliance: &ApplianceView, is_for: bool, holds: bool, plain: bool) -> Self {
+        let url = if plain { &appliance.plain_url } else { &appliance.base_url };
         if url.is_none() {
             return Self::NoUrl;
         }
@@ -218,58 +429,20 @@ impl Candidate {
         let load = Reason::Load { load_permille, share_percent, weight };
         [Reason::Standing(standing), Reason::Distance(distance), load]
     }
-
-    /// Sorts best first. The name decides last, so that equal scores cannot make two lists.
-    fn order(&self) -> (Standing, usize, Score, &ApplianceId) {
-        (self.standing, self.distance.place(), self.score, &self.appliance)
-    }
 }
 
-fn candidate(
-    id: &ApplianceId,
-    appliance: &ApplianceView,
-    distance: Distance,
-    is_for: bool,
-    query: &Query<'_>,
-) -> Candidate {
-    let load_permille = appliance.load.permille();
-    let share_percent = share_percent(load_permille);
-    let share = appliance.weight.times(share_percent);
-    Candidate {
-        appliance: id.clone(),
-        site: appliance.site.clone(),
-        standing: Standing::of(appliance, is_for, query),
-        distance,
-        load_permille,
-        weight: appliance.weight,
-        share_percent,
-        score: Score::of(query.session, id.as_str().as_bytes(), share),
-    }
-}
-
-/// How many of the sorted candidates to offer: all good ones up to the most, doubtful ones up to
-/// the least; and if none is good, doubtful ones up to the most.
-fn offered_count(candidates: &[Candidate], config: &Config) -> usize {
-    let good = candidates.iter().filter(|c| c.standing.is_good()).count();
-    let possible = candidates.iter().filter(|c| c.standing.is_possible()).count();
-    let wanted = if good == 0 { config.pathways_max } else { good.max(config.pathways_min) };
-    wanted.min(config.pathways_max).min(possible)
-}
-
-/// O(the client's sites), which are few.
-fn distance(site: &SiteId, near: &[Near<'_>]) -> Distance {
-    let Some((place, found)) = near.iter().enumerate().find(|(_, near)| near.site == site) else {
-        return Distance::Elsewhere;
-    };
-    // Sites that operators gave the same prefix, and that are equal but for their names, share its
-    // clients.
+/// How near the site is that has this place among the client's. Sites that operators gave the same
+/// prefix, and that are equal but for their names, share its clients: they have one place. O(places
+/// before it), which are few.
+fn distance(near: &[Near<'_>], place: usize) -> Distance {
+    let by = near[place].by;
     let mut place = place;
     while near[place].is_static() && near[place].step == Step::Name {
         place -= 1;
     }
     assert!(near[place].step != Step::Name || !near[place].is_static(), "one is the first");
     let step = near[place].step;
-    match found.by {
+    match by {
         By::Route(route) => {
             let len = route.prefix.prefix_len();
             let is_longest = !near[..place].iter().any(|before| before.is_longer(len));

@@ -1,16 +1,16 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
 use model::id::Generation;
 use model::near::Class;
+use model::number::NumberSet;
 use model::topology::Prefix;
-use model::topology::SiteKind;
 use model::units::BitsPerSecond;
 use model::view::Load;
 use proptest::prelude::*;
 
-const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4 };
+const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: true };
 
 #[test]
 fn the_site_with_the_longest_prefix_comes_first_then_wider_ones_then_the_rest() {
@@ -33,48 +33,45 @@ fn a_client_of_no_site_gets_all_sites_mixed() {
 #[test]
 fn what_does_not_hold_the_version_or_is_not_healthy_is_left_out() {
     type Change = (&'static str, fn(&mut ApplianceView));
-    let changes: [Change; 6] = [
+    let changes: [Change; 5] = [
         ("stale", |a| a.health = Health::Stale),
         ("unhealthy", |a| a.health = Health::Unhealthy),
         ("draining", |a| a.health = Health::Draining),
         ("never seen", |a| a.health = Health::NeverSeen),
-        ("empty", |a| a.complete = Arc::default()),
         ("without url", |a| a.base_url = None),
     ];
     for (name, change) in changes {
         let mut view = fleet();
-        change(view.appliances.get_mut("b1").unwrap());
+        alter(&mut view, "b1", change);
         let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
         assert!(!names(&list).contains(&"b1".to_owned()), "{name}");
         assert_eq!(list.offered_count, 3, "{name}");
     }
+    let mut view = fleet();
+    lose(&mut view, &["b1"]);
+    let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
+    assert!(!names(&list).contains(&"b1".to_owned()) && list.offered_count == 3, "it lacks it");
 }
 
 #[test]
 fn if_nobody_is_good_the_doubtful_are_offered_best_first() {
     let mut view = fleet();
-    for appliance in view.appliances.values_mut() {
-        appliance.health = Health::Stale;
-    }
+    all(&mut view, |appliance| appliance.health = Health::Stale);
     check(&view, "10.9.9.9", &["a1", "a2", "b1", "b2"]);
-    view.appliances.get_mut("b2").unwrap().health = Health::Draining;
+    alter(&mut view, "b2", |b2| b2.health = Health::Draining);
     check(&view, "10.9.9.9", &["b2", "a1", "a2", "b1"]);
-    for appliance in view.appliances.values_mut() {
-        appliance.health = Health::Healthy;
-        appliance.complete = Arc::default();
-    }
+    all(&mut view, |appliance| appliance.health = Health::Healthy);
+    lose(&mut view, &["a1", "a2", "b1", "b2"]);
     check(&view, "10.9.9.9", &["a1", "a2", "b1", "b2"]);
 }
 
 #[test]
 fn one_good_appliance_is_joined_by_the_best_doubtful_one() {
     let mut view = fleet();
-    for (id, appliance) in &mut view.appliances {
-        if id.as_str() != "b2" {
-            appliance.health = Health::Stale;
-        }
+    for name in ["a1", "a2", "b1"] {
+        alter(&mut view, name, |appliance| appliance.health = Health::Stale);
     }
-    view.appliances.get_mut("a1").unwrap().health = Health::Draining;
+    alter(&mut view, "a1", |a1| a1.health = Health::Draining);
     let list = rank(&view, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(names(&list), ["b2", "a1"]);
     assert_eq!(list.good().count(), 1);
@@ -83,15 +80,15 @@ fn one_good_appliance_is_joined_by_the_best_doubtful_one() {
 #[test]
 fn an_appliance_at_its_limit_comes_after_another_site() {
     let mut view = fleet();
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 95, connections_max: 100, ..Load::default() };
+    let load = Load { connections: 95, connections_max: 100, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
 }
 
 #[test]
 fn an_appliance_that_has_just_come_back_waits_behind_those_that_never_left() {
     let mut view = fleet();
-    view.appliances.get_mut("b1").unwrap().recovering = true;
+    alter(&mut view, "b1", |b1| b1.recovering = true);
     check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
 }
 
@@ -106,11 +103,12 @@ fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
     };
     // Five standard deviations: 5 * sqrt(2000 / 4) = 112.
     assert!(wins(&view).abs_diff(1000) < 112, "{}", wins(&view));
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load.egress = BitsPerSecond(70);
-    b1.load.egress_max = BitsPerSecond(100);
+    alter(&mut view, "b1", |b1| {
+        b1.load.egress = BitsPerSecond(70);
+        b1.load.egress_max = BitsPerSecond(100);
+    });
     assert!(wins(&view).abs_diff(667) < 112, "{}", wins(&view));
-    view.appliances.get_mut("b2").unwrap().weight = Weight::new(4).unwrap();
+    alter(&mut view, "b2", |b2| b2.weight = Weight::new(4).unwrap());
     assert!(wins(&view).abs_diff(222) < 75, "{}", wins(&view));
 }
 
@@ -118,15 +116,15 @@ fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
 fn load_below_the_first_step_moves_no_session() {
     let mut view = fleet();
     let before = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 59, connections_max: 100, ..Load::default() };
+    let load = Load { connections: 59, connections_max: 100, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     assert_eq!(names(&rank(&view, &query("10.1.2.3", b"s"), &CONFIG)), names(&before));
 }
 
 #[test]
 fn a_player_without_tls_gets_only_plain_listeners() {
     let mut view = fleet();
-    view.appliances.get_mut("a2").unwrap().plain_url = Some("http://127.0.0.3:80".into());
+    alter(&mut view, "a2", |a2| a2.plain_url = Some("http://127.0.0.3:80".into()));
     let query = Query { plain: true, ..query("10.1.2.3", b"s") };
     assert_eq!(names(&rank(&view, &query, &CONFIG)), ["a2"]);
 }
@@ -143,21 +141,14 @@ fn a_range_of_clients_matches_only_prefixes_that_cover_all_of_it() {
 #[test]
 fn an_embedded_site_serves_only_clients_that_were_announced_to_it() {
     let mut view = fleet();
-    let mut change = |kind, open| {
-        let mut sites = view.sites.as_ref().clone();
-        let site = sites.get_mut("b").unwrap();
-        (site.kind, site.open) = (kind, open);
-        view.sites = Arc::new(sites);
-        let offered = |client| names(&rank(&view, &query(client, b"s"), &CONFIG)).len();
+    let offered = |view: &FleetView| {
+        let offered = |client| names(&rank(view, &query(client, b"s"), &CONFIG)).len();
         (offered("10.1.2.3"), offered("10.9.9.9"), offered("192.0.2.1"))
     };
-    assert_eq!(change(SiteKind::Exchange, false), (4, 4, 4));
-    assert_eq!(change(SiteKind::Embedded, false), (4, 2, 2));
-    assert_eq!(change(SiteKind::Embedded, true), (4, 4, 4));
-    change(SiteKind::Embedded, false);
-    for appliance in view.appliances.values_mut() {
-        appliance.health = Health::Stale;
-    }
+    assert_eq!(offered(&view), (4, 4, 4));
+    embed(&mut view, 1);
+    assert_eq!(offered(&view), (4, 2, 2));
+    all(&mut view, |appliance| appliance.health = Health::Stale);
     check(&view, "10.9.9.9", &["a1", "a2"]);
     let list = rank(&view, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(list.candidates[3].standing, Standing::OthersOnly);
@@ -169,9 +160,9 @@ fn the_order_of_the_clients_sites_is_kept_and_each_step_told() {
     let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
     let route = heard("8.8.8.0/24".parse().unwrap());
     let route = Route { neighbour: Some(7), med: Some(10), ..route };
-    let one = Near { site: &b, by: By::Route(route), step: Step::First };
+    let one = Near { site: &b, number: 1, by: By::Route(route), step: Step::First };
     let farther = Route { med: Some(20), ..route };
-    let two = Near { site: &a, by: By::Route(farther), step: Step::Med };
+    let two = Near { site: &a, number: 0, by: By::Route(farther), step: Step::Med };
     let told = |near: &[Near<'_>]| {
         let list = rank(&view, &Query { near, ..query("8.8.8.8", b"s") }, &CONFIG);
         let of = &list.candidates[2];
@@ -198,8 +189,8 @@ fn sites_that_operators_gave_the_same_prefix_share_its_clients() {
     let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
     let firsts = |is_static| {
         let by = By::Route(Route { is_static, ..heard("10.0.0.0/8".parse().unwrap()) });
-        let near = [(&a, Step::First), (&b, Step::Name)];
-        let near = near.map(|(site, step)| Near { site, by, step });
+        let near = [(0, &a, Step::First), (1, &b, Step::Name)];
+        let near = near.map(|(number, site, step)| Near { site, number, by, step });
         let first = |session: u8| {
             let query = Query { near: &near, session: &[session], ..query("10.0.0.1", b"") };
             names(&rank(&view, &query, &CONFIG))[0].clone()
@@ -218,10 +209,10 @@ fn an_empty_fleet_gives_an_empty_list() {
 #[test]
 fn every_decision_says_why() {
     let mut view = fleet();
-    view.appliances.get_mut("b2").unwrap().health = Health::Stale;
-    view.appliances.get_mut("a2").unwrap().complete = Arc::default();
-    let b1 = view.appliances.get_mut("b1").unwrap();
-    b1.load = Load { connections: 617, connections_max: 1000, ..Load::default() };
+    alter(&mut view, "b2", |b2| b2.health = Health::Stale);
+    lose(&mut view, &["a2"]);
+    let load = Load { connections: 617, connections_max: 1000, ..Load::default() };
+    alter(&mut view, "b1", |b1| b1.load = load);
     let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
     let line = |c: &Candidate| {
         let reasons = c.reasons().map(|reason| reason.to_string()).join("; ");
@@ -240,9 +231,9 @@ proptest! {
         silent in proptest::collection::vec(any::<bool>(), 4), session: u64, client: u32
     ) {
         let mut view = fleet();
-        for (appliance, silent) in view.appliances.values_mut().zip(&silent) {
+        for (name, silent) in ["a1", "a2", "b1", "b2"].iter().zip(&silent) {
             if *silent {
-                appliance.health = Health::Stale;
+                alter(&mut view, name, |appliance| appliance.health = Health::Stale);
             }
         }
         let near = near(&Prefix::from(std::net::IpAddr::from(client.to_be_bytes())));
@@ -287,20 +278,26 @@ fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
     Query { near, version: version(), session, plain: false, among: None }
 }
 
-/// What the table of routes says of a client of this fleet, whose prefixes are all static.
+/// What the table of routes says of a client of these sites, whose prefixes are all static.
 fn near(client: &Prefix) -> Vec<Near<'static>> {
-    static SITES: std::sync::LazyLock<Vec<Site>> =
-        std::sync::LazyLock::new(|| fleet().sites.values().cloned().collect());
-    let prefixes = SITES.iter().flat_map(|site| site.prefixes.iter().map(move |p| (site, *p)));
-    let mut covering: Vec<_> = prefixes.filter(|(_, prefix)| prefix.contains(client)).collect();
+    static SITES: std::sync::LazyLock<[SiteId; 2]> =
+        std::sync::LazyLock::new(|| ["a", "b"].map(|name| name.parse().unwrap()));
+    let mut covering: Vec<(u32, Prefix)> = PREFIXES
+        .iter()
+        .map(|(site, prefix)| (*site, prefix.parse().unwrap()))
+        .filter(|(_, prefix): &(u32, Prefix)| prefix.contains(client))
+        .collect();
     covering.sort_by_key(|(_, prefix)| std::cmp::Reverse(prefix.prefix_len()));
-    let near = |(at, (site, prefix)): (usize, (&'static Site, Prefix))| {
+    let near = |(at, (number, prefix)): (usize, (u32, Prefix))| {
         let step = if at == 0 { Step::First } else { Step::Prefix };
         let by = By::Route(Route { is_static: true, path_len: 0, ..heard(prefix) });
-        Near { site: &site.id, by, step }
+        Near { site: &SITES[usize::try_from(number).unwrap()], number, by, step }
     };
     covering.into_iter().enumerate().map(near).collect()
 }
+
+/// Each with the number of its site.
+const PREFIXES: [(u32, &str); 3] = [(0, "10.0.0.0/8"), (1, "10.1.0.0/16"), (1, "2001:db8::/32")];
 
 fn heard(prefix: Prefix) -> Route {
     let (neighbour, med) = (None, None);
@@ -313,29 +310,136 @@ fn version() -> &'static AssetVersionId {
     &VERSION
 }
 
+fn alter(view: &mut FleetView, name: &str, change: impl FnOnce(&mut ApplianceView)) {
+    let position = view.positions.get(view.appliances[name]).copied().flatten().unwrap();
+    let mut site = view.sites.get(position.site).unwrap().as_ref().clone();
+    change(&mut site.appliances[position.at]);
+    view.put_site(position.site, Arc::new(site));
+}
+
+/// The site of this number serves its own clients alone from now on.
+fn embed(view: &mut FleetView, number: u32) {
+    let site = view.sites.get(number).unwrap().as_ref().clone();
+    view.put_site(number, Arc::new(SiteView { serves_strangers: false, ..site }));
+}
+
+/// These do not hold the version any more.
+fn lose(view: &mut FleetView, names: &[&str]) {
+    for name in names {
+        let number = view.appliances[*name];
+        Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(number);
+    }
+}
+
+fn all(view: &mut FleetView, change: fn(&mut ApplianceView)) {
+    let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
+    ids.iter().for_each(|id| alter(view, id.as_str(), change));
+}
+
 /// Sites a (10/8) and b (10.1/16 and an IPv6 range), two healthy appliances each, all holding.
 fn fleet() -> FleetView {
-    let site = |name: &str, prefixes: &[&str]| {
-        let prefixes = prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
-        Site::new(name.parse().unwrap(), prefixes)
-    };
-    let sites = [site("a", &["10.0.0.0/8"]), site("b", &["10.1.0.0/16", "2001:db8::/32"])];
-    let appliance = |name: &str| {
-        let view = ApplianceView {
-            site: name[..1].parse().unwrap(),
-            weight: Weight::ONE,
-            health: Health::Healthy,
-            recovering: false,
-            base_url: Some(format!("https://{name}.example").into()),
-            plain_url: None,
-            load: Load::default(),
-            complete: Arc::new(BTreeSet::from([version().clone()])),
-        };
-        (name.parse().unwrap(), view)
-    };
-    FleetView {
+    view(&[("a", 2), ("b", 2)])
+}
+
+/// Sites with so many healthy appliances each, all holding the version.
+fn view(sites: &[(&str, u32)]) -> FleetView {
+    let mut view = FleetView {
         generation: Generation(1),
-        sites: Arc::new(sites.into_iter().map(|site| (site.id.clone(), site)).collect()),
-        appliances: ["a1", "a2", "b1", "b2"].into_iter().map(appliance).collect(),
+        versions: Arc::new(BTreeMap::from([(version().clone(), 0)])),
+        ..FleetView::default()
+    };
+    let mut holders = NumberSet::new();
+    for (number, (site, count)) in (0..).zip(sites) {
+        let mut appliances = Vec::new();
+        for n in 1..=*count {
+            let all = u32::try_from(holders.len()).unwrap();
+            holders.insert(all);
+            appliances.push(ApplianceView {
+                id: format!("{site}{n}").parse().unwrap(),
+                number: all,
+                weight: Weight::ONE,
+                health: Health::Healthy,
+                recovering: false,
+                base_url: Some(format!("https://{site}{n}.example").into()),
+                plain_url: None,
+                load: Load::default(),
+            });
+        }
+        let id = site.parse().unwrap();
+        view.put_site(number, Arc::new(SiteView { id, serves_strangers: true, appliances }));
     }
+    view.holders.push(Arc::new(holders));
+    view
+}
+
+#[test]
+fn of_a_large_fleet_few_are_looked_at_and_sessions_spread_over_all_of_it() {
+    let all = view(&[("a", 1), ("b", 100), ("c", 100)]);
+    let mut given = BTreeMap::<String, u32>::new();
+    for session in 0..2000_u32 {
+        let session = session.to_le_bytes();
+        let list = rank(&all, &query("10.9.9.9", &session), &CONFIG);
+        assert_eq!((list.offered_count, names(&list)[0].as_str()), (4, "a1"), "the near one first");
+        assert!(list.candidates.len() < 10, "{}", list.candidates.len());
+        assert_eq!(usize::try_from(list.others).unwrap() + list.candidates.len(), 201);
+        assert_eq!(list, rank(&all, &query("10.9.9.9", &session), &CONFIG), "the same each time");
+        let short = rank(&all, &query("10.9.9.9", &session), &Config { explains: false, ..CONFIG });
+        assert_eq!((short.candidates.as_slice(), short.others), (list.offered(), list.others));
+        names(&list)[1..].iter().for_each(|name| *given.entry(name.clone()).or_default() += 1);
+    }
+    // 30 each; five standard deviations are 27.
+    assert_eq!(given.len(), 200);
+    assert!(given.values().all(|count| (3..=57).contains(count)), "{given:?}");
+}
+
+#[test]
+fn of_a_large_fleet_the_few_that_hold_a_version_are_found() {
+    let mut large = view(&[("a", 1), ("b", 500)]);
+    let numbers = ["b77", "b400"].map(|name| large.appliances[name]);
+    *large.holders.get_mut(0).unwrap() = Arc::new(NumberSet::from(numbers));
+    let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
+    assert_eq!(
+        names(&list).into_iter().collect::<BTreeSet<_>>(),
+        ["b400", "b77"].map(str::to_owned).into()
+    );
+    *large.holders.get_mut(0).unwrap() = Arc::default();
+    let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
+    assert_eq!(names(&list)[0], "a1", "with nobody good, those near are asked before others");
+    assert!(CONFIG.pathways_min <= list.offered_count, "and some other, for lack of a better one");
+}
+
+#[test]
+fn of_a_large_fleet_those_are_drawn_that_serve_strangers() {
+    let mut large = view(&[("a", 1), ("b", 380), ("c", 20)]);
+    embed(&mut large, 1);
+    for session in 0..200_u32 {
+        let session = session.to_le_bytes();
+        let list = rank(&large, &query("10.9.9.9", &session), &CONFIG);
+        // One in 20 is of c.
+        assert!(2 <= list.offered_count, "{list:?}");
+        assert!(list.candidates.iter().all(|c| c.site.as_str() != "b"), "{list:?}");
+    }
+    embed(&mut large, 2);
+    let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
+    assert_eq!(names(&list), ["a1"], "there is nobody else");
+}
+
+#[test]
+fn of_a_large_fleet_in_an_outage_those_are_found_that_are_left() {
+    let mut large = view(&[("b", 1), ("c", 400)]);
+    for n in 4..=400 {
+        alter(&mut large, &format!("c{n}"), |appliance| appliance.health = Health::Stale);
+    }
+    let among = |list: &RankedList, left: &[&str]| {
+        names(list).iter().all(|name| left.contains(&name.as_str()))
+    };
+    for session in 0..50_u32 {
+        let list = rank(&large, &query("10.9.9.9", &session.to_le_bytes()), &CONFIG);
+        assert!(2 <= list.offered_count && among(&list, &["b1", "c1", "c2", "c3"]), "{list:?}");
+    }
+    for name in ["b1", "c1", "c2", "c3"] {
+        alter(&mut large, name, |appliance| appliance.health = Health::Stale);
+    }
+    let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
+    assert_eq!(list.offered_count, 4, "the doubtful are better than nobody");
 }

@@ -219,8 +219,7 @@ pub struct Steering {
     /// How soon players ask again, or up to a fifth later. Default `10 s`.
     pub ttl: Text<Nanos>,
     /// Answers per second of this process, of all players together. More players than ask so often
-    /// get a longer TTL, up to 5 min. Default 2000: 20,000 players, at less than a core in a small
-    /// fleet; an answer takes time in proportion to appliances and prefixes.
+    /// get a longer TTL, up to 5 min. Default 2000: 20,000 players, at less than a core.
     pub rate_max: u32,
 }
 

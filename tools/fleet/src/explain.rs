@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use model::id::AssetId;
+use model::units::Bytes;
 use serde_json::Value;
 use wire::v1::fleet::{ExplainOut, ExplainReason};
 
@@ -44,12 +45,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String> {
-    let ExplainOut { asset, asset_version, version_note, client_range, candidates } = explanation;
+    let ExplainOut { asset, asset_version, version_note, client_range, candidates, others } =
+        explanation;
     let offered = candidates.iter().filter(|candidate| candidate.rank.is_some()).count();
     let mut lines = vec![format!(
         "A player at {client} (steered as {client_range}) that asks for {asset} gets \
          {asset_version} from {offered} of {} appliances.",
-        candidates.len()
+        Bytes::of(candidates.len()).0 + others
     )];
     lines.extend(version_note.as_ref().map(|note| format!("Not the current version: {note}.")));
     lines.push(String::new());
@@ -70,6 +72,10 @@ fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String>
         }
     }
     lines.extend(table.lines(colours));
+    if *others != 0 {
+        lines.push(String::new());
+        lines.push(format!("{others} more were not looked at: those above are nearer, or enough."));
+    }
     lines
 }
 
@@ -102,6 +108,11 @@ mod tests {
             "                       load 0.0 %, so 100 % of its weight of 1 counts",
             "   -  a3         s2    does not hold the whole version",
         ];
-        assert_eq!(lines(&explanation, "127.0.0.1".parse().unwrap(), false), expected);
+        let client = "127.0.0.1".parse().unwrap();
+        assert_eq!(lines(&explanation, client, false), expected);
+        let of_many = lines(&ExplainOut { others: 98, ..explanation }, client, false);
+        assert!(of_many[0].ends_with("1 of 100 appliances."), "{}", of_many[0]);
+        let last = "98 more were not looked at: those above are nearer, or enough.";
+        assert_eq!(of_many.last().map(String::as_str), Some(last));
     }
 }

@@ -117,7 +117,8 @@ const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(3600),
     withdrawals_max: 1000,
 };
-const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+const STEERING: steering::Config =
+    steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 const INTERVAL: Nanos = Nanos::seconds(2);
 const TICKS_PER_INTERVAL: u32 = 20;
 /// One report in so many says that objects came or went.

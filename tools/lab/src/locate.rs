@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let sites: Vec<SiteId> =
         (0..args.sites).map(|n| format!("s{n}").parse()).collect::<Result<_, _>>()?;
     let mut routes = Routes::default();
-    routes.set_sites(&places(&sites)?);
+    routes.change_sites(&[], &places(&sites)?);
     let (before, _) = memory()?;
     let mut report = Report { processor: Processor::read()?.processor, ..Report::default() };
     let tables = tables(args, sites.len());
@@ -218,13 +218,13 @@ fn client(n: u32) -> Prefix {
     Prefix::from(found.addr())
 }
 
-fn places(sites: &[SiteId]) -> Result<BTreeMap<SiteId, Site>> {
+fn places(sites: &[SiteId]) -> Result<Vec<(u32, Site)>> {
     let site = |(n, id): (u32, &SiteId)| {
         let kind = if n.is_multiple_of(10) { SiteKind::Exchange } else { SiteKind::Embedded };
         let (north, east) = (f64::from(n % 120) - 60.0, f64::from(n % 360) - 180.0);
         let point = Some(Point::new(north, east).context("on the globe")?);
         let place = Some(Place { point, ..Place::default() });
-        Ok((id.clone(), Site { kind, place, ..Site::new(id.clone(), vec![]) }))
+        Ok((n, Site { kind, place, ..Site::new(id.clone(), vec![]) }))
     };
     (0..).zip(sites).map(site).collect()
 }

@@ -49,7 +49,8 @@ const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(30),
     withdrawals_max: 3,
 };
-const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+const STEERING: steering::Config =
+    steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 const TICK: Nanos = Nanos::millis(100);
 
 impl Control {
@@ -358,18 +359,18 @@ impl Control {
         let director = self.director.borrow();
         let Some(director) = director.as_ref() else { return false };
         let snapshot = director.snapshot();
-        let Some(view) = snapshot.view.appliances.get(id) else { return false };
+        let Some(view) = snapshot.view.appliance(id) else { return false };
         let manifest = director.manifest(id).ok().flatten();
         let healthy = view.health == Health::Healthy;
-        manifest.is_some_and(|manifest| {
-            healthy && manifest.versions.iter().all(|version| view.complete.contains(&version.id))
-        })
+        let is_complete =
+            |version: &Arc<AssetVersion>| snapshot.view.holds(view.number, &version.id);
+        manifest.is_some_and(|manifest| healthy && manifest.versions.iter().all(is_complete))
     }
 
     /// What control takes an appliance for.
     pub(crate) fn health(&self, id: &ApplianceId) -> Option<Health> {
         let director = self.director.borrow();
-        Some(director.as_ref()?.snapshot().view.appliances.get(id)?.health)
+        Some(director.as_ref()?.snapshot().view.appliance(id)?.health)
     }
 
     /// Generation of the newest manifest of an appliance.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use director::{Change, Desired, Policy, Reason, Registered, Withdrawal};
@@ -309,7 +310,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let site: SiteId = name.parse().expect("a name");
         let prefixes =
             vec![format!("10.{}.0.0/16", u64::from(number == 2)).parse().expect("a range")];
-        desired.sites.insert(site.clone(), Site::new(site.clone(), prefixes));
+        Arc::make_mut(&mut desired.sites).insert(site.clone(), Site::new(site.clone(), prefixes));
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance =
             Appliance { id: id.clone(), site, weight: Weight::ONE, addresses: Vec::new() };

@@ -165,8 +165,11 @@ pub struct ExplainOut {
     pub version_note: Option<String>,
     /// The range by which the client is steered.
     pub client_range: String,
-    /// Every appliance, best first.
+    /// Every appliance that was looked at, best first.
     pub candidates: Vec<ExplainCandidate>,
+    /// Appliances far from the client that were not looked at: those above are enough.
+    #[serde(default)]
+    pub others: u64,
 }
 
 /// What was decided of one appliance.

@@ -212,7 +212,7 @@ fn isp_and_exchange() -> Director {
         [("isp", "a1", SiteKind::Embedded), ("exchange", "b1", SiteKind::Exchange)]
     {
         let made = site(name, "127.0.0.1/32");
-        let made = model::topology::Site { kind, prefixes: vec![], ..made };
+        let made = Site { kind, prefixes: vec![], ..made };
         director.handle(at(0), Event::Changed(Change::Site(made)));
         director.handle(at(0), Event::Changed(Change::Appliance(standing(of, name))));
     }

@@ -105,10 +105,10 @@ fn origins_are_every_source_of_every_version_and_the_path_that_it_has_there() {
 fn the_director_answers_for_what_the_asker_should_hold_and_for_nothing_else() {
     let mut director = fleet::running(&["a1", "a2", "a3", "b1"]);
     fleet::put_version(&mut director, "film-1", &[1, 2], 1);
-    let ask = |director: &crate::Director, asker: &str, n| {
+    let ask = |director: &Director, asker: &str, n| {
         director.sources(&fleet::id(asker), &fleet::object(n))
     };
-    let siblings = |director: &crate::Director, asker: &str, n| -> Vec<(String, String)> {
+    let siblings = |director: &Director, asker: &str, n| -> Vec<(String, String)> {
         let sources = ask(director, asker, n).unwrap();
         assert_eq!(sources.versions.len(), 1);
         sources.siblings.iter().map(|(id, at)| (id.to_string(), at.to_string())).collect()
@@ -121,7 +121,7 @@ fn the_director_answers_for_what_the_asker_should_hold_and_for_nothing_else() {
     assert_eq!(ask(&director, "zz", 1), Err(NoSources::NotRegistered));
     assert_eq!(siblings(&director, "b1", 1), [], "nobody holds it yet");
 
-    let serves = |director: &mut crate::Director, name: &str, sequence, serving| {
+    let serves = |director: &mut Director, name: &str, sequence, serving| {
         let inventory =
             model::inventory::Delta { to: 1, held: vec![fleet::object(1)], ..Default::default() };
         let peer_address = Some(format!("{name}.example:8444"));

@@ -33,12 +33,10 @@ fn a_lower_med_counts_for_the_same_neighbour_only() {
     heard("sydney", 7, 10);
     // By name berlin, paris, sydney; then the two of neighbour 7 change places.
     check(&routes, "8.8.8.8", "sydney:First paris:Name berlin:Name");
-    let mut without = sites();
-    without.remove("sydney");
     routes.forget(&site("sydney"));
     check(&routes, "8.8.8.8", "berlin:First paris:Name");
     hear(&mut routes, "sydney", "8.8.8.0/24", Peering::Public, &[7, 9], Some(10));
-    routes.set_sites(&without);
+    routes.change_sites::<Site>(&[site("sydney")], &[]);
     check(&routes, "8.8.8.8", "berlin:First paris:Name");
     let mut routes = fleet();
     hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Public, &[7, 9], Some(50));
@@ -71,9 +69,7 @@ fn nearer_sites_come_first_where_routes_are_equal_and_where_there_are_none() {
     check(&routes, "8.8.8.8", "sydney:First berlin:Place paris:NoRoute");
     routes.set_places([]);
     check(&routes, "8.8.8.8", "berlin:First sydney:Name");
-    let mut sites = sites();
-    sites.remove("berlin");
-    routes.set_sites(&sites);
+    routes.change_sites::<Site>(&[site("berlin")], &[]);
     check(&routes, "8.8.8.8", "sydney:First");
 }
 
@@ -83,7 +79,7 @@ fn static_prefixes_are_the_best_of_their_length_and_need_no_other_word() {
     let mut sites = sites();
     sites.get_mut("paris").unwrap().prefixes = vec![prefix("10.0.0.0/8"), prefix("fd00::/8")];
     sites.get_mut("sydney").unwrap().prefixes = vec![prefix("10.1.0.0/16"), prefix("0.0.0.0/0")];
-    routes.set_sites(&sites);
+    routes.change_sites(&[], &numbered(&sites));
     hear(&mut routes, "berlin", "10.0.0.0/8", Peering::Public, &[9], None);
     hear(&mut routes, "paris", "10.0.0.0/8", Peering::Public, &[9], None);
     check(&routes, "10.1.2.3", "sydney:First paris:Prefix berlin:Class");
@@ -92,7 +88,7 @@ fn static_prefixes_are_the_best_of_their_length_and_need_no_other_word() {
     check(&routes, "fd00::1", "paris:First");
     let table = routes.table().clone();
     sites.get_mut("sydney").unwrap().prefixes = vec![];
-    routes.set_sites(&sites);
+    routes.change_sites(&[], &numbered(&sites)[3..]);
     check(&routes, "10.1.2.3", "paris:First berlin:Class");
     assert_eq!(names(&table, "11.0.0.1"), "sydney:First", "who reads the old one reads on");
     let near = routes.table().locate(&prefix("10.1.2.3/32"));
@@ -274,8 +270,12 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
 
 fn fleet() -> Routes {
     let mut routes = Routes::default();
-    routes.set_sites(&sites());
+    routes.change_sites(&[], &numbered(&sites()));
     routes
+}
+
+fn numbered(sites: &BTreeMap<SiteId, Site>) -> Vec<(u32, &Site)> {
+    (0..).zip(sites.values()).collect()
 }
 
 fn sites() -> BTreeMap<SiteId, Site> {

@@ -2,14 +2,14 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
-use director::{ApplianceStatus, Cause, Counters, Notice, Version};
+use director::{ApplianceStatus, Cause, Counters, Notice};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
 use model::units::{Bytes, Instant, Nanos};
@@ -65,21 +65,35 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let identity = |id: &ApplianceId| {
         identities.current(&Member::appliance(id), now).map(|certificate| certificate.expires.0)
     };
-    let site = |site: &model::topology::Site| FleetSite {
+    let mut by_site: BTreeMap<&SiteId, Vec<FleetAppliance>> = BTreeMap::new();
+    for (id, status) in &appliances {
+        let out = appliance_out(id, status, state.reports.get(id), identity(id));
+        by_site.entry(&status.registered.appliance.site).or_default().push(out);
+    }
+    let config = placement::Config { copies_per_site: desired.policy.copies, report_lines_max: 0 };
+    let wanted = by_site.values().map(|all| u64::from(placement::wanted(&config, all.len())));
+    let copies_wanted = wanted.sum();
+    let mut site = |site: &model::topology::Site| FleetSite {
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
         about: site.into(),
         routes: state.director.heard(&site.id).map(|heard| heard.count),
         routes_differ: state.director.differing().any(|of| *of == site.id),
-        appliances: appliances
-            .iter()
-            .filter(|(_, status)| status.registered.appliance.site == site.id)
-            .map(|(id, status)| appliance_out(id, status, state.reports.get(id), identity(id)))
-            .collect(),
+        appliances: by_site.remove(&site.id).unwrap_or_default(),
     };
+    let sites = desired.sites.values().map(&mut site).collect();
     let assets = desired.catalog.assets().filter_map(|(id, versions)| {
-        let out = asset_out(id, versions.first()?, &appliances, desired.policy.copies);
-        Some(FleetAsset { public: desired.playbacks.public().contains(id), ..out })
+        let version = versions.first()?;
+        Some(FleetAsset {
+            id: id.to_string(),
+            current_version: version.id().to_string(),
+            public: desired.playbacks.public().contains(id),
+            files: version.files.files.len(),
+            bytes: version.file_bytes().0,
+            copies_wanted,
+            copies_complete: usize::try_from(state.director.copies(version.id())).unwrap_or(0),
+            entries: entries_out(version),
+        })
     });
     let sample = |sample: &director::Sample| FleetSample {
         at_unix_s: sample.at.0,
@@ -90,7 +104,7 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     Json(FleetOut {
         now_unix_s: control.clock.unix().0,
         generation: state.director.generation().0,
-        sites: desired.sites.values().map(site).collect(),
+        sites,
         assets: assets.collect(),
         errors: errors_out(&state),
         history: state.director.history().samples().map(sample).collect(),
@@ -132,12 +146,13 @@ pub(crate) async fn explain(
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };
     let now = control.clock.unix();
-    let choice = match snapshot.choose(&asset, &player, now, &control.steering_config()) {
+    let config = steering::Config { explains: true, ..control.steering_config() };
+    let choice = match snapshot.choose(&asset, &player, now, &config) {
         Ok(choice) => choice,
         // The list is empty then, and every appliance says why it is not in it.
         Err(error) => {
             let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
-            let list = snapshot.rank(current.id(), &player, &control.steering_config());
+            let list = snapshot.rank(current.id(), &player, &config);
             director::front::Choice { version: current, list }
         }
     };
@@ -163,6 +178,7 @@ pub(crate) async fn explain(
         version_note: note,
         client_range: client.to_string(),
         candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
+        others: choice.list.others,
     }))
 }
 
@@ -192,7 +208,7 @@ pub(crate) async fn healthz(State(control): Shared) -> Response {
 /// An appliance has reported, or there is none that could.
 fn knows_somebody(control: &Control) -> bool {
     let view = control.snapshot().view;
-    view.appliances.is_empty() || view.appliances.values().any(|a| a.base_url.is_some())
+    view.appliances.is_empty() || view.all().any(|appliance| appliance.base_url.is_some())
 }
 
 /// A process to which nobody reports is as ready as it will be.
@@ -312,31 +328,6 @@ fn appliance_out(
         weight: status.registered.appliance.weight.value(),
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,
-    }
-}
-
-fn asset_out(
-    id: &AssetId,
-    version: &Version,
-    appliances: &BTreeMap<ApplianceId, ApplianceStatus>,
-    copies: u32,
-) -> FleetAsset {
-    let sites: BTreeSet<_> = appliances.values().map(|s| &s.registered.appliance.site).collect();
-    let in_site = |site: &SiteId| {
-        let standing = appliances.values().map(|status| &status.registered.appliance.site);
-        standing.filter(|standing| *standing == site).count()
-    };
-    let config = placement::Config { copies_per_site: copies, report_lines_max: 0 };
-    let wanted = |site| u64::from(placement::wanted(&config, in_site(site)));
-    FleetAsset {
-        id: id.to_string(),
-        current_version: version.id().to_string(),
-        public: false,
-        files: version.files.files.len(),
-        bytes: version.file_bytes().0,
-        copies_wanted: sites.into_iter().map(wanted).sum(),
-        copies_complete: appliances.values().filter(|s| s.complete.contains(version.id())).count(),
-        entries: entries_out(version),
     }
 }
 

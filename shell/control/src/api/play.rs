@@ -243,7 +243,7 @@ fn begin(
     let token = control.keys().token(token::Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");
     let pathway = |candidate: &steering::Candidate| {
-        let appliance = snapshot.view.appliances.get(&candidate.appliance)?;
+        let appliance = snapshot.view.appliance(&candidate.appliance)?;
         Some(PathwayOut {
             appliance: candidate.appliance.to_string(),
             site: candidate.site.to_string(),
@@ -293,7 +293,8 @@ impl How {
 
 impl Control {
     pub(super) fn steering_config(&self) -> steering::Config {
-        steering::Config { pathways_min: PATHWAYS_MIN, pathways_max: PATHWAYS_MAX }
+        let (pathways_min, pathways_max) = (PATHWAYS_MIN, PATHWAYS_MAX);
+        steering::Config { pathways_min, pathways_max, explains: false }
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct SteeringDocument {
 /// A ticket that is not ours, has expired or was revoked is refused, by its seal alone: 401 and 403
 /// end steering in no player, and playback in none. A version that was withdrawn is 410, with which
 /// players stop asking (draft-pantos-content-steering, section 4.1). O(1) until the seal is known
-/// to be ours, then O(appliances + prefixes).
+/// to be ours, then what a list costs (`steering::rank`).
 #[utoipa::path(get, path = "/steer/v1/{session}", tag = "players",
     responses((status = 200, body = SteeringDocument)))]
 pub(crate) async fn steer(

@@ -149,7 +149,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         };
         let prefixes = site.prefixes.iter().map(prefix).collect::<Result<_, _>>()?;
         let site = site_with(Site::new(site.id.parse()?, prefixes), &site.about)?;
-        desired.sites.insert(site.id.clone(), site);
+        Arc::make_mut(&mut desired.sites).insert(site.id.clone(), site);
     }
     for wire in &wire.appliances {
         let refused = || SnapshotError::Appliance(wire.id.clone());
@@ -357,7 +357,7 @@ mod tests {
             catalog.put(Arc::new(version(sequence)));
         }
         Desired {
-            sites: BTreeMap::from([(site.id.clone(), site)]),
+            sites: Arc::new(BTreeMap::from([(site.id.clone(), site)])),
             appliances: BTreeMap::from([(id, registered)]),
             catalog: Arc::new(catalog),
             playbacks: Playbacks::new(

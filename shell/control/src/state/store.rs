@@ -97,7 +97,7 @@ impl Store {
     /// Desired state, without keys and identities.
     pub async fn desired(&self) -> Result<Desired> {
         Ok(Desired {
-            sites: self.sites().await?,
+            sites: Arc::new(self.sites().await?),
             appliances: self.appliances().await?,
             catalog: Arc::new(self.catalog().await?),
             playbacks: self.playbacks().await?,
@@ -615,7 +615,7 @@ mod tests {
         Store::change(state.path(), before).await;
         let store = Store::open(state.path()).await.unwrap();
         let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
-        assert_eq!(store.desired().await.unwrap().sites, [(site.id.clone(), site)].into());
+        assert_eq!(*store.desired().await.unwrap().sites, [(site.id.clone(), site)].into());
     }
 
     #[tokio::test]

@@ -99,7 +99,7 @@ pub(crate) struct TakenBatch {
 struct Known {
     sites: Sites,
     networks: Arc<Networks>,
-    names: BTreeSet<Arc<str>>,
+    names: BTreeMap<Prefix, Arc<str>>,
 }
 
 impl Viewers {
@@ -134,7 +134,7 @@ impl Viewers {
         snapshot: &Snapshot,
     ) -> TakenBatch {
         let taken = |number, refused| TakenBatch { number, refused };
-        let Some(standing) = snapshot.view.appliances.get(appliance) else {
+        let Some(site) = snapshot.view.site_of(appliance) else {
             return taken(0, false);
         };
         // Read before anybody has to wait for it.
@@ -160,9 +160,9 @@ impl Viewers {
         for (dimension, name, source, sums) in &rows {
             // An appliance makes no names: they come to metrics and to people's terminals.
             let known = match dimension {
-                Dimension::Site => Some(standing.site.as_str().into()),
+                Dimension::Site => Some(site.as_str().into()),
                 Dimension::Asset => known_asset(snapshot, name),
-                Dimension::Network => inner.network_of(&snapshot.view.sites, name),
+                Dimension::Network => inner.network_of(&snapshot.sites, name),
                 Dimension::Player => NAMES.into_iter().find(|of| of == name).map(Into::into),
             };
             let name = known.unwrap_or_else(|| qoe::OTHERS.into());
@@ -192,8 +192,8 @@ impl Viewers {
     ) -> Taken {
         let reports: Vec<Report> = reports.take(LINES_MAX).collect();
         let Some(first) = reports.first() else { return Taken::Yes };
-        let site = serving.and_then(|serving| snapshot.view.appliances.get(serving));
-        let site = site.map_or(qoe::OTHERS, |appliance| appliance.site.as_str());
+        let site = serving.and_then(|serving| snapshot.view.site_of(serving));
+        let site = site.map_or(qoe::OTHERS, SiteId::as_str);
         let (key, player) = (self.key(ticket), player.name(first.hints.format));
         let mut inner = self.inner();
         if inner.events.knows(now, key) {
@@ -201,9 +201,9 @@ impl Viewers {
             let viewer = Viewer { key, asset: "", network: "", player };
             return inner.events.take(now, &viewer, site, &reports);
         }
+        let network = inner.network(&snapshot.sites, ticket.client);
         drop(inner);
         let asset = asset(snapshot, ticket.version.as_str());
-        let network = network(snapshot, &ticket.client);
         let viewer = Viewer { key, asset: &asset, network: &network, player };
         self.inner().events.take(now, &viewer, site, &reports)
     }
@@ -305,16 +305,24 @@ impl Inner {
     fn known(&mut self, sites: &Sites) -> &Known {
         let known = self.networks.take().filter(|known| Arc::ptr_eq(&known.sites, sites));
         self.networks.insert(known.unwrap_or_else(|| {
-            let networks = Arc::new(networks_of(sites));
-            let names = networks.prefixes.iter().map(|name| name.as_str().into());
-            let names = names.chain([ELSEWHERE.into(), qoe::OTHERS.into()]).collect();
-            Known { sites: sites.clone(), networks, names }
+            let names = names_of(sites);
+            Known { sites: sites.clone(), networks: Arc::new(networks_of(&names)), names }
         }))
     }
 
     /// The network of that name, if there is one. O(log networks).
     fn network_of(&mut self, sites: &Sites, name: &str) -> Option<Arc<str>> {
-        self.known(sites).names.get(name).cloned()
+        if [ELSEWHERE, qoe::OTHERS].contains(&name) {
+            return Some(name.into());
+        }
+        self.known(sites).names.get(&name.parse().ok()?).cloned()
+    }
+
+    /// The longest network that a client's range is in. O(its bits x log networks).
+    fn network(&mut self, sites: &Sites, client: Prefix) -> Arc<str> {
+        let names = &self.known(sites).names;
+        let mut wider = std::iter::successors(Some(client.trunc()), Prefix::supernet);
+        wider.find_map(|of| names.get(&of).cloned()).unwrap_or_else(|| ELSEWHERE.into())
     }
 
     /// Adds what events have told since the last time.
@@ -393,17 +401,15 @@ fn known_asset(snapshot: &Snapshot, version: &str) -> Option<Arc<str>> {
     known.map(|known| known.files.asset.as_str().into())
 }
 
-/// The prefix of a site's that a client's range is in, the longest. O(prefixes).
-fn network(snapshot: &Snapshot, client: &Prefix) -> String {
-    let prefixes = snapshot.view.sites.values().flat_map(|site| &site.prefixes);
-    let longest = prefixes.filter(|of| of.contains(client)).max_by_key(|of| of.prefix_len());
-    longest.map_or_else(|| ELSEWHERE.to_owned(), ToString::to_string)
+fn names_of(sites: &BTreeMap<SiteId, Site>) -> BTreeMap<Prefix, Arc<str>> {
+    let prefixes: BTreeSet<Prefix> =
+        sites.values().flat_map(|site| &site.prefixes).map(Prefix::trunc).collect();
+    let name = |prefix: Prefix| (prefix, prefix.to_string().into());
+    prefixes.into_iter().take(NETWORKS_MAX).map(name).collect()
 }
 
-fn networks_of(sites: &BTreeMap<SiteId, Site>) -> Networks {
-    let prefixes: BTreeSet<&Prefix> = sites.values().flat_map(|site| &site.prefixes).collect();
-    let prefixes: Vec<String> =
-        prefixes.into_iter().take(NETWORKS_MAX).map(ToString::to_string).collect();
+fn networks_of(names: &BTreeMap<Prefix, Arc<str>>) -> Networks {
+    let prefixes: Vec<String> = names.values().map(ToString::to_string).collect();
     let mut hasher = DefaultHasher::new();
     prefixes.hash(&mut hasher);
     // 0 is of an appliance that knows none.

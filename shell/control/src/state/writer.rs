@@ -379,7 +379,7 @@ impl Control {
         if taken.refused {
             self.metrics.viewer_batches_refused.count();
         }
-        (taken.number, self.viewers.networks(wire.networks, &snapshot.view.sites))
+        (taken.number, self.viewers.networks(wire.networks, &snapshot.sites))
     }
 
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
@@ -422,7 +422,7 @@ impl Control {
     /// Time passes: reports age. Waits for nothing.
     pub(crate) fn tick(&self) {
         self.handle(Event::Tick(self.clock.unix()));
-        self.viewers.tick(self.clock.now(), &self.snapshot().view.sites);
+        self.viewers.tick(self.clock.now(), &self.snapshot().sites);
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when

@@ -109,7 +109,7 @@ impl World {
         }
         for (n, prefixes) in (0..).zip(prefixes) {
             let id = site(n)?;
-            desired.sites.insert(id.clone(), Site::new(id, prefixes));
+            Arc::make_mut(&mut desired.sites).insert(id.clone(), Site::new(id, prefixes));
         }
         let usable = Some(self.usable());
         for n in 0..self.size.appliances {

@@ -1,0 +1,268 @@
+//! Numbers of asset versions and of their files, and what an object's numbers are.
+//!
+//! ```text
+//! version 7 ──> files 700..800, one for each of its objects, in the order of their ids
+//! object ──> 734, and 12 of a version that has it too
+//! ```
+//!
+//! A version has its numbers from when it comes into the catalogue until it leaves. None is given
+//! twice, so that what is known of an appliance cannot become something else. An appliance's
+//! inventory is a set of these numbers, and a version is whole there if all of its range is in the
+//! set.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::id::{AssetVersionId, ObjectId};
+use model::number::NumberSet;
+
+use crate::catalog::Version;
+
+/// The numbers of all versions in the catalogue.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// By number. Invariant: ranges follow one another.
+    versions: Vec<Numbered>,
+    numbers: Arc<BTreeMap<AssetVersionId, u32>>,
+    objects: Table,
+    /// Versions without a file: whoever holds nothing holds them.
+    empty: NumberSet,
+}
+
+#[derive(Debug)]
+struct Numbered {
+    first: u32,
+    len: u32,
+    /// None once it has left the catalogue.
+    version: Option<Arc<Version>>,
+}
+
+impl Files {
+    /// Gives numbers to a version, unless it has them.
+    ///
+    /// # Panics
+    /// If all 2^32 numbers of files were given: ten million files replaced each day last a year,
+    /// and a restart begins anew.
+    pub(crate) fn put(&mut self, version: &Arc<Version>) -> u32 {
+        if let Some(number) = self.number(version.id()) {
+            self.versions[index(number)].version = Some(Arc::clone(version));
+            return number;
+        }
+        let number = u32::try_from(self.versions.len()).expect("fewer versions than files");
+        let first = self.versions.last().map_or(0, |last| last.first + last.len);
+        let len = u32::try_from(version.objects().len()).expect("files of a version are bounded");
+        first.checked_add(len).expect("numbers of files are left: restart the control plane");
+        for (file, object) in (first..).zip(version.objects()) {
+            self.objects.put(head(object), file);
+        }
+        if len == 0 {
+            self.empty.insert(number);
+        }
+        self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
+        Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
+        number
+    }
+
+    /// A version has left the catalogue: no object has its numbers any more.
+    pub(crate) fn take(&mut self, number: u32) {
+        let numbered = &mut self.versions[index(number)];
+        let Some(version) = numbered.version.take() else { return };
+        for (file, object) in (numbered.first..).zip(version.objects()) {
+            self.objects.take(head(object), file);
+        }
+        self.empty.remove(number);
+        Arc::make_mut(&mut self.numbers).remove(version.id());
+    }
+
+    /// Names and numbers of all versions.
+    pub(crate) fn numbers(&self) -> &Arc<BTreeMap<AssetVersionId, u32>> {
+        &self.numbers
+    }
+
+    pub(crate) fn number(&self, version: &AssetVersionId) -> Option<u32> {
+        self.numbers.get(version).copied()
+    }
+
+    pub(crate) fn version(&self, number: u32) -> Option<&Arc<Version>> {
+        self.versions.get(index(number))?.version.as_ref()
+    }
+
+    /// The files of a version.
+    pub(crate) fn range(&self, number: u32) -> Range<u32> {
+        let Numbered { first, len, .. } = self.versions[index(number)];
+        first..first + len
+    }
+
+    /// The version that a file is of.
+    pub(crate) fn version_of(&self, file: u32) -> u32 {
+        let after = self.versions.partition_point(|numbered| numbered.first <= file);
+        // Versions without a file begin where the next one does, and come before it.
+        let number = after.checked_sub(1).expect("the file has a number, so there is a version");
+        assert!(self.range_at(number).contains(&file), "a file is in its version's range");
+        u32::try_from(number).expect("it is the number of a version")
+    }
+
+    fn range_at(&self, number: usize) -> Range<u32> {
+        let Numbered { first, len, .. } = self.versions[number];
+        first..first + len
+    }
+
+    /// The numbers of an object: one in each version that has it.
+    pub(crate) fn of<'a>(&'a self, object: &'a ObjectId) -> impl Iterator<Item = u32> + 'a {
+        self.objects.of(head(object)).filter(|file| self.object(*file) == Some(object))
+    }
+
+    /// The object that a file is.
+    pub(crate) fn object(&self, file: u32) -> Option<&ObjectId> {
+        let number = self.version_of(file);
+        let version = self.version(number)?;
+        version.objects().get(index(file - self.range(number).start))
+    }
+
+    pub(crate) fn empty(&self) -> &NumberSet {
+        &self.empty
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn head(object: &ObjectId) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = object.0;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Files by the first eight bytes of their objects' ids, which are drawn evenly, as they are of a
+/// hash: a table of slots with linear probing needs no other. In parts, so that none takes long to
+/// be made anew when it is full. O(1).
+#[derive(Debug)]
+struct Table {
+    parts: Vec<Part>,
+}
+
+/// Invariant: at most three quarters of the slots are taken; their number is a power of two, or 0.
+#[derive(Debug, Default)]
+struct Part {
+    slots: Vec<Option<(u64, u32)>>,
+    taken: usize,
+}
+
+/// Ten million files have 40,000 in each.
+const PARTS_BITS: u32 = 8;
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { parts: (0..1 << PARTS_BITS).map(|_| Part::default()).collect() }
+    }
+}
+
+impl Table {
+    fn part(&self, head: u64) -> usize {
+        let part = head >> (u64::BITS - PARTS_BITS);
+        usize::try_from(part).expect("it has eight bits") % self.parts.len()
+    }
+
+    fn put(&mut self, head: u64, file: u32) {
+        let part = self.part(head);
+        self.parts[part].put(head, file);
+    }
+
+    fn take(&mut self, head: u64, file: u32) {
+        let part = self.part(head);
+        self.parts[part].take(head, file);
+    }
+
+    fn of(&self, head: u64) -> impl Iterator<Item = u32> + '_ {
+        let part = &self.parts[self.part(head)];
+        let found = part.run(part.home(head)).filter(move |(_, (other, _))| *other == head);
+        found.map(|(_, (_, file))| file)
+    }
+}
+
+impl Part {
+    /// Where the search for it begins.
+    fn home(&self, head: u64) -> usize {
+        let bits = usize::try_from(head << PARTS_BITS >> 32).expect("it has 32 bits");
+        bits & self.slots.len().wrapping_sub(1)
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        (slot + 1) & (self.slots.len() - 1)
+    }
+
+    /// The slots from one on that are taken, until one that is not.
+    fn run(&self, from: usize) -> impl Iterator<Item = (usize, (u64, u32))> + '_ {
+        let all = (0..self.slots.len()).map(move |n| (from + n) & (self.slots.len() - 1));
+        all.map_while(|slot| Some((slot, self.slots[slot]?)))
+    }
+
+    fn put(&mut self, head: u64, file: u32) {
+        if self.slots.len() / 4 * 3 <= self.taken {
+            let slots = vec![None; (self.slots.len() * 2).max(8)];
+            let before = std::mem::replace(self, Self { slots, taken: 0 });
+            before.slots.into_iter().flatten().for_each(|(head, file)| self.put_in(head, file));
+        }
+        self.put_in(head, file);
+    }
+
+    fn put_in(&mut self, head: u64, file: u32) {
+        let mut slot = self.home(head);
+        while self.slots[slot].is_some() {
+            slot = self.after(slot);
+        }
+        self.slots[slot] = Some((head, file));
+        self.taken += 1;
+        assert!(self.taken < self.slots.len(), "every search comes to an end");
+    }
+
+    /// Frees a slot, and moves those behind it that began their search before it.
+    fn take(&mut self, head: u64, file: u32) {
+        let found = self.run(self.home(head)).find(|(_, known)| *known == (head, file));
+        let Some((mut free, _)) = found else { return };
+        self.slots[free] = None;
+        self.taken -= 1;
+        let mut slot = self.after(free);
+        while let Some((head, _)) = self.slots[slot] {
+            let mask = self.slots.len() - 1;
+            let from_home = |slot: usize| slot.wrapping_sub(self.home(head)) & mask;
+            if from_home(free) < from_home(slot) {
+                self.slots.swap(free, slot);
+                free = slot;
+            }
+            slot = self.after(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_table_holds_what_a_list_holds(
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..6, 0_u32..40), 0..300)
+        ) {
+            let (mut part, mut list) = (Part::default(), Vec::new());
+            for (puts, head, file) in steps {
+                // All begin their search at the end of the table, and few slots apart.
+                let head = (u64::MAX - head) << 24;
+                if puts && !list.contains(&(head, file)) {
+                    part.put(head, file);
+                    list.push((head, file));
+                } else if !puts {
+                    part.take(head, file);
+                    list.retain(|known| *known != (head, file));
+                }
+                prop_assert_eq!(part.taken, list.len());
+                for (head, file) in &list {
+                    let mut run = part.run(part.home(*head));
+                    prop_assert!(run.any(|(_, known)| known == (*head, *file)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Where appliances stand, and the picture of the fleet that fronts answer from.
+//!
+//! ```text
+//! something changed ──> its site is outdated ──> drawn anew, alone ──> the next picture
+//! ```
+//!
+//! All that did not change is shared between one picture and the next. Sites and appliances have
+//! numbers, none of which is given twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::number::NumberSet;
+use model::topology::Site;
+use model::units::Instant;
+use model::view::{ApplianceView, FleetView, SiteView};
+
+use crate::{Director, Member};
+
+/// Sites by number, and the picture in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    numbers: BTreeMap<SiteId, u32>,
+    sites: Vec<Standing>,
+    /// The first number of an appliance that is free.
+    next: u32,
+    /// Numbers of sites whose picture is old.
+    outdated: NumberSet,
+    /// All of it is up to date, but for the outdated sites.
+    view: FleetView,
+}
+
+/// Who stands in a site.
+#[derive(Debug)]
+struct Standing {
+    id: SiteId,
+    appliances: BTreeSet<ApplianceId>,
+}
+
+impl Map {
+    /// The number of a site; one that was never seen gets the next.
+    pub(crate) fn number(&mut self, id: &SiteId) -> u32 {
+        if let Some(number) = self.numbers.get(id) {
+            return *number;
+        }
+        let number = u32::try_from(self.sites.len()).expect("32 bits are enough for sites");
+        self.numbers.insert(id.clone(), number);
+        self.sites.push(Standing { id: id.clone(), appliances: BTreeSet::new() });
+        self.outdate(number);
+        number
+    }
+
+    fn standing_mut(&mut self, site: u32) -> &mut BTreeSet<ApplianceId> {
+        let at = usize::try_from(site).unwrap_or(usize::MAX);
+        &mut self.sites[at].appliances
+    }
+
+    /// The number of a site that was seen.
+    pub(crate) fn known_number(&self, id: &SiteId) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// The appliances of a site, in the order of their names.
+    pub(crate) fn standing(&self, site: u32) -> &BTreeSet<ApplianceId> {
+        let at = usize::try_from(site).unwrap_or(usize::MAX);
+        &self.sites[at].appliances
+    }
+
+    /// The picture of a site is old.
+    pub(crate) fn outdate(&mut self, site: u32) {
+        self.outdated.insert(site);
+    }
+
+    pub(crate) fn is_outdated(&self) -> bool {
+        !self.outdated.is_empty()
+    }
+
+    /// An appliance holds other versions wholly than before; true if so. O(the difference).
+    pub(crate) fn holds(&mut self, appliance: u32, before: &NumberSet, now: &NumberSet) -> bool {
+        let (came, gone) = (now - before, before - now);
+        for version in &gone {
+            if let Some(holders) = self.view.holders.get_mut(version) {
+                Arc::make_mut(holders).remove(appliance);
+            }
+        }
+        for version in &came {
+            while self.view.holders.len() <= version {
+                self.view.holders.push(Arc::default());
+            }
+            let holders = self.view.holders.get_mut(version).expect("there is room");
+            Arc::make_mut(holders).insert(appliance);
+        }
+        !came.is_empty() || !gone.is_empty()
+    }
+
+    /// The appliances that hold all of a version.
+    pub(crate) fn holders(&self, version: u32) -> Option<&NumberSet> {
+        self.view.holders.get(version).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn copies(&self, version: u32) -> u64 {
+        self.holders(version).map_or(0, NumberSet::len)
+    }
+
+    /// The appliance of a number, as far as the last picture knows it.
+    pub(crate) fn name(&self, appliance: u32) -> Option<&ApplianceId> {
+        Some(&self.view.placed(appliance)?.appliance.id)
+    }
+
+    /// All numbers of appliances are below.
+    pub(crate) fn numbers_end(&self) -> u32 {
+        self.next
+    }
+
+    pub(crate) fn picture(
+        &mut self,
+        generation: Generation,
+        versions: &Arc<BTreeMap<AssetVersionId, u32>>,
+    ) -> FleetView {
+        assert!(self.outdated.is_empty(), "all sites are drawn");
+        self.view.generation = generation;
+        self.view.versions = Arc::clone(versions);
+        self.view.clone()
+    }
+}
+
+impl Director {
+    /// Where everybody stands, and which prefixes sites have. `before` were there until now.
+    pub(crate) fn find_places(&mut self, now: Instant, before: impl Iterator<Item = SiteId>) {
+        let gone: Vec<SiteId> = before.filter(|id| !self.desired.sites.contains_key(id)).collect();
+        self.change_sites(&gone, &self.desired.sites.keys().cloned().collect::<Vec<_>>());
+        let ids: Vec<ApplianceId> = self.desired.appliances.keys().cloned().collect();
+        ids.iter().for_each(|id| self.stand(now, id));
+        assert_eq!(self.members.len(), ids.len(), "a member is whoever is registered");
+    }
+
+    /// Desired state has these sites no longer, and those for the first time or other than before.
+    pub(crate) fn change_sites(&mut self, gone: &[SiteId], there: &[SiteId]) {
+        for id in gone.iter().chain(there) {
+            let number = self.map.number(id);
+            self.map.outdate(number);
+        }
+        self.tell_routes_sites(gone, there);
+    }
+
+    /// An appliance stands where desired state says.
+    pub(crate) fn stand(&mut self, now: Instant, id: &ApplianceId) {
+        let Some(registered) = self.desired.appliances.get(id) else { return };
+        let site = self.map.number(&registered.appliance.site);
+        match self.members.get_mut(id) {
+            Some(member) if member.site != site => {
+                let left = std::mem::replace(&mut member.site, site);
+                self.map.standing_mut(left).remove(id);
+                self.map.view.take_appliance(id);
+                self.map.outdate(left);
+                self.heard_left(id, left);
+            }
+            Some(_) => {}
+            None => {
+                let number = self.map.next;
+                self.map.next = number.checked_add(1).expect("32 bits are enough");
+                self.members.insert(id.clone(), Member::unknown(now, number, site));
+            }
+        }
+        self.map.standing_mut(site).insert(id.clone());
+        self.map.outdate(site);
+    }
+
+    /// An appliance is not registered any more.
+    pub(crate) fn lose_member(&mut self, id: &ApplianceId) {
+        let Some(member) = self.members.remove(id) else { return };
+        if let Some(observed) = &member.observed {
+            self.map.holds(member.number, &observed.complete, &NumberSet::new());
+        }
+        self.map.standing_mut(member.site).remove(id);
+        self.map.view.take_appliance(id);
+        self.map.outdate(member.site);
+        self.heard_left(id, member.site);
+    }
+
+    /// The name of a site.
+    pub(crate) fn site_name(&self, number: u32) -> &SiteId {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        &self.map.sites[at].id
+    }
+
+    /// The picture of an appliance's site is old.
+    pub(crate) fn outdate(&mut self, id: &ApplianceId) {
+        if let Some(member) = self.members.get(id) {
+            self.map.outdate(member.site);
+        }
+    }
+
+    /// Draws the sites whose picture is old. O(their appliances).
+    pub(crate) fn draw_sites(&mut self) {
+        for number in std::mem::take(&mut self.map.outdated) {
+            let at = usize::try_from(number).unwrap_or(usize::MAX);
+            let Standing { id, appliances } = &self.map.sites[at];
+            let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
+            let known = self.desired.sites.get(id);
+            let serves_strangers = known.is_none_or(Site::serves_strangers);
+            let site = SiteView { id: id.clone(), serves_strangers, appliances };
+            self.map.view.put_site(number, Arc::new(site));
+        }
+    }
+
+    fn drawn(&self, id: &ApplianceId) -> Option<ApplianceView> {
+        let (member, registered) = (self.members.get(id)?, self.desired.appliances.get(id)?);
+        let observed = member.observed.as_ref();
+        // Which of two machines would answer? Without an address it is on nobody's list.
+        let known = observed.filter(|_| !registered.cloned);
+        Some(ApplianceView {
+            id: id.clone(),
+            number: member.number,
+            weight: registered.appliance.weight,
+            health: member.health,
+            recovering: member.recovered.is_some(),
+            base_url: known.map(|observed| observed.base_url.clone()),
+            plain_url: known.and_then(|observed| observed.plain_url.clone()),
+            load: observed.map(|observed| observed.said.load).unwrap_or_default(),
+        })
+    }
+}

@@ -61,6 +61,7 @@ impl Files {
         }
         self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
+        assert_eq!(self.range(number).len(), version.objects().len(), "each has a number");
         number
     }
 

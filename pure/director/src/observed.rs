@@ -413,6 +413,7 @@ impl Observed {
         let range = files.range(version);
         let held: Vec<u32> = self.held.range(range.clone()).collect();
         self.held.remove_range(range.clone());
+        assert_eq!(self.held.range_cardinality(range.clone()), 0, "none of its files is held");
         for file in held {
             let object = files.object(file).expect("it has not left yet");
             if files.of(object).any(|twin| !range.contains(&twin)) {

@@ -1,15 +1,15 @@
 //! Decides where an appliance should fetch an object from, best first, and why.
 //!
 //! ```text
-//! the site, and some elsewhere ──> Suitability: its own site, elsewhere, or left out (with the reason)
+//! the site, and some elsewhere ──> Suitability: its own site, elsewhere, or left out (the reason)
 //!                        │ within a site: the draw for (object, who asks), by weight
 //!                        v
 //!        at most so many siblings, then origins: every source of every version that has it
 //! ```
 //!
-//! Elsewhere at most [`ELSEWHERE_MAX`] are looked at: drawn for the pair among those that hold all of
-//! a version with the object, and as many among all. So an answer costs no more in a large fleet, and
-//! a small one is looked at as a whole.
+//! Elsewhere at most [`ELSEWHERE_MAX`] are looked at: drawn for the pair among those that hold all
+//! of a version with the object, and as many among all. So an answer costs no more in a large
+//! fleet, and a small one is looked at as a whole.
 //!
 //! The draw is for the pair, so that appliances that fill the same film at once ask different
 //! siblings, and one that fills many objects asks all of them in turn.

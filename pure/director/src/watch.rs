@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use model::id::{ApplianceId, Generation};
 use model::number::NumberSet;
-use model::units::{Instant, Nanos};
+use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
 
 use crate::observed::{Cause, Probe};
@@ -163,6 +163,8 @@ impl Looks {
         due.iter().for_each(|number| {
             self.numbers.remove(*number);
         });
+        let waiting = Bytes::of(self.turns.len()).0;
+        assert_eq!(self.numbers.len(), waiting, "each has one turn");
         due
     }
 }

@@ -18,8 +18,8 @@
 //!   somebody reads it: a part is a 4,096th of a family. For a whole table besides one walk over
 //!   all prefixes, if the site had one before.
 //! * [`Routes::change_sites`]: O(all sites, if one is new or other), and O(log) per static prefix
-//!   that came or went; all prefixes are ordered anew if a site that was there is of another kind or
-//!   elsewhere, and walked over once for each that is gone.
+//!   that came or went; all prefixes are ordered anew if a site that was there is of another kind
+//!   or elsewhere, and walked over once for each that is gone.
 //! * [`Routes::set_places`]: all prefixes are ordered anew, and O(distinct places * sites).
 //! * Cloning a [`Table`]: O(1).
 

@@ -251,6 +251,7 @@ impl<'a> Ranking<'a> {
             all.for_each(|placed| self.look_at_other(placed));
             return;
         }
+        assert!(!self.has_enough(), "more are wanted");
         let wanted = self.good + 2 * (self.config.pathways_max - self.good);
         if let Some(holders) = self.holders {
             self.look_at_drawn(holders, |ranking| wanted <= ranking.good);
@@ -317,6 +318,7 @@ impl<'a> Ranking<'a> {
         let share_percent = share_percent(appliance.load.permille());
         let look = Look { appliance, site, standing, distance, share_percent, score: None };
         self.looks.push(look);
+        assert!(self.good <= self.looks.len(), "whoever is good was looked at");
     }
 
     /// Sorts those that were looked at. Draws are made for those that the others leave equal, from
@@ -435,6 +437,7 @@ impl Candidate {
 /// prefix, and that are equal but for their names, share its clients: they have one place. O(places
 /// before it), which are few.
 fn distance(near: &[Near<'_>], place: usize) -> Distance {
+    assert!(place < near.len(), "it is one of the client's sites");
     let by = near[place].by;
     let mut place = place;
     while near[place].is_static() && near[place].step == Step::Name {

@@ -37,6 +37,9 @@ pub enum Event<'a> {
     UsableStored(ApplianceId, Bytes),
     /// Time passes; at `Director::deadline`.
     Tick(UnixSeconds),
+    /// The tick comes so much later than at the deadline: reports waited as well, and nobody was
+    /// silent meanwhile.
+    Late(Nanos),
 }
 
 /// An action that the director wants carried out.

@@ -29,6 +29,10 @@ pub(crate) struct Heard {
     stages: BTreeMap<ApplianceId, (Stage, Instant)>,
     /// Sites whose appliances hear different tables: since when, and whether that was told.
     differ: BTreeMap<SiteId, (Instant, bool)>,
+    /// What sites whose word is being taken over should hear then.
+    awaited: BTreeMap<SiteId, Digest>,
+    /// When the next slice of the work on the table is due.
+    go_on_at: Instant,
     /// Static prefixes of sites by files.
     zones: BTreeMap<SiteId, Vec<Prefix>>,
 }
@@ -39,6 +43,9 @@ const STAGES_MAX: usize = 4;
 
 /// A difference of which no part has come for so long makes room.
 const STAGE_SILENT: Nanos = Nanos::seconds(10);
+
+/// Between two slices reports and players have their turn.
+const BETWEEN_SLICES: Nanos = Nanos::millis(2);
 
 /// For so long appliances of a site may hear different tables: a change takes seconds to reach all.
 const DIFFER_AFTER: Nanos = Nanos::seconds(10);
@@ -64,6 +71,9 @@ impl Director {
         self.says_routes(id)?;
         let site = self.site_of(id)?;
         let (believed, told) = self.believed(site)?;
+        if self.routes.is_taking(site) {
+            return None;
+        }
         let known = self.routes.heard(site);
         (believed == id && known != Some(told)).then_some(RoutesWanted { known })
     }
@@ -123,6 +133,7 @@ impl Director {
         self.routes.change_sites(gone, &sites);
         for site in gone {
             self.heard.differ.remove(site);
+            self.heard.awaited.remove(site);
         }
     }
 
@@ -156,6 +167,9 @@ impl Director {
 
     pub(crate) fn hear(&mut self, now: Instant, id: &ApplianceId, part: Part) {
         let Some(site) = self.site_of(id).cloned() else { return };
+        if self.routes.is_taking(&site) {
+            return;
+        }
         let stages = &mut self.heard.stages;
         if part.number == 0 {
             stages.retain(|of, (_, at)| of != id && now.since(*at) < STAGE_SILENT);
@@ -173,16 +187,33 @@ impl Director {
                 // Another may have been believed meanwhile.
                 let fits = from.is_none() || from == self.routes.heard(&site);
                 if fits && self.believed(&site).is_some_and(|(believed, _)| believed == id) {
-                    let found = self.routes.apply(&site, &difference, from.is_none());
-                    self.counters.routes_changes += 1;
-                    self.counters.routes_gaps += u64::from(found != to);
-                    self.view_is_old = true;
+                    self.routes.hear(&site, difference, from.is_none());
+                    self.heard.awaited.insert(site.clone(), to);
                 }
             }
             Err(routes::Mismatch) => {}
         }
         self.heard.stages.remove(id);
         assert!(self.heard.stages.len() <= STAGES_MAX, "there is room for so many");
+    }
+
+    /// Does a slice of the work on the table, if one is due: reports and players wait for no more.
+    pub(crate) fn go_on_with_routes(&mut self, now: Instant) {
+        if !self.routes.is_busy() || now < self.heard.go_on_at {
+            return;
+        }
+        self.heard.go_on_at = now + BETWEEN_SLICES;
+        for done in self.routes.go_on(routes::SLICE) {
+            let awaited = self.heard.awaited.remove(&done.site);
+            self.counters.routes_changes += 1;
+            self.counters.routes_gaps += u64::from(awaited != Some(done.digest));
+        }
+        self.view_is_old |= !self.routes.is_half_done();
+    }
+
+    /// When the table wants to be worked on.
+    pub(crate) fn routes_due(&self) -> Option<Instant> {
+        self.routes.is_busy().then_some(self.heard.go_on_at)
     }
 
     /// Tells of sites that have not agreed for too long.

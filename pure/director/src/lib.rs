@@ -715,6 +715,7 @@ impl Machine for Director {
                 self.view_is_old = true;
             }
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
+            Event::Late(by) => self.was_away(now, by),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;
@@ -734,6 +735,7 @@ impl Machine for Director {
                 }
             }
         }
+        self.go_on_with_routes(now);
         if self.view_is_old {
             self.refresh_view();
         }
@@ -744,7 +746,7 @@ impl Machine for Director {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        Some(self.tick_at)
+        Some(self.routes_due().map_or(self.tick_at, |due| due.min(self.tick_at)))
     }
 }
 

@@ -256,6 +256,23 @@ fn an_appliance_is_stale_as_soon_as_its_report_is_too_old_and_well_with_the_next
 }
 
 #[test]
+fn who_was_not_listened_to_was_not_silent() {
+    let mut director = running(&["a1"]);
+    let health = |director: &mut Director, ms| {
+        director.handle(at(ms), Event::Tick(UnixSeconds(1)));
+        seen(director, "a1").health
+    };
+    director.report(at(1000), &id("a1"), &report(2)).unwrap();
+    assert_eq!(health(&mut director, 2000), Health::Healthy);
+    director.handle(at(9000), Event::Late(Nanos::millis(6900)));
+    assert_eq!(health(&mut director, 9000), Health::Healthy);
+    assert_eq!(probes(&mut director), 1, "it is late by the time that was listened");
+    assert_eq!(health(&mut director, 9401), Health::Stale, "1501 ms after its report");
+    director.handle(at(12_000), Event::Late(Nanos::millis(2500)));
+    assert_eq!(health(&mut director, 12_000), Health::Stale, "before it, too");
+}
+
+#[test]
 fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
     let mut director = running(&["a1"]);
     director.report(at(1000), &id("a1"), &report(2)).unwrap();

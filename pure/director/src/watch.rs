@@ -46,6 +46,13 @@ impl Director {
         }
     }
 
+    /// Nobody was listened to for so long, so that nobody was silent. O(appliances); rare.
+    pub(crate) fn was_away(&mut self, now: Instant, by: Nanos) {
+        for observed in self.members.values_mut().filter_map(|member| member.observed.as_mut()) {
+            observed.last_report = (observed.last_report + by).min(now);
+        }
+    }
+
     fn probe_if_late(&mut self, now: Instant, id: &ApplianceId) {
         let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
         let Some(observed) = observed else { return };

@@ -14,13 +14,13 @@
 //! prefix when something about that prefix changes, and looked up when a client asks:
 //!
 //! * [`Table::locate`]: O(prefixes that cover the client + their sites), at most [`NEAR_MAX`].
-//! * [`Routes::apply`]: O(log) per prefix, and a copy of each part of the table that changes while
-//!   somebody reads it: a part is a 4,096th of a family. For a whole table besides one walk over
-//!   all prefixes, if the site had one before.
-//! * [`Routes::change_sites`]: O(all sites, if one is new or other), and O(log) per static prefix
-//!   that came or went; all prefixes are ordered anew if a site that was there is of another kind
-//!   or elsewhere, and walked over once for each that is gone.
-//! * [`Routes::set_places`]: all prefixes are ordered anew, and O(distinct places * sites).
+//! * [`Routes::change_sites`]: O(distinct places) if a site is new or other, and O(log) per static
+//!   prefix that came or went.
+//! * [`Routes::go_on`]: a slice of what waits in a queue, [`SLICE`] prefixes at a time. What a site
+//!   hears: O(log) per prefix, and a copy of each part of the table that changes while somebody
+//!   reads it: a part is a 4,096th of a family; for a whole table besides one walk over all
+//!   prefixes, if the site had one before. A site that was there and is of another kind, elsewhere
+//!   or gone: one walk. Files with places: one walk, and O(distinct places * sites).
 //! * Cloning a [`Table`]: O(1).
 
 mod attributes;
@@ -41,4 +41,4 @@ pub use faults::Faults;
 use faults::prefix;
 pub use hearing::{Builder, Difference, Hearing, Told};
 pub use part::{Mismatch, Part, Stage};
-pub use table::{Located, NEAR_MAX, Routes, Table, Unshared};
+pub use table::{Done, Located, NEAR_MAX, Routes, SLICE, Table, Unshared};

@@ -16,6 +16,8 @@ pub(crate) struct Way {
     pub(crate) site: u32,
     /// None for a static prefix.
     pub(crate) heard: Option<Arc<Attributes>>,
+    /// Which of its site's tables it was heard in: those of an older one are going.
+    pub(crate) table: u32,
 }
 
 /// A site as the order sees it.

@@ -1,7 +1,7 @@
 //! The table of all sites' prefixes: changed by one, read by many.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -15,6 +15,11 @@ use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
 use crate::order::{Known, Way, sort, step};
+
+mod work;
+
+use work::Work;
+pub use work::{Done, SLICE};
 
 /// Most sites that a client is told of. Beyond the first eight or so a client never comes.
 pub const NEAR_MAX: usize = 32;
@@ -50,7 +55,9 @@ pub struct Unshared {
 /// The table as its one writer has it.
 #[derive(Debug, Default)]
 pub struct Routes {
-    table: Table,
+    /// Half changed while work is under way; `shown` never is.
+    working: Table,
+    shown: Table,
     numbers: BTreeMap<SiteId, u32>,
     /// The prefixes given by operators, and what each site was heard to have.
     own: BTreeMap<SiteId, Own>,
@@ -58,6 +65,8 @@ pub struct Routes {
     known: BTreeMap<u128, Arc<Attributes>>,
     /// As many of them as make a sweep due.
     sweep_at: usize,
+    /// In turn; only the first may have begun.
+    work: VecDeque<Work>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +74,10 @@ struct Own {
     given: Vec<Prefix>,
     /// None before anything was heard.
     heard: Option<Digest>,
+    /// The number of the table that is heard.
+    table: u32,
+    /// Some prefix may have a way that was heard.
+    has_ways: bool,
 }
 
 /// The ways to a prefix, best first.
@@ -166,13 +179,21 @@ impl<N: Net> Family<N> {
         self.short.iter().chain(self.parts.iter().flatten().flat_map(|part| part.iter()))
     }
 
-    /// Looks at every prefix, and takes what `look` gives in place of its ways.
-    fn replace(&mut self, mut look: impl FnMut(N, &Ways) -> Option<Vec<Way>>) {
+    /// Looks at the prefixes of one part, of the short ones for 0, and takes what `look` gives in
+    /// place of their ways. Gives how many it looked at.
+    fn replace(&mut self, at: usize, mut look: impl FnMut(N, &Ways) -> Option<Vec<Way>>) -> usize {
+        let part = match at.checked_sub(1) {
+            None => Some(&self.short),
+            Some(at) => self.parts[at].as_ref(),
+        };
+        let Some(part) = part else { return 0 };
+        let looked = part.len();
         let changes: Vec<_> =
-            self.iter().filter_map(|(prefix, ways)| Some((prefix, look(prefix, ways)?))).collect();
+            part.iter().filter_map(|(prefix, ways)| Some((prefix, look(prefix, ways)?))).collect();
         for (prefix, ways) in changes {
             self.change(prefix, |all| *all = ways);
         }
+        looked
     }
 }
 
@@ -313,26 +334,39 @@ impl Places {
         found.map(|number| usize::try_from(number).expect("Linux has no 16-bit targets"))
     }
 
-    fn find_nearest(&mut self, sites: &[Option<Known>]) {
-        for (place, near) in &mut self.all {
-            let with_number = (0_u32..).zip(sites);
-            let all = with_number.filter_map(|(number, site)| {
-                let site = site.as_ref().filter(|site| site.serves_strangers)?;
-                let nearness = Nearness::of(Some(place), site.place.as_ref());
-                (nearness != Nearness::UNKNOWN).then_some((nearness, &site.id, number))
-            });
-            let mut all: Vec<_> = all.collect();
-            all.sort_unstable();
-            *near = all.into_iter().take(NEAREST_MAX).map(|(near, _, of)| (of, near)).collect();
-            assert!(near.len() <= NEAREST_MAX, "others are as good as each other");
+    /// Sites of these numbers are others than before: which are near to each of the first places.
+    /// O(places), and O(sites) for each place that one of them was near to.
+    fn tell_apart(&mut self, count: usize, others: &BTreeSet<u32>, sites: &[Option<Known>]) {
+        for (place, near) in &mut self.all[..count] {
+            if near.iter().any(|(number, _)| others.contains(number)) {
+                *near = nearest(place, (0..).zip(sites));
+                continue;
+            }
+            let these = near.iter().map(|(number, _)| *number).chain(others.iter().copied());
+            *near = nearest(place, these.map(|number| (number, &sites[index(number)])));
         }
     }
 }
 
+/// Those of these sites that serve strangers and are near to a place, nearest first.
+fn nearest<'a>(
+    place: &Place,
+    sites: impl Iterator<Item = (u32, &'a Option<Known>)>,
+) -> Vec<(u32, Nearness)> {
+    let all = sites.filter_map(|(number, site)| {
+        let site = site.as_ref().filter(|site| site.serves_strangers)?;
+        let nearness = Nearness::of(Some(place), site.place.as_ref());
+        (nearness != Nearness::UNKNOWN).then_some((nearness, &site.id, number))
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable();
+    all.into_iter().take(NEAREST_MAX).map(|(near, _, of)| (of, near)).collect()
+}
+
 impl Routes {
-    /// The table as it is now.
+    /// The table, with all work that is done and nothing of what is under way.
     pub fn table(&self) -> &Table {
-        &self.table
+        &self.shown
     }
 
     /// What a site was heard to have; none before anything was heard of it.
@@ -342,16 +376,14 @@ impl Routes {
 
     /// The first sites are gone. The others are there, or other than before, with their static
     /// prefixes, and each has a number that no other site ever gets. All the rest stays as it is.
+    /// What follows for prefixes that were announced is left to [`Routes::go_on`].
     pub fn change_sites<S: Borrow<Site>>(&mut self, gone: &[SiteId], there: &[(u32, S)]) {
-        let (mut are_others, mut has_moved) = (false, false);
+        let (mut others, mut moved) = (BTreeSet::new(), BTreeSet::new());
         for id in gone {
-            let Some(number) = self.numbers.get(id).copied() else { continue };
-            self.forget(id);
-            self.give(id, &[]);
-            self.numbers.remove(id);
+            let Some(number) = self.numbers.remove(id) else { continue };
             self.own.remove(id);
-            Arc::make_mut(&mut self.table.sites)[index(number)] = None;
-            are_others = true;
+            self.drop_work_of(id);
+            self.work.push_back(Work::leave(number));
         }
         for (number, site) in there.iter().map(|(number, site)| (*number, site.borrow())) {
             let known = Known {
@@ -362,32 +394,31 @@ impl Routes {
             };
             let before = self.numbers.insert(site.id.clone(), number);
             assert!(before.is_none_or(|before| before == number), "a site keeps its number");
-            if self.table.sites.get(index(number)).and_then(Option::as_ref) == Some(&known) {
+            if self.working.sites.get(index(number)).and_then(Option::as_ref) == Some(&known) {
                 continue;
             }
-            are_others = true;
-            let sites = Arc::make_mut(&mut self.table.sites);
+            others.insert(number);
+            let sites = Arc::make_mut(&mut self.working.sites);
             sites.resize(sites.len().max(index(number) + 1), None);
             if let Some(before) = sites[index(number)].replace(known) {
                 assert_eq!(before.id, site.id, "no two sites have one number");
-                has_moved = true;
+                moved.insert(number);
             }
         }
-        if are_others {
-            let sites = Arc::clone(&self.table.sites);
-            Arc::make_mut(&mut self.table.places).find_nearest(&sites);
-        }
-        // A new one has no way yet, and those of one that is gone are gone.
-        if has_moved {
-            self.order_anew();
+        self.tell_places_apart(&others);
+        // A new one has no way yet.
+        if !moved.is_empty() {
+            self.work.push_back(Work::order(Some(moved)));
         }
         for site in there.iter().map(|(_, site)| site.borrow()) {
             self.give(&site.id, &site.prefixes);
         }
         assert_eq!(self.own.len(), self.numbers.len(), "each site has its own");
+        self.show();
     }
 
-    /// Clients of these prefixes are there; of the rest nobody knows.
+    /// Clients of these prefixes are there; of the rest nobody knows. It counts when
+    /// [`Routes::go_on`] has done it.
     pub fn set_places(&mut self, told: impl IntoIterator<Item = (Prefix, Place)>) {
         let mut places = Places::default();
         let mut numbers: BTreeMap<Place, u32> = BTreeMap::new();
@@ -403,56 +434,44 @@ impl Routes {
                 Prefix::V6(net) => drop(places.v6.insert(net.trunc(), number)),
             }
         }
-        places.find_nearest(&self.table.sites);
-        self.table.places = Arc::new(places);
-        self.order_anew();
+        self.work.retain(|work| !matches!(work, Work::Place { .. }));
+        self.work.push_back(Work::place(places));
     }
 
     /// A site hears something else from now on: a change, or a `whole` table in place of all that
-    /// it heard before. Gives the digest of what it hears now.
-    pub fn apply(&mut self, site: &SiteId, difference: &Difference, whole: bool) -> Digest {
-        let Some(number) = self.numbers.get(site).copied() else { return Digest::default() };
-        if whole {
-            self.forget(site);
+    /// it heard before. It counts when [`Routes::go_on`] has done it, and until then another change
+    /// of the same site has nothing to begin from.
+    pub fn hear(&mut self, site: &SiteId, difference: Difference, whole: bool) {
+        assert!(whole || !self.is_taking(site), "a change begins from what is known");
+        if self.numbers.contains_key(site) {
+            self.drop_work_of(site);
+            self.work.push_back(Work::hear(site.clone(), difference, whole));
         }
-        let mut digest = self.heard(site).unwrap_or_default();
-        for prefix in &difference.withdrawn {
-            self.change(&prefix.trunc(), |ways| take(ways, number, prefix, &mut digest));
-        }
-        for (prefix, attributes) in &difference.announced {
-            let attributes = self.shared(attributes);
-            self.change(&prefix.trunc(), |ways| {
-                take(ways, number, prefix, &mut digest);
-                digest.put(prefix, &attributes);
-                ways.push(Way { site: number, heard: Some(attributes) });
-            });
-        }
-        self.own.entry(site.clone()).or_default().heard = Some(digest);
-        self.sweep();
-        assert_eq!(self.heard(site), Some(digest), "what was taken over is known");
-        digest
     }
 
-    /// Nothing is known any more of what a site hears.
-    pub fn forget(&mut self, site: &SiteId) {
-        let heard = self.own.get_mut(site).and_then(|own| own.heard.take());
-        if heard.unwrap_or_default().count == 0 {
-            return;
+    /// The same at once, with all other work: for who has nobody waiting.
+    pub fn apply(&mut self, site: &SiteId, difference: &Difference, whole: bool) -> Digest {
+        self.hear(site, difference.clone(), whole);
+        self.finish();
+        self.heard(site).unwrap_or_default()
+    }
+
+    /// All work that is to be done, at once.
+    pub fn finish(&mut self) {
+        while self.is_busy() {
+            self.go_on(usize::MAX);
         }
-        let number = self.numbers[site];
-        let is_heard = |way: &Way| way.site == number && way.heard.is_some();
-        let Table { sites, v4, v6, places } = &mut self.table;
-        let left = |prefix: &Prefix, ways: &Ways| {
-            if !ways.iter().any(is_heard) {
-                return None;
-            }
-            let mut left: Vec<Way> = ways.iter().filter(|way| !is_heard(way)).cloned().collect();
-            // A MED that is gone gives others their places back.
-            sort(&mut left, places.of(prefix), sites);
-            Some(left)
-        };
-        v4.replace(|net, ways| left(&Prefix::V4(net), ways));
-        v6.replace(|net, ways| left(&Prefix::V6(net), ways));
+    }
+
+    /// Nothing is known any more of what a site hears. Its ways go with [`Routes::go_on`].
+    pub fn forget(&mut self, site: &SiteId) {
+        self.drop_work_of(site);
+        let Some(own) = self.own.get_mut(site) else { return };
+        own.heard = None;
+        if own.has_ways {
+            own.table += 1;
+            self.work.push_back(Work::forget(site.clone()));
+        }
         assert_eq!(self.heard(site), None, "nothing is known of it");
     }
 
@@ -473,12 +492,12 @@ impl Routes {
             self.change(prefix, |ways| ways.retain(|way| !is_static(way)));
         }
         for prefix in now.difference(&before) {
-            self.change(prefix, |ways| ways.push(Way { site: number, heard: None }));
+            self.change(prefix, |ways| ways.push(Way { site: number, heard: None, table: 0 }));
         }
     }
 
     fn change(&mut self, prefix: &Prefix, change: impl FnOnce(&mut Vec<Way>)) {
-        let Table { sites, v4, v6, places } = &mut self.table;
+        let Table { sites, v4, v6, places } = &mut self.working;
         let place = places.of(prefix);
         let and_sort = |ways: &mut Vec<Way>| {
             change(ways);
@@ -490,15 +509,17 @@ impl Routes {
         }
     }
 
-    fn order_anew(&mut self) {
-        let Table { sites, v4, v6, places } = &mut self.table;
-        let sorted = |prefix: &Prefix, ways: &Ways| {
-            let mut sorted = ways.to_vec();
-            sort(&mut sorted, places.of(prefix), sites);
-            Some(sorted)
-        };
-        v4.replace(|net, ways| sorted(&Prefix::V4(net), ways));
-        v6.replace(|net, ways| sorted(&Prefix::V6(net), ways));
+    fn tell_places_apart(&mut self, others: &BTreeSet<u32>) {
+        let sites = &self.working.sites;
+        if !others.is_empty() && !self.working.places.all.is_empty() {
+            let places = Arc::make_mut(&mut self.working.places);
+            places.tell_apart(places.all.len(), others, sites);
+        }
+        for work in &mut self.work {
+            if let Work::Place { places, next } = work {
+                places.tell_apart(*next, others, sites);
+            }
+        }
     }
 
     fn shared(&mut self, attributes: &Arc<Attributes>) -> Arc<Attributes> {
@@ -516,17 +537,6 @@ impl Routes {
 }
 
 const SWEEP_MIN: usize = 1024;
-
-/// The way that a site heard is no way any more.
-fn take(ways: &mut Vec<Way>, site: u32, prefix: &Prefix, digest: &mut Digest) {
-    ways.retain(|way| match &way.heard {
-        Some(heard) if way.site == site => {
-            digest.take(prefix, heard);
-            false
-        }
-        _ => true,
-    });
-}
 
 fn index(number: u32) -> usize {
     usize::try_from(number).expect("Linux has no 16-bit targets")

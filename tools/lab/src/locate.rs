@@ -69,6 +69,8 @@ struct Report {
     site_withdraw_ms: f64,
     /// The same as a whole table in place of the one before.
     site_whole_ms: f64,
+    /// The longest slice of these three: so long a report or a player waits.
+    slice_ms_max: f64,
     /// All prefixes without a second way.
     unshared_ms: f64,
     processor: String,
@@ -154,10 +156,16 @@ fn change_all(args: &Args, site: &SiteId, routes: &mut Routes, report: &mut Repo
     };
     let first = Difference { announced: announced(1), withdrawn: vec![] };
     routes.apply(site, &first, true);
+    let mut slice_ms_max = 0.0_f64;
     let mut measure = |difference: &Difference, whole| {
         let front = routes.table().clone();
+        routes.hear(site, difference.clone(), whole);
         let began = Instant::now();
-        routes.apply(site, difference, whole);
+        while routes.is_busy() {
+            let slice = Instant::now();
+            routes.go_on(routes::SLICE);
+            slice_ms_max = slice_ms_max.max(ms(slice));
+        }
         let took = ms(began);
         drop(front);
         took
@@ -168,6 +176,7 @@ fn change_all(args: &Args, site: &SiteId, routes: &mut Routes, report: &mut Repo
         measure(&Difference { announced: announced(3), withdrawn: vec![] }, true);
     let withdrawn = Difference { announced: vec![], withdrawn: prefixes.clone() };
     report.site_withdraw_ms = measure(&withdrawn, false);
+    report.slice_ms_max = slice_ms_max;
 }
 
 /// What each site announces.

@@ -59,6 +59,34 @@ impl Router {
 }
 
 #[test]
+fn a_long_table_is_taken_over_in_slices_between_which_others_have_their_turn() {
+    let mut director = isp_and_exchange();
+    let table: Vec<String> =
+        (0..10_000).map(|n| format!("11.{}.{}.0/24", n / 256, n % 256)).collect();
+    let before = director.snapshot().routes.len();
+    let table: Vec<&str> = table.iter().map(String::as_str).collect();
+    let mut isp = Router::new("a1", &table);
+    director.handle(at(1000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(isp.report(&mut director, 1000), Some(RoutesWanted { known: None }));
+    let announced = isp.table.iter().map(|prefix| (*prefix, attributes())).collect();
+    let difference = Difference { announced, withdrawn: vec![] };
+    let part = Part { from: None, to: isp.digest(), number: 0, is_last: true, difference };
+    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    let of_isp = "isp".parse().unwrap();
+    assert_eq!((director.heard(&of_isp), director.next_part(&id("a1"))), (None, 0));
+    assert_eq!(isp.report(&mut director, 1001), None, "it is being taken over");
+    assert_eq!(director.deadline(), Some(at(1003)), "the next slice");
+    director.handle(at(1003), Event::Tick(UnixSeconds(1)));
+    assert_eq!(director.heard(&of_isp), None);
+    assert_eq!(director.snapshot().routes.len(), before, "until all of it is there");
+    director.handle(at(1005), Event::Tick(UnixSeconds(1)));
+    assert_eq!(director.heard(&of_isp), Some(isp.digest()));
+    assert_eq!(director.snapshot().routes.len(), (before.0 + 10_000, before.1));
+    assert_eq!(director.counters().routes_changes, 1);
+    assert_eq!(director.deadline(), Some(at(1105)), "there is nothing more to do");
+}
+
+#[test]
 fn what_the_routers_announce_leads_clients_and_a_withdrawal_leads_them_away() {
     let mut director = isp_and_exchange();
     let mut isp = Router::new("a1", &["10.0.0.0/8", "8.8.8.0/24"]);

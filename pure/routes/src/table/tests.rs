@@ -34,9 +34,11 @@ fn a_lower_med_counts_for_the_same_neighbour_only() {
     // By name berlin, paris, sydney; then the two of neighbour 7 change places.
     check(&routes, "8.8.8.8", "sydney:First paris:Name berlin:Name");
     routes.forget(&site("sydney"));
+    routes.finish();
     check(&routes, "8.8.8.8", "berlin:First paris:Name");
     hear(&mut routes, "sydney", "8.8.8.0/24", Peering::Public, &[7, 9], Some(10));
     routes.change_sites::<Site>(&[site("sydney")], &[]);
+    routes.finish();
     check(&routes, "8.8.8.8", "berlin:First paris:Name");
     let mut routes = fleet();
     hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Public, &[7, 9], Some(50));
@@ -59,6 +61,7 @@ fn nearer_sites_come_first_where_routes_are_equal_and_where_there_are_none() {
         (prefix("1.0.0.0/8"), place("FR", None)),
         (prefix("2a00::/16"), place("ZZ", None)),
     ]);
+    routes.finish();
     // The embedded site serves nobody who is merely near, and of ZZ nobody knows where it is.
     check(&routes, "8.8.8.8", "sydney:First berlin:Place paris:Place");
     check(&routes, "1.2.3.4", "paris:First");
@@ -68,8 +71,10 @@ fn nearer_sites_come_first_where_routes_are_equal_and_where_there_are_none() {
     }
     check(&routes, "8.8.8.8", "sydney:First berlin:Place paris:NoRoute");
     routes.set_places([]);
+    routes.finish();
     check(&routes, "8.8.8.8", "berlin:First sydney:Name");
     routes.change_sites::<Site>(&[site("berlin")], &[]);
+    routes.finish();
     check(&routes, "8.8.8.8", "sydney:First");
 }
 
@@ -129,8 +134,42 @@ fn a_whole_table_takes_the_place_of_the_one_before() {
     check(&routes, "9.9.9.9", "isp:First");
     routes.forget(&site("isp"));
     assert_eq!(routes.heard(&site("isp")), None);
+    routes.finish();
     check(&routes, "9.9.9.9", "");
     assert_eq!(routes.table().len(), (1, 0));
+}
+
+#[test]
+fn a_long_change_is_made_in_slices_and_seen_as_a_whole() {
+    let mut routes = fleet();
+    hear(&mut routes, "berlin", "8.8.8.0/24", Peering::Private, &[9], None);
+    let of = |n: u32| Prefix::V4(Ipv4Net::new((0x0B00_0000 + (n << 8)).into(), 24).unwrap());
+    let table = |from: u32| Difference {
+        announced: (from..from + 100)
+            .map(|n| (of(n), attributes(Peering::Private, &[9], None)))
+            .collect(),
+        withdrawn: vec![],
+    };
+    routes.apply(&site("isp"), &table(0), true);
+    routes.hear(&site("isp"), table(50), true);
+    let mut slices = 0;
+    let done = loop {
+        assert!(routes.is_taking(&site("isp")));
+        let done = routes.go_on(10);
+        slices += 1;
+        if !done.is_empty() {
+            break done;
+        }
+        assert_eq!(routes.heard(&site("isp")), None, "until all of it is known");
+        check(&routes, "11.0.0.1", "isp:First");
+        check(&routes, "11.0.149.1", "");
+    };
+    assert!(10 < slices, "{slices}");
+    assert_eq!(done, [Done { site: site("isp"), digest: routes.heard(&site("isp")).unwrap() }]);
+    assert_eq!((done[0].digest.count, routes.is_busy()), (100, false));
+    check(&routes, "11.0.0.1", "");
+    check(&routes, "11.0.149.1", "isp:First");
+    check(&routes, "8.8.8.8", "berlin:First");
 }
 
 proptest! {
@@ -194,6 +233,33 @@ proptest! {
     }
 
     #[test]
+    fn in_slices_of_any_length_all_ends_as_at_once(
+        steps in proptest::collection::vec((event(), 0..4_usize), 0..40),
+        clients in proptest::collection::vec(any_prefix(), 1..20),
+    ) {
+        let (mut once, mut sliced) = (fleet(), fleet());
+        for (step, slices) in steps {
+            do_step(&mut once, &step);
+            once.finish();
+            if let Event::Hear(at, _, false) = step && sliced.is_taking(&site(NAMES[at])) {
+                sliced.finish();
+            }
+            do_step(&mut sliced, &step);
+            for _ in 0..slices {
+                sliced.go_on(1);
+            }
+        }
+        sliced.finish();
+        prop_assert_eq!(once.table().len(), sliced.table().len());
+        for name in NAMES {
+            prop_assert_eq!(once.heard(&site(name)), sliced.heard(&site(name)));
+        }
+        for client in clients {
+            prop_assert_eq!(once.table().locate(&client), sliced.table().locate(&client));
+        }
+    }
+
+    #[test]
     fn the_order_does_not_depend_on_when_what_came(
         ways in proptest::collection::vec((0..4_usize, 7..10_u32, 0..3_u32), 1..8),
         turn in 0..8_usize,
@@ -244,6 +310,61 @@ fn a_change_costs_what_changes() {
 }
 
 const NAMES: [&str; 4] = ["isp", "berlin", "paris", "sydney"];
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// By the number of a site; true for a whole table.
+    Hear(usize, Vec<(Prefix, Option<Arc<Attributes>>)>, bool),
+    Forget(usize),
+    /// A site is of the other kind from now on.
+    Turn(usize, SiteKind),
+    Places(Vec<Prefix>),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let changes = proptest::collection::vec(change(), 1..6);
+    let hear = (changes, any::<bool>()).prop_map(|(changes, whole)| {
+        let at = changes[0].0;
+        let changes = changes.into_iter().map(|(_, prefix, found)| (prefix, found));
+        Event::Hear(at, changes.filter(|(_, found)| !whole || found.is_some()).collect(), whole)
+    });
+    let kind = any::<bool>().prop_map(|is_exchange| match is_exchange {
+        true => SiteKind::Exchange,
+        false => SiteKind::Embedded,
+    });
+    prop_oneof![
+        4 => hear,
+        1 => (0..4_usize).prop_map(Event::Forget),
+        1 => (0..4_usize, kind).prop_map(|(at, kind)| Event::Turn(at, kind)),
+        1 => proptest::collection::vec(any_prefix(), 0..3).prop_map(Event::Places),
+    ]
+}
+
+fn do_step(routes: &mut Routes, step: &Event) {
+    match step {
+        Event::Hear(at, changes, whole) => {
+            let mut difference = Difference::default();
+            for (prefix, found) in changes {
+                match found {
+                    Some(found) => difference.announced.push((*prefix, found.clone())),
+                    None => difference.withdrawn.push(*prefix),
+                }
+            }
+            routes.hear(&site(NAMES[*at]), difference, *whole);
+        }
+        Event::Forget(at) => routes.forget(&site(NAMES[*at])),
+        Event::Turn(at, kind) => {
+            let all = sites();
+            let (number, of) =
+                numbered(&all).into_iter().find(|(_, of)| of.id == site(NAMES[*at])).unwrap();
+            routes.change_sites(&[], &[(number, Site { kind: *kind, ..of.clone() })]);
+        }
+        Event::Places(prefixes) => {
+            let place = Place { point: Point::new(50.0, 10.0), ..Place::default() };
+            routes.set_places(prefixes.iter().map(|prefix| (*prefix, place.clone())));
+        }
+    }
+}
 
 fn change() -> impl Strategy<Value = (usize, Prefix, Option<Arc<Attributes>>)> {
     let private = any::<bool>();

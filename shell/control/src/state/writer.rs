@@ -421,7 +421,17 @@ impl Control {
 
     /// Time passes: reports age. Waits for nothing.
     pub(crate) fn tick(&self) {
-        self.handle(Event::Tick(self.clock.unix()));
+        let mut state = self.state();
+        let now = self.clock.now();
+        let due = state.director.deadline().expect("a director looks at the clock for ever");
+        let late = now.since(due);
+        if LATE_MAX < late {
+            tracing::warn!(by_ms = late.as_millis(), "control did not run, and nobody was silent");
+            state.director.handle(now, Event::Late(late));
+        }
+        state.director.handle(now, Event::Tick(self.clock.unix()));
+        self.publish(&state);
+        drop(state);
         self.viewers.tick(self.clock.now(), &self.snapshot().sites);
     }
 
@@ -786,6 +796,8 @@ pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
 /// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
 /// read, about four times that.
 const REPORT_UNITS: usize = 32 << 10;
+/// So late a tick says that the process did not run, or that its lock was held: reports waited, too.
+const LATE_MAX: Nanos = Nanos::millis(300);
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;
 /// Largest ingest.

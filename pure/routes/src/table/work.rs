@@ -1,0 +1,312 @@
+//! Work on the table in slices, so that nobody waits for a whole one.
+//!
+//! A table of the internet has a million prefixes, and a look at each takes seconds. So what many
+//! prefixes follow from waits in a queue, and whoever holds the table does a piece of it at a time.
+//! Readers see a piece of work when all of it is done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use model::id::SiteId;
+use model::topology::Prefix;
+
+use super::{PARTS, Places, Routes, Table, Ways, index, nearest};
+use crate::attributes::Attributes;
+use crate::digest::Digest;
+use crate::hearing::Difference;
+use crate::order::{Known, Way, sort};
+
+/// A piece of work that may have begun.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// What a site hears becomes known.
+    Hear(Box<Hear>),
+    /// What a site heard is known no more.
+    Forget { site: SiteId, walk: Walk },
+    /// A site is gone, with all of its ways.
+    Leave { number: u32, walk: Walk },
+    /// The prefixes of these sites, or all, are ordered anew.
+    Order { of: Option<BTreeSet<u32>>, walk: Walk },
+    /// The sites near to each place are found; those of the places before `next` are.
+    Place { places: Box<Places>, next: usize },
+}
+
+#[derive(Debug)]
+pub(super) struct Hear {
+    site: SiteId,
+    withdrawn: IntoIter<Prefix>,
+    announced: IntoIter<(Prefix, Arc<Attributes>)>,
+    whole: bool,
+    /// None before it began.
+    digest: Option<Digest>,
+    /// Through the ways of the table before; none if there are none.
+    walk: Option<Walk>,
+}
+
+/// What a site hears is known from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub site: SiteId,
+    pub digest: Digest,
+}
+
+/// A walk over the parts of both families.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walk {
+    next: usize,
+}
+
+/// Prefixes that are worked on at a time: some milliseconds.
+pub const SLICE: usize = 4096;
+
+/// Parts of a family, and its short prefixes.
+const PLACES: usize = PARTS + 1;
+
+/// As many looks at sites cost as much as one at a prefix.
+const SITES_PER_PREFIX: usize = 16;
+
+impl Work {
+    pub(super) fn hear(site: SiteId, difference: Difference, whole: bool) -> Self {
+        let Difference { announced, withdrawn } = difference;
+        let (announced, withdrawn) = (announced.into_iter(), withdrawn.into_iter());
+        Self::Hear(Box::new(Hear { site, withdrawn, announced, whole, digest: None, walk: None }))
+    }
+
+    pub(super) fn forget(site: SiteId) -> Self {
+        Self::Forget { site, walk: Walk::default() }
+    }
+
+    pub(super) fn leave(number: u32) -> Self {
+        Self::Leave { number, walk: Walk::default() }
+    }
+
+    pub(super) fn order(of: Option<BTreeSet<u32>>) -> Self {
+        Self::Order { of, walk: Walk::default() }
+    }
+
+    pub(super) fn place(places: Places) -> Self {
+        Self::Place { places: Box::new(places), next: 0 }
+    }
+
+    fn site(&self) -> Option<&SiteId> {
+        match self {
+            Self::Hear(hear) => Some(&hear.site),
+            Self::Forget { site, .. } => Some(site),
+            Self::Leave { .. } | Self::Order { .. } | Self::Place { .. } => None,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        match self {
+            Self::Hear(hear) => hear.digest.is_some(),
+            Self::Forget { walk, .. } | Self::Leave { walk, .. } | Self::Order { walk, .. } => {
+                0 < walk.next
+            }
+            // It is beside the table until it is done.
+            Self::Place { .. } => false,
+        }
+    }
+}
+
+impl Routes {
+    /// There is work to go on with.
+    pub fn is_busy(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    /// What this site hears is being taken over.
+    pub fn is_taking(&self, site: &SiteId) -> bool {
+        self.work.iter().any(|work| work.site() == Some(site))
+    }
+
+    /// Something is half done, and [`Routes::table`] still as it was before.
+    pub fn is_half_done(&self) -> bool {
+        self.work.front().is_some_and(Work::has_begun)
+    }
+
+    /// Does work on so many prefixes, or of one part more: a part is a 4,096th of a family. Gives
+    /// the sites whose word is known from now on.
+    pub fn go_on(&mut self, mut prefixes: usize) -> Vec<Done> {
+        let mut done = Vec::new();
+        while 0 < prefixes
+            && let Some(mut work) = self.work.pop_front()
+        {
+            if self.step(&mut work, &mut prefixes) {
+                if let Work::Hear(hear) = work {
+                    done.extend(hear.digest.map(|digest| Done { site: hear.site, digest }));
+                }
+            } else {
+                self.work.push_front(work);
+            }
+            prefixes = prefixes.saturating_sub(1);
+        }
+        self.show();
+        done
+    }
+
+    /// What is done can be seen, unless something is half done.
+    pub(super) fn show(&mut self) {
+        if !self.is_half_done() {
+            self.shown = self.working.clone();
+        }
+    }
+
+    /// Its ways may be half changed: what comes next for the site takes them all, or begins anew.
+    pub(super) fn drop_work_of(&mut self, site: &SiteId) {
+        self.work.retain(|work| work.site() != Some(site));
+    }
+
+    /// True if the work is done. Takes from `left` what it looked at.
+    fn step(&mut self, work: &mut Work, left: &mut usize) -> bool {
+        match work {
+            Work::Hear(hear) => self.go_on_hearing(hear, left),
+            Work::Forget { site, walk } => {
+                let is_done = self.drop_old(site, walk, left);
+                if is_done && let Some(own) = self.own.get_mut(site) {
+                    own.has_ways = false;
+                }
+                is_done
+            }
+            Work::Leave { number, walk } => {
+                let is_done = self.working.drop_ways(walk, left, |way| way.site == *number);
+                if is_done {
+                    Arc::make_mut(&mut self.working.sites)[index(*number)] = None;
+                    self.tell_places_apart(&[*number].into());
+                }
+                is_done
+            }
+            Work::Order { of, walk } => {
+                self.working.walk(walk, left, |prefix, ways, sites, places| {
+                    let is_meant = |way: &Way| of.as_ref().is_none_or(|of| of.contains(&way.site));
+                    if !ways.iter().any(is_meant) {
+                        return None;
+                    }
+                    let mut sorted = ways.to_vec();
+                    sort(&mut sorted, places.of(prefix), sites);
+                    let key = |way: &Way| (way.site, way.heard.is_some());
+                    (!sorted.iter().map(key).eq(ways.iter().map(key))).then_some(sorted)
+                })
+            }
+            Work::Place { places, next } => {
+                while *next < places.all.len() && 0 < *left {
+                    let (place, near) = &mut places.all[*next];
+                    *near = nearest(place, (0..).zip(self.working.sites.iter()));
+                    *left = left.saturating_sub(1 + self.working.sites.len() / SITES_PER_PREFIX);
+                    *next += 1;
+                }
+                let is_done = *next == places.all.len();
+                if is_done {
+                    self.working.places = Arc::new(std::mem::take(places));
+                    self.work.push_front(Work::order(None));
+                }
+                is_done
+            }
+        }
+    }
+
+    fn go_on_hearing(&mut self, hear: &mut Hear, left: &mut usize) -> bool {
+        let number = self.numbers[&hear.site];
+        let own = self.own.entry(hear.site.clone()).or_default();
+        if hear.digest.is_none() {
+            if hear.whole {
+                hear.walk = own.has_ways.then(Walk::default);
+                own.table += 1;
+                own.heard = None;
+            }
+            hear.digest = Some(own.heard.unwrap_or_default());
+            own.has_ways = true;
+        }
+        let table = own.table;
+        let mut digest = hear.digest.expect("it has begun");
+        while 0 < *left
+            && let Some(prefix) = hear.withdrawn.next()
+        {
+            *left -= 1;
+            self.change(&prefix.trunc(), |ways| take(ways, (number, table), &prefix, &mut digest));
+        }
+        while 0 < *left
+            && let Some((prefix, attributes)) = hear.announced.next()
+        {
+            *left -= 1;
+            let attributes = self.shared(&attributes);
+            self.change(&prefix.trunc(), |ways| {
+                take(ways, (number, table), &prefix, &mut digest);
+                digest.put(&prefix, &attributes);
+                ways.push(Way { site: number, heard: Some(attributes), table });
+            });
+        }
+        hear.digest = Some(digest);
+        let is_read = hear.withdrawn.len() == 0 && hear.announced.len() == 0;
+        let is_done =
+            is_read && hear.walk.as_mut().is_none_or(|walk| self.drop_old(&hear.site, walk, left));
+        if is_done {
+            self.own.entry(hear.site.clone()).or_default().heard = Some(digest);
+            self.sweep();
+        }
+        is_done
+    }
+
+    /// Ways of the tables that a site heard before go.
+    fn drop_old(&mut self, site: &SiteId, walk: &mut Walk, left: &mut usize) -> bool {
+        let (number, table) = (self.numbers[site], self.own[site].table);
+        let is_old = |way: &Way| way.site == number && way.heard.is_some() && way.table != table;
+        self.working.drop_ways(walk, left, is_old)
+    }
+}
+
+impl Table {
+    fn drop_ways(
+        &mut self,
+        walk: &mut Walk,
+        left: &mut usize,
+        is_old: impl Fn(&Way) -> bool,
+    ) -> bool {
+        self.walk(walk, left, |prefix, ways, sites, places| {
+            if !ways.iter().any(&is_old) {
+                return None;
+            }
+            let mut kept: Vec<Way> = ways.iter().filter(|way| !is_old(way)).cloned().collect();
+            // A MED that is gone gives others their places back.
+            sort(&mut kept, places.of(prefix), sites);
+            Some(kept)
+        })
+    }
+
+    /// Looks at the prefixes of the next parts, while there is something left of `left`; true if
+    /// it has seen all.
+    fn walk(
+        &mut self,
+        walk: &mut Walk,
+        left: &mut usize,
+        look: impl Fn(&Prefix, &Ways, &[Option<Known>], &Places) -> Option<Vec<Way>>,
+    ) -> bool {
+        let Self { sites, v4, v6, places } = self;
+        while walk.next < 2 * PLACES && 0 < *left {
+            let looked = match walk.next.checked_sub(PLACES) {
+                None => {
+                    v4.replace(walk.next, |net, ways| look(&Prefix::V4(net), ways, sites, places))
+                }
+                Some(at) => v6.replace(at, |net, ways| look(&Prefix::V6(net), ways, sites, places)),
+            };
+            *left = left.saturating_sub(looked);
+            walk.next += 1;
+        }
+        assert!(walk.next <= 2 * PLACES, "there are two families");
+        walk.next == 2 * PLACES
+    }
+}
+
+/// The way that a site heard is no way any more; the digest is of its newest table.
+fn take(ways: &mut Vec<Way>, of: (u32, u32), prefix: &Prefix, digest: &mut Digest) {
+    let (site, table) = of;
+    ways.retain(|way| match &way.heard {
+        Some(heard) if way.site == site => {
+            if way.table == table {
+                digest.take(prefix, heard);
+            }
+            false
+        }
+        _ => true,
+    });
+}

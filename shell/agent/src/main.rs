@@ -12,8 +12,8 @@
 //! ```
 //!
 //! It is small because it runs as root: it reads one file of settings, takes requests of one user
-//! and of root, starts three programs, only for drives that its settings name, and reads one
-//! socket. What is said on its own is `wire::v1::agent`.
+//! and of root, starts a few programs, and only for what its settings name, and reads one socket.
+//! What is said on its own is `wire::v1::agent`.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -247,6 +247,8 @@ fn number_before(text: &str, word: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const ROUTES: &str = include_str!("../tests/show-route-all.txt");
@@ -321,18 +323,44 @@ mod tests {
         }
     }
 
-    proptest::proptest! {
-        #[test]
-        fn no_text_is_too_odd(
-            reply in "([ 0-9a-f:./\\[\\]{}(),\t-]|BGP.as_path: |via |unicast|\n){0,400}"
-        ) {
-            let (found, _) = routes(&reply);
+    /// Lines of routes and of sessions, right ones and odd ones.
+    const LINES: [&str; 7] = [
+        concat!(
+            "(1007-| )(8\\.[0-9]\\.0\\.0/(16|24|33)|2a0b::/(32|129)|[0-9a-f:./]{0,9}) ",
+            " *unicast (\\[isp[12]|\\[|isp1)[ \\]]08:17\\] \\* \\(100\\)\n",
+            "( \tType: BGP univ\n)?"
+        ),
+        "(1008-| )\t?Type: ?(BGP|static)? univ\n",
+        "(1012-| )\t(BGP\\.as_path|bgp_path): ([0-9(){} ]{0,40}|(65 ){0,300})\n",
+        "(1012-| )\t(BGP\\.med: [0-9-]{0,11}|BGP\\.(large_)?community: (\\([0-9, ]{0,12}\\)?){0,9})\n",
+        "(1002-| )(isp[12]|[a-c ]{0,3}) +(BGP|Static) +--- +(up|start) +08:17  (Established|Active)?\n",
+        "(1006-| ) +(BGP state|Routes|Import updates|Last error):? *[0-9a-z, ]{0,9}(imported)?,?\n",
+        "[ 0-9a-f:./\\[\\]{}(),\t-]{0,40}\n?",
+    ];
+
+    #[test]
+    fn no_text_is_too_odd() {
+        use proptest::test_runner::{Config, TestRunner};
+        let (routes_found, sessions_found) = (Cell::new(0), Cell::new(0));
+        let mut runner = TestRunner::new(Config::with_source_file(file!()));
+        let reply = format!("({}){{0,60}}", LINES.join("|"));
+        let reply = proptest::string::string_regex(&reply).unwrap();
+        let result = runner.run(&reply, |reply| {
+            let (found, _) = routes(&format!("\n{reply}"));
+            routes_found.set(routes_found.get() + found.len());
             for told in found {
                 assert!(told.as_path.len() <= PATH_KEPT);
+                assert!(told.communities.len() <= COMMUNITIES_KEPT);
             }
             let mut reader = SessionReader::default();
             reply.lines().filter_map(line).for_each(|(text, _)| reader.text(text));
-            assert!(reader.done().len() <= SESSIONS_MAX);
-        }
+            let sessions = reader.done();
+            sessions_found.set(sessions_found.get() + sessions.len());
+            assert!(sessions.is_sorted_by(|a, b| a.name < b.name), "each once");
+            Ok(())
+        });
+        result.unwrap();
+        let found = (routes_found.get(), sessions_found.get());
+        assert!(50 < found.0 && 50 < found.1, "routes and sessions were among them: {found:?}");
     }
 }

@@ -4,13 +4,17 @@
 //! ```text
 //! report ─ digest ──> another than is known, of the one who is believed? ──> reply: wanted
 //! parts ────────────> staged ── the last ──> table of routes ──> snapshot
-//! two digests in one site for ten seconds ──> an operator is told
+//! other digests in one site for longer than a change takes ──> an operator is told
 //! ```
 //!
 //! Routers should announce the same to all appliances of a site, so one's word is enough, and the
 //! table does not grow with the appliances. Believed is the one that hears most: one that has lost
-//! a session falls back at once. An appliance that is silent is not believed, but what it said
-//! stays until somebody says otherwise: silence moves no viewer.
+//! a session falls back at once. A full table is never the same twice, so it stays with one whose
+//! table is nearly as large: each change of whom it believes may cost a whole table.
+//!
+//! One that cannot hear now, because its BIRD or its agent is away, is believed only where all
+//! cannot: the others follow withdrawals. An appliance that is silent is not believed, but what it
+//! said stays until somebody says otherwise: silence moves no viewer.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +31,35 @@ use crate::{Director, Member, is_reporting};
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     stages: BTreeMap<ApplianceId, (Stage, Instant)>,
-    /// Sites whose appliances hear different tables: since when, and whether that was told.
-    differ: BTreeMap<SiteId, (Instant, bool)>,
+    /// Who of a site is believed, where somebody hears something.
+    believed: BTreeMap<SiteId, ApplianceId>,
+    /// Sites whose appliances hear different tables.
+    differ: BTreeMap<SiteId, Differ>,
     /// What sites whose word is being taken over should hear then.
     awaited: BTreeMap<SiteId, Digest>,
     /// When the next slice of the work on the table is due.
     go_on_at: Instant,
     /// Static prefixes of sites by files.
     zones: BTreeMap<SiteId, Vec<Prefix>>,
+}
+
+/// Since when appliances hear different tables, and when that is told.
+#[derive(Clone, Copy, Debug)]
+struct Differ {
+    since: Instant,
+    after: Nanos,
+    is_told: bool,
+}
+
+/// What an appliance says that it hears from its routers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hears {
+    /// None if it does not know yet, as after its start: what was known before stands.
+    pub digest: Option<Digest>,
+    /// It cannot hear now: this is of before.
+    pub is_old: bool,
+    /// So far behind the routers it may be while all is well.
+    pub behind: Nanos,
 }
 
 /// Differences that come in parts at the same time. One more waits for its next report: each may
@@ -47,8 +72,17 @@ const STAGE_SILENT: Nanos = Nanos::seconds(10);
 /// Between two slices reports and players have their turn.
 const BETWEEN_SLICES: Nanos = Nanos::millis(2);
 
-/// For so long appliances of a site may hear different tables: a change takes seconds to reach all.
+/// For so long appliances of a site may hear different tables, or for two readings if those take
+/// longer: a change takes so long to reach all.
 const DIFFER_AFTER: Nanos = Nanos::seconds(10);
+
+/// Tables that are further behind change all the time, and are read at different times: they are
+/// the same if their lengths are, but for so many hundredths.
+const BEHIND_EXACT: Nanos = Nanos::seconds(5);
+const NEARLY_PERCENT: u64 = 1;
+
+/// Another is believed when the one who is has so many hundredths of its prefixes or less.
+const KEPT_PERCENT: u64 = 90;
 
 impl Director {
     /// The part that should come next from this appliance; 0 for the first of a difference.
@@ -63,7 +97,7 @@ impl Director {
 
     /// Sites whose appliances hear different tables, for longer than a change takes.
     pub fn differing(&self) -> impl Iterator<Item = &SiteId> {
-        self.heard.differ.iter().filter(|(_, (_, told))| *told).map(|(site, _)| site)
+        self.heard.differ.iter().filter(|(_, differ)| differ.is_told).map(|(site, _)| site)
     }
 
     /// What the reply to a report asks for: only the one who is believed is asked.
@@ -86,20 +120,40 @@ impl Director {
         if self.says_routes(id).is_none() && !is_known {
             return;
         }
-        let mut told = self.routes_told(&site).map(|(_, digest)| digest);
-        let first = told.next();
-        let agree = first.is_none_or(|first| told.all(|other| other == first));
-        drop(told);
-        if agree {
-            if let Some((_, true)) = self.heard.differ.remove(&site) {
-                self.note_routes(id, format!("all appliances of site {site} hear the same again"));
+        match self.difference(&site) {
+            None => {
+                if self.heard.differ.remove(&site).is_some_and(|differ| differ.is_told) {
+                    let text = format!("all appliances of site {site} hear the same again");
+                    self.note_routes(id, text);
+                }
+            }
+            Some(after) => {
+                let new = Differ { since: now, after, is_told: false };
+                self.heard.differ.entry(site.clone()).or_insert(new).after = after;
+            }
+        }
+        if let Some(believed) = self.believed(&site).map(|(believed, _)| believed.clone()) {
+            if self.heard.believed.get(&site) != Some(&believed) {
+                self.heard.believed.insert(site, believed);
             }
         } else {
-            self.heard.differ.entry(site.clone()).or_insert((now, false));
-        }
-        if first.is_none() {
             self.forget_if_nobody_hears(&site);
         }
+    }
+
+    /// If those who hear now do not hear the same: how long that may last.
+    fn difference(&self, site: &SiteId) -> Option<Nanos> {
+        let (mut first, mut agree) = (None, true);
+        let (mut least, mut most, mut behind) = (u64::MAX, 0, Nanos(0));
+        for (_, digest, hears) in self.routes_told(site) {
+            agree &= digest == *first.get_or_insert(digest);
+            (least, most) = (least.min(digest.count), most.max(digest.count));
+            behind = behind.max(hears.behind);
+        }
+        let nearly =
+            BEHIND_EXACT < behind && most.saturating_sub(least) <= percent(most, NEARLY_PERCENT);
+        let after = DIFFER_AFTER.max(Nanos(behind.0.saturating_mul(2)));
+        (!agree && !nearly).then_some(after)
     }
 
     /// Files say where clients are, and which sites they are for.
@@ -134,6 +188,7 @@ impl Director {
         for site in gone {
             self.heard.differ.remove(site);
             self.heard.awaited.remove(site);
+            self.heard.believed.remove(site);
         }
     }
 
@@ -160,6 +215,7 @@ impl Director {
             member.observed.as_ref().is_some_and(|observed| observed.said.routes.is_some())
         };
         if !self.members_of(site).any(|(_, member)| hears(member)) {
+            self.heard.believed.remove(site);
             self.routes.forget(site);
             self.view_is_old = true;
         }
@@ -218,41 +274,58 @@ impl Director {
 
     /// Tells of sites that have not agreed for too long.
     pub(crate) fn watch_routes(&mut self, now: Instant) {
-        let is_due = |since: Instant| DIFFER_AFTER <= now.since(since);
-        let due = self.heard.differ.iter().filter(|(_, (since, told))| !told && is_due(*since));
-        let due: Vec<SiteId> = due.map(|(site, _)| site.clone()).collect();
-        for site in due {
-            self.heard.differ.insert(site.clone(), (now, true));
-            let Some((believed, most)) = self.believed(&site) else { continue };
+        let is_due = |of: &Differ| !of.is_told && of.after <= now.since(of.since);
+        let due = self.heard.differ.iter_mut().filter(|(_, differ)| is_due(differ));
+        let mut told = Vec::new();
+        for (site, differ) in due {
+            differ.is_told = true;
+            told.push(site.clone());
+        }
+        for site in told {
+            let Some((believed, its)) = self.believed(&site) else { continue };
             let believed = believed.clone();
-            let other = self.routes_told(&site).find(|(_, digest)| *digest != most);
-            let Some((other, less)) = other else { continue };
-            let (other, most, less) = (other.clone(), most.count, less.count);
+            // The one that is least like it.
+            let others = self.routes_told(&site).filter(|(_, digest, _)| *digest != its);
+            let other = others.max_by_key(|(_, digest, _)| digest.count.abs_diff(its.count));
+            let Some((other, digest, _)) = other else { continue };
+            let (other, its, digest) = (other.clone(), its.count, digest.count);
             let text = format!(
-                "{other} and {believed} of site {site} hear different routes ({less} and {most} \
+                "{other} and {believed} of site {site} hear different routes ({digest} and {its} \
                  prefixes): have its routers announce the same to all of them"
             );
             self.note_routes(&other, text);
         }
     }
 
-    /// The appliance of a site that is believed: of those that report, the one that hears most.
+    /// The appliance of a site that is believed: the one that was before, or the one that hears
+    /// most.
     fn believed(&self, site: &SiteId) -> Option<(&ApplianceId, Digest)> {
-        let first = |(a, _): &(&ApplianceId, Digest), (b, _): &(&ApplianceId, Digest)| b.cmp(a);
-        self.routes_told(site).max_by(|a, b| a.1.count.cmp(&b.1.count).then_with(|| first(a, b)))
+        let told = || self.routes_told(site).map(|(id, digest, _)| (id, digest));
+        let most = told().map(|(_, digest)| digest.count).max()?;
+        let kept = self.heard.believed.get(site);
+        let is_kept = |(id, digest): &(&ApplianceId, Digest)| {
+            kept == Some(*id) && percent(most, KEPT_PERCENT) < digest.count
+        };
+        // Of those that hear most, the first by name.
+        told().find(is_kept).or_else(|| told().find(|(_, digest)| digest.count == most))
     }
 
-    /// What the appliances of a site that report hear, by their last word.
-    fn routes_told(&self, site: &SiteId) -> impl Iterator<Item = (&ApplianceId, Digest)> {
-        self.members_of(site).filter_map(|(id, member)| {
-            let is_heard = is_reporting(member.health) && !self.is_cloned(id);
-            let told = member.observed.as_ref().filter(|_| is_heard)?.said.routes?;
-            Some((id, told))
-        })
+    /// What the appliances of a site that report hear, by their last word: those that hear now, or
+    /// all of them if none does.
+    fn routes_told(&self, site: &SiteId) -> impl Iterator<Item = (&ApplianceId, Digest, Hears)> {
+        let told = || {
+            self.members_of(site).filter_map(|(id, member)| {
+                let is_heard = is_reporting(member.health) && !self.is_cloned(id);
+                let hears = member.observed.as_ref().filter(|_| is_heard)?.said.routes?;
+                Some((id, hears.digest?, hears))
+            })
+        };
+        let all_old = told().all(|(_, _, hears)| hears.is_old);
+        told().filter(move |(_, _, hears)| all_old || !hears.is_old)
     }
 
     /// What an appliance said last that it hears.
-    fn says_routes(&self, id: &ApplianceId) -> Option<Digest> {
+    fn says_routes(&self, id: &ApplianceId) -> Option<Hears> {
         self.members.get(id)?.observed.as_ref()?.said.routes
     }
 
@@ -266,6 +339,10 @@ impl Director {
         let (health, cause) = (member.health, member.cause);
         self.say(id, health, cause, text);
     }
+}
+
+fn percent(of: u64, percent: u64) -> u64 {
+    of / 100 * percent + of % 100 * percent / 100
 }
 
 #[cfg(test)]

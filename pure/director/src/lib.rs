@@ -63,6 +63,7 @@ pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
 pub use front::Snapshot;
+pub use heard::Hears;
 pub use history::{History, Sample};
 use machines::Order;
 pub use machines::{Hardware, Moved};

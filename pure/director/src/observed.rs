@@ -10,6 +10,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
 
 use crate::files::Files;
+use crate::heard::Hears;
 use crate::machines::{Hardware, Moved, Starts};
 
 /// One report, as far as decisions need it.
@@ -41,7 +42,7 @@ pub struct Report {
     pub fill: BitsPerSecond,
     pub inventory: Delta,
     /// What it hears from its routers; none if it has none.
-    pub routes: Option<routes::Digest>,
+    pub routes: Option<Hears>,
 }
 
 /// The figures of the latest report.
@@ -54,7 +55,7 @@ pub(crate) struct Said {
     drives_set_aside: usize,
     cpu_percent: f32,
     fill: BitsPerSecond,
-    pub(crate) routes: Option<routes::Digest>,
+    pub(crate) routes: Option<Hears>,
 }
 
 /// The director's knowledge of one appliance by its reports.

@@ -15,11 +15,26 @@ struct Router {
     table: Vec<Prefix>,
     sequence: u64,
     name: &'static str,
+    is_old: bool,
+    behind: Nanos,
 }
 
 impl Router {
     fn new(name: &'static str, table: &[&str]) -> Self {
-        Self { table: prefixes(table), sequence: 100, name }
+        let (is_old, behind) = (false, Nanos::seconds(1));
+        Self { table: prefixes(table), sequence: 100, name, is_old, behind }
+    }
+
+    /// One that hears so many prefixes, the first of which are the same for all.
+    fn long(name: &'static str, count: u32) -> Self {
+        let mut router = Self::new(name, &[]);
+        router.cut(count);
+        router
+    }
+
+    fn cut(&mut self, count: u32) {
+        let prefix = |n: u32| format!("11.{}.{}.0/24", n / 256, n % 256).parse().unwrap();
+        self.table = (0..count).map(prefix).collect();
     }
 
     fn digest(&self) -> Digest {
@@ -30,7 +45,8 @@ impl Router {
 
     fn report(&mut self, director: &mut Director, ms: u64) -> Option<RoutesWanted> {
         self.sequence += 1;
-        let routes = Some(self.digest());
+        let (is_old, behind) = (self.is_old, self.behind);
+        let routes = Some(Hears { digest: Some(self.digest()), is_old, behind });
         // It holds what it held.
         let inventory = Delta { from: 1, to: 1, ..Delta::default() };
         let report = Report { routes, inventory, ..report(self.sequence) };
@@ -126,10 +142,7 @@ fn a_difference_that_does_not_lead_to_what_was_told_is_seen_and_all_asked_for() 
 
 #[test]
 fn of_a_site_the_one_that_hears_most_is_believed_and_disagreement_is_told() {
-    let mut director = isp_and_exchange();
-    let appliance = Change::Appliance(standing("a2", "isp"));
-    director.handle(at(0), Event::Changed(appliance));
-    settle(&mut director);
+    let mut director = isp_with_two();
     let mut one = Router::new("a1", &["8.8.8.0/24"]);
     let mut two = Router::new("a2", &["8.8.8.0/24", "8.8.9.0/24"]);
     assert!(one.report(&mut director, 1000).is_some());
@@ -163,6 +176,89 @@ fn of_a_site_the_one_that_hears_most_is_believed_and_disagreement_is_told() {
     tick(&mut director, 31, true);
     assert_eq!(notices(&director)[1], "all appliances of site isp hear the same again");
     assert_eq!(director.differing().count(), 0);
+}
+
+#[test]
+fn one_that_cannot_hear_now_is_believed_only_if_nobody_can() {
+    let mut director = isp_with_two();
+    let mut one = Router::long("a1", 10);
+    let mut two = Router::long("a2", 10);
+    assert!(one.report(&mut director, 1000).is_some());
+    one.tell(&mut director, 1001);
+    assert_eq!(two.report(&mut director, 1500), None);
+    // The agent of a2 hangs; the ISP withdraws half.
+    let known = Some(one.digest());
+    one.cut(5);
+    two.is_old = true;
+    two.report(&mut director, 2000);
+    assert_eq!(one.report(&mut director, 2100), Some(RoutesWanted { known }));
+    one.tell(&mut director, 2101);
+    assert_eq!(director.heard(&"isp".parse().unwrap()), Some(one.digest()));
+    assert_eq!(two.report(&mut director, 2500), None, "it knows more, of before");
+    for second in 3..60 {
+        one.report(&mut director, second * 1000);
+        two.report(&mut director, second * 1000);
+        director.handle(at(second * 1000), Event::Tick(UnixSeconds(second)));
+    }
+    assert_eq!(director.differing().count(), 0, "it is away, and no more than that");
+
+    // Now nobody hears: what is known stands, until the agents say that there is nothing.
+    one.is_old = true;
+    assert_eq!(one.report(&mut director, 60_000), None);
+    assert!(two.report(&mut director, 60_000).is_some(), "of two old ones the larger");
+    two.cut(0);
+    assert_eq!(two.report(&mut director, 61_000), None);
+    let known = director.heard(&"isp".parse().unwrap());
+    one.cut(0);
+    assert_eq!(one.report(&mut director, 62_000), Some(RoutesWanted { known }));
+    one.tell(&mut director, 62_001);
+    assert_eq!(director.heard(&"isp".parse().unwrap()), Some(Digest::default()));
+    assert_eq!(one.report(&mut director, 63_000), None);
+}
+
+#[test]
+fn one_that_does_not_know_yet_changes_nothing() {
+    let mut director = isp_and_exchange();
+    let mut isp = Router::new("a1", &["10.0.0.0/8"]);
+    isp.report(&mut director, 1000);
+    isp.tell(&mut director, 1001);
+    let known = Some(isp.digest());
+    let not_yet = Report { routes: Some(Hears::default()), ..report(300) };
+    let reply = director.report(at(2000), &id("a1"), &not_yet).unwrap();
+    assert_eq!((reply.routes, director.heard(&"isp".parse().unwrap())), (None, known));
+}
+
+#[test]
+fn large_tables_that_are_never_the_same_move_nobody_and_are_no_fault() {
+    let mut director = isp_with_two();
+    let mut second = 0;
+    // Each second another table of both, of about so many prefixes.
+    let mut churn = |director: &mut Director, seconds: u64, a1: u64, a2: u64| {
+        let mut wanted = [0, 0];
+        for n in 0..seconds {
+            second += 1;
+            for (at_ms, name, count) in [(0, "a1", a1 + n % 7), (500, "a2", a2 + n % 5)] {
+                let digest = format!("{count}-{:032x}", second * 1000 + at_ms).parse().unwrap();
+                let behind = Nanos::seconds(60);
+                let routes = Some(Hears { digest: Some(digest), is_old: false, behind });
+                let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+                let report = Report { routes, inventory, ..report(200 + second) };
+                let now = at(second * 1000 + at_ms);
+                let reply = director.report(now, &id(name), &report).unwrap();
+                wanted[usize::from(name == "a2")] += u64::from(reply.routes.is_some());
+            }
+            director.handle(at(second * 1000 + 600), Event::Tick(UnixSeconds(second)));
+        }
+        (wanted, director.differing().count())
+    };
+    assert_eq!(churn(&mut director, 300, 1000, 998), ([300, 0], 0), "the larger by turns");
+    // A session of a2 is gone for good.
+    assert_eq!(churn(&mut director, 100, 1000, 950), ([100, 0], 0), "two readings are not over");
+    assert_eq!(churn(&mut director, 30, 1000, 950), ([30, 0], 1));
+    assert_eq!(churn(&mut director, 1, 1000, 1000), ([1, 0], 0));
+    // A session of a1 is gone.
+    assert_eq!(churn(&mut director, 1, 1000, 1110).0, [1, 0], "it hears 90 % and a bit");
+    assert_eq!(churn(&mut director, 2, 1000, 1200).0, [1, 2]);
 }
 
 #[test]
@@ -248,6 +344,15 @@ fn isp_and_exchange() -> Director {
     put_version(&mut director, "film-1", &[1, 2], 1);
     hold(&mut director, "a1", &[1, 2]);
     hold(&mut director, "b1", &[1, 2]);
+    director
+}
+
+/// The same, and a2 beside a1.
+fn isp_with_two() -> Director {
+    let mut director = isp_and_exchange();
+    let appliance = Change::Appliance(standing("a2", "isp"));
+    director.handle(at(0), Event::Changed(appliance));
+    settle(&mut director);
     director
 }
 

@@ -13,7 +13,7 @@ use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
 use model::topology::Prefix;
-use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::view::Load;
 use playback::{PlaylistError, dash, hls};
 use routes::{Attributes, Difference, Digest, Part, Peering};
@@ -104,7 +104,15 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
             check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
-        routes: wire.routes.as_ref().map(|heard| heard.digest.parse()).transpose()?,
+        routes: wire.routes.as_ref().map(hears_in).transpose()?,
+    })
+}
+
+fn hears_in(heard: &Heard) -> Result<director::Hears, routes::NotADigest> {
+    Ok(director::Hears {
+        digest: Some(heard.digest.parse()?),
+        is_old: heard.error.is_some(),
+        behind: Nanos(0),
     })
 }
 

@@ -37,12 +37,15 @@ const AGAIN: Duration = Duration::from_secs(600);
 const REST: u32 = 9;
 /// For BIRD's next line.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For a whole reply: a full table takes some ten seconds.
+/// For a whole reply, and so much more for each route of it: ten times as long as it should take.
 const REPLY_MAX: Duration = Duration::from_secs(120);
+const REPLY_MICROS_PER_ROUTE: u64 = 100;
 /// Without an answer of BIRD for so long nothing is announced any more: a restart takes less.
 const SILENT: Duration = Duration::from_secs(30);
 /// Tables that differences can begin from, besides the last: each some 40 bytes per prefix.
 const TABLES_KEPT: usize = 4;
+/// Parts that nobody has asked for so long are forgotten.
+const CUT_KEPT: Duration = Duration::from_secs(10);
 /// Parts are counted generously, and there is some JSON around them.
 const PART_LEN: usize = PART_LEN_MAX - 4096;
 
@@ -50,6 +53,8 @@ const PART_LEN: usize = PART_LEN_MAX - 4096;
 #[derive(Debug)]
 struct Shared {
     settings: Routes,
+    /// `SILENT`, but in tests.
+    silent: Duration,
     state: Mutex<State>,
 }
 
@@ -61,8 +66,31 @@ struct State {
     older: VecDeque<Arc<Hearing>>,
     sessions: Vec<bird::Session>,
     error: Option<String>,
-    /// The parts that were asked for last, by the tables that they lead from and to.
-    cut: Option<(Option<Digest>, Arc<Vec<Part>>)>,
+    /// When BIRD answered last, as far as it is known when there is an error.
+    answered: Option<Instant>,
+    /// The table may be so far behind.
+    behind: Duration,
+    /// The ways to the table that were asked for of late, each from another one. Invariant: at most
+    /// one from each table that is kept, and one from none.
+    cuts: Vec<Cut>,
+}
+
+/// A difference in parts.
+#[derive(Debug)]
+struct Cut {
+    from: Option<Digest>,
+    parts: Arc<Vec<Part>>,
+    used: Instant,
+}
+
+/// The reader's memory beyond one connection to BIRD.
+#[derive(Debug)]
+struct Pace {
+    /// BIRD has sent a line of an answer then.
+    answered: Instant,
+    has_answered: bool,
+    /// The table is not read before.
+    rest: Instant,
 }
 
 /// Answers until SIGTERM or SIGINT.
@@ -70,7 +98,8 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let routes = settings.routes.clone();
     let routes = routes.context("the configuration has no [routes]: docs/operate/routes.md")?;
     let socket = routes.socket.clone();
-    let shared = Arc::new(Shared { settings: routes, state: Mutex::default() });
+    let shared = Shared { settings: routes, silent: SILENT, state: Mutex::default() };
+    let shared = Arc::new(shared);
     let reading = Arc::clone(&shared);
     std::thread::spawn(move || reading.read_on());
     server::answer_at(&socket, &settings.who(), shared)
@@ -79,7 +108,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
 impl Answerer for Shared {
     fn answer(&self, request: Request) -> Result<Answer, String> {
         match request {
-            Request::Routes => self.heard().map(|heard| Answer::Routes(Box::new(heard))),
+            Request::Routes => Ok(Answer::Routes(Box::new(self.heard()))),
             Request::RoutesPart { known, to, number } => {
                 let known = known.as_deref().map(str::parse).transpose();
                 let known = known.map_err(|error: routes::NotADigest| error.to_string())?;
@@ -101,11 +130,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self) -> Result<Heard, String> {
-        let state = self.state();
+    fn heard(&self) -> Heard {
+        let mut state = self.state();
+        state.cuts.retain(|cut| cut.used.elapsed() < CUT_KEPT);
+        let age_s =
+            state.answered.filter(|_| state.error.is_some()).map(|at| at.elapsed().as_secs());
         let Some(table) = &state.table else {
-            let why = state.error.as_deref().unwrap_or("it was not asked yet");
-            return Err(format!("nothing is known of BIRD: {why}"));
+            let why = state.error.as_deref().unwrap_or("its table was not read yet");
+            let error = Some(format!("nothing is known of BIRD: {why}"));
+            return Heard { error, age_s, ..Heard::default() };
         };
         let session = |session: &bird::Session| Session {
             name: session.name.to_string(),
@@ -118,13 +151,15 @@ impl Shared {
             filtered: session.filtered,
             last_error: session.last_error.as_ref().map(ToString::to_string),
         };
-        Ok(Heard {
-            digest: table.digest.to_string(),
+        Heard {
+            digest: Some(table.digest.to_string()),
             prefixes: table.digest.count,
+            behind_ms: u64::try_from(state.behind.as_millis()).unwrap_or(u64::MAX),
             sessions: state.sessions.iter().take(SESSIONS_MAX).map(session).collect(),
             left_out: table.left_out.iter().map(left_out).collect(),
             error: state.error.clone(),
-        })
+            age_s,
+        }
     }
 
     fn part(
@@ -133,52 +168,55 @@ impl Shared {
         to: &str,
         number: u32,
     ) -> Result<wire::v1::routes::Part, String> {
-        let mut state = self.state();
-        let table = state.table.clone().ok_or("nothing is known of BIRD")?;
-        if table.digest.to_string() != to {
-            return Err("the table has changed: ask for routes again".to_owned());
-        }
-        let parts = match &state.cut {
-            Some((from, parts)) if *from == known => Arc::clone(parts),
-            _ => {
-                let older = state.older.iter().find(|older| Some(older.digest) == known);
-                let difference = match older {
-                    Some(older) => table.since(older),
-                    None => Difference { announced: table.routes().to_vec(), withdrawn: vec![] },
-                };
-                let from = older.map(|older| older.digest);
-                let parts = Arc::new(Part::cut(from, table.digest, difference, PART_LEN));
-                state.cut = Some((known, Arc::clone(&parts)));
-                parts
+        let (table, older, found) = {
+            let mut state = self.state();
+            let table = state.table.clone().ok_or("nothing is known of BIRD")?;
+            if table.digest.to_string() != to {
+                return Err("the table has changed: ask for routes again".to_owned());
             }
+            let older = state.older.iter().find(|older| Some(older.digest) == known).cloned();
+            let found = state.cut(older.as_ref().map(|older| older.digest));
+            (table, older, found)
         };
+        let from = older.as_ref().map(|older| older.digest);
+        // A full table takes a second, in which others are answered.
+        let cut = || {
+            let difference = match &older {
+                Some(older) => table.since(older),
+                None => Difference { announced: table.routes().to_vec(), withdrawn: vec![] },
+            };
+            let parts = Arc::new(Part::cut(from, table.digest, difference, PART_LEN));
+            self.state().keep_cut(table.digest, from, &parts);
+            parts
+        };
+        let parts = found.unwrap_or_else(cut);
         let at = usize::try_from(number).map_err(|_| "there is no such part")?;
-        let part = parts.get(at).ok_or("there is no such part")?;
-        if part.is_last {
-            state.cut = None;
-        }
-        drop(state);
-        Ok(part_out(part))
+        Ok(part_out(parts.get(at).ok_or("there is no such part")?))
     }
 
     /// Reads until the process ends.
     fn read_on(&self) {
-        let mut answered = Instant::now();
+        let now = Instant::now();
+        let mut pace = Pace { answered: now, has_answered: false, rest: now };
         loop {
             let failed = match Bird::connect(&self.settings.bird) {
-                Ok(bird) => self.watch(bird, &mut answered),
+                Ok(bird) => self.watch(bird, &mut pace),
                 Err(error) => error,
             };
             let shown = self.settings.bird.display();
             let text = format!("{shown}: {failed:#}");
             let mut state = self.state();
+            state.answered = pace.has_answered.then_some(pace.answered);
             if state.error.as_ref() != Some(&text) {
                 tracing::warn!(error = text, "BIRD does not answer: what it said last stands");
                 state.error = Some(text);
             }
-            let is_silent = SILENT <= answered.elapsed();
-            if is_silent && state.table.as_ref().is_some_and(|table| table.digest.count != 0) {
-                tracing::error!("BIRD has not answered for {SILENT:?}: nothing is announced");
+            let is_silent = self.silent <= pace.answered.elapsed();
+            if is_silent && state.table.as_ref().is_none_or(|table| table.digest.count != 0) {
+                tracing::error!(
+                    "BIRD has not answered for {:?}: nothing is announced",
+                    self.silent
+                );
                 state.sessions.clear();
                 state.put(Hearing::default());
             }
@@ -188,27 +226,31 @@ impl Shared {
     }
 
     /// Looks at the sessions, and reads the table when they change, until BIRD fails.
-    fn watch(&self, mut bird: Bird, answered: &mut Instant) -> anyhow::Error {
+    fn watch(&self, mut bird: Bird, pace: &mut Pace) -> anyhow::Error {
         let mut read: Option<(Vec<bird::Session>, Instant)> = None;
-        let mut rest = Instant::now();
         loop {
             let began = Instant::now();
             let sessions = match bird.sessions() {
                 Ok(sessions) => sessions,
                 Err(error) => return error,
             };
-            *answered = Instant::now();
+            (pace.answered, pace.has_answered) = (Instant::now(), true);
             let is_due =
                 read.as_ref().is_none_or(|(known, at)| *known != sessions || AGAIN <= at.elapsed());
-            if is_due && rest <= began {
-                let table = match bird.table(&self.settings) {
-                    Ok(table) => table,
-                    Err(error) => return error,
-                };
+            // Without a session there is little to read, and that it is gone should be known.
+            if is_due && (pace.rest <= began || !sessions.iter().any(bird::Session::is_up)) {
+                let routes = sessions.iter().map(|session| session.routes);
+                let routes = routes.fold(0, u64::saturating_add);
+                let table = bird.table(&self.settings, reply_max(routes), &mut pace.answered);
                 let took = began.elapsed();
-                rest = Instant::now() + took * REST;
-                *answered = Instant::now();
-                self.learn(table, &sessions, took);
+                match table {
+                    Ok(table) => self.learn(table, &sessions, took),
+                    Err(error) => {
+                        pace.rest = Instant::now() + (took * REST).min(AGAIN);
+                        return error;
+                    }
+                }
+                pace.rest = Instant::now() + took * REST;
                 read = Some((sessions.clone(), Instant::now()));
             }
             self.state().sessions = sessions;
@@ -228,16 +270,35 @@ impl Shared {
             let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             tracing::info!(prefixes = now.count, left_out, sessions = up, took_ms = took, "routes");
         }
+        // It may have changed as a reading began: the next ends after a rest, and a reading.
+        state.behind = EVERY + took * (REST + 2);
         state.put(table);
     }
 }
 
 impl State {
+    /// The parts from a table to the last one, if they are there.
+    fn cut(&mut self, from: Option<Digest>) -> Option<Arc<Vec<Part>>> {
+        let cut = self.cuts.iter_mut().find(|cut| cut.from == from)?;
+        cut.used = Instant::now();
+        Some(Arc::clone(&cut.parts))
+    }
+
+    /// Keeps parts to this table, unless there is another one by now.
+    fn keep_cut(&mut self, to: Digest, from: Option<Digest>, parts: &Arc<Vec<Part>>) {
+        if self.table.as_ref().is_none_or(|table| table.digest != to) {
+            return;
+        }
+        self.cuts.retain(|cut| cut.from != from);
+        self.cuts.push(Cut { from, parts: Arc::clone(parts), used: Instant::now() });
+        assert!(self.cuts.len() <= TABLES_KEPT + 1, "one from each that is kept, and from none");
+    }
+
     fn put(&mut self, table: Hearing) {
         let is_same = self.table.as_ref().is_some_and(|before| before.digest == table.digest);
         let before = self.table.replace(Arc::new(table));
         if let (Some(before), false) = (before, is_same) {
-            self.cut = None;
+            self.cuts.clear();
             self.older.push_front(before);
             self.older.truncate(TABLES_KEPT);
         }
@@ -256,18 +317,24 @@ impl Bird {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut bird = Self { stream: BufReader::new(stream) };
-        bird.reply(|_| {}).context("it does not greet as BIRD does")?;
-        bird.ask("restrict", |_| {})?;
+        bird.reply(REPLY_MAX, |_| {}).context("it does not greet as BIRD does")?;
+        bird.ask("restrict", REPLY_MAX, |_| {})?;
         Ok(bird)
     }
 
     fn sessions(&mut self) -> anyhow::Result<Vec<bird::Session>> {
         let mut reader = SessionReader::default();
-        self.ask("show protocols all", |text| reader.text(text))?;
+        self.ask("show protocols all", REPLY_MAX, |text| reader.text(text))?;
         Ok(reader.done())
     }
 
-    fn table(&mut self, settings: &Routes) -> anyhow::Result<Hearing> {
+    /// The table, read within `max`; `answered` follows its lines.
+    fn table(
+        &mut self,
+        settings: &Routes,
+        max: Duration,
+        answered: &mut Instant,
+    ) -> anyhow::Result<Hearing> {
         let filter = settings.filter();
         let (mut reader, mut builder) = (RouteReader::default(), Builder::new(&filter));
         let mut hear = |told: Option<routes::Told>| {
@@ -276,18 +343,21 @@ impl Bird {
                 builder.hear(told, peering);
             }
         };
-        self.ask("show route all", |text| hear(reader.text(text)))?;
+        self.ask("show route all", max, |text| {
+            *answered = Instant::now();
+            hear(reader.text(text));
+        })?;
         hear(reader.end());
         Ok(builder.done())
     }
 
-    fn ask(&mut self, command: &str, each: impl FnMut(&str)) -> anyhow::Result<()> {
+    fn ask(&mut self, command: &str, max: Duration, each: impl FnMut(&str)) -> anyhow::Result<()> {
         self.stream.get_mut().write_all(format!("{command}\n").as_bytes())?;
-        self.reply(each).with_context(|| format!("to \"{command}\""))
+        self.reply(max, each).with_context(|| format!("to \"{command}\""))
     }
 
-    /// The lines of one reply.
-    fn reply(&mut self, mut each: impl FnMut(&str)) -> anyhow::Result<()> {
+    /// The lines of one reply, all within `max`.
+    fn reply(&mut self, max: Duration, mut each: impl FnMut(&str)) -> anyhow::Result<()> {
         let (began, mut line) = (Instant::now(), Vec::new());
         let most = u64::try_from(bird::LINE_MAX).expect("some KiB");
         loop {
@@ -297,7 +367,7 @@ impl Bird {
                 line.ends_with(b"\n"),
                 "it ended the connection, or a line is too long"
             );
-            anyhow::ensure!(began.elapsed() < REPLY_MAX, "the reply takes too long");
+            anyhow::ensure!(began.elapsed() < max, "the reply takes too long");
             let text = String::from_utf8_lossy(&line);
             let Some((text, end)) = bird::line(&text) else { continue };
             match end {
@@ -310,6 +380,12 @@ impl Bird {
             }
         }
     }
+}
+
+/// How long the reply with a table of so many routes may take.
+fn reply_max(routes: u64) -> Duration {
+    let more = Duration::from_micros(routes.saturating_mul(REPLY_MICROS_PER_ROUTE));
+    REPLY_MAX.saturating_add(more)
 }
 
 fn peering_out(peering: routes::Peering) -> Peering {

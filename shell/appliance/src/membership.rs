@@ -6,7 +6,7 @@
 //! envelope     a signed manifest is opened, or refused
 //! state_file   the last manifest
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
-//! routes       thread: asks `nearcast-agent routes` what routers announce
+//! routes       threads: ask `nearcast-agent routes` what routers announce, and send it on
 //! takeover     thread: this appliance's part in its site's service addresses
 //! ```
 

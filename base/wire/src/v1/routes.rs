@@ -14,17 +14,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RoutesHeard))]
 pub struct Heard {
-    /// Of the table: the number of its prefixes, and a sum.
-    pub digest: String,
+    /// Of the table: the number of its prefixes, and a sum. None if it is not known yet: that is
+    /// not an empty table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// Prefixes in the table, each once.
     pub prefixes: u64,
+    /// The table may be so far behind the routers while all is well, milliseconds: a large one is
+    /// read less often.
+    #[serde(default)]
+    pub behind_ms: u64,
     pub sessions: Vec<Session>,
     /// What is not in the table, and why, by cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
-    /// Why the routing daemon cannot be asked, if it cannot: what it said last stands above.
+    /// Why the routing daemon, or the agent that asks it, does not answer, if so: the last answer
+    /// stands above, or nothing once it is too old.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// With an error: the last answer came so long ago, seconds. None if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<u64>,
 }
 
 /// A BGP session.
@@ -140,6 +150,9 @@ pub const SESSIONS_MAX: usize = 256;
 
 /// Causes that are told of, and examples of each.
 pub const LEFT_OUT_MAX: usize = 8;
+
+/// The digest of a table without prefixes.
+pub const EMPTY: &str = "0-00000000000000000000000000000000";
 
 /// Longest part, as JSON.
 pub const PART_LEN_MAX: usize = 1 << 20;

@@ -1,6 +1,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
@@ -11,12 +11,17 @@ const ROUTES: &str = include_str!("../../../../pure/routes/tests/show-route-all.
 struct Daemon {
     texts: Mutex<(String, String)>,
     tables: AtomicUsize,
+    /// So long before each line of the table, of which the end never comes.
+    stalls: Mutex<Option<Duration>>,
+    /// Nothing is answered any more.
+    is_silent: AtomicBool,
 }
 
 impl Daemon {
     fn start(socket: &Path) -> Arc<Self> {
         let texts = Mutex::new((after_greeting(SESSIONS), after_greeting(ROUTES)));
-        let daemon = Arc::new(Self { texts, tables: AtomicUsize::new(0) });
+        let (tables, stalls, is_silent) = Default::default();
+        let daemon = Arc::new(Self { texts, tables, stalls, is_silent });
         let (listener, serving) = (UnixListener::bind(socket).unwrap(), Arc::clone(&daemon));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -31,6 +36,9 @@ impl Daemon {
         let mut is_restricted = false;
         let _ = stream.write_all(b"0001 BIRD 2.0.12 ready.\n");
         for line in lines.map_while(Result::ok) {
+            if self.is_silent.load(Ordering::Relaxed) {
+                return;
+            }
             let texts = self.texts.lock().unwrap().clone();
             let answer = match &*line {
                 "restrict" => {
@@ -40,6 +48,10 @@ impl Daemon {
                 "show protocols all" if is_restricted => texts.0,
                 "show route all" if is_restricted => {
                     self.tables.fetch_add(1, Ordering::Relaxed);
+                    let stalls = *self.stalls.lock().unwrap();
+                    if let Some(each) = stalls {
+                        return stall(&mut stream, &texts.1, each);
+                    }
                     texts.1
                 }
                 _ => "8007 Access denied\n".to_owned(),
@@ -47,6 +59,17 @@ impl Daemon {
             if stream.write_all(answer.as_bytes()).is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// All lines but the last, slowly; then the connection is over.
+fn stall(stream: &mut UnixStream, table: &str, each: Duration) {
+    let lines: Vec<&str> = table.split_inclusive('\n').collect();
+    for line in &lines[..lines.len() - 1] {
+        std::thread::sleep(each);
+        if stream.write_all(line.as_bytes()).is_err() {
+            return;
         }
     }
 }
@@ -68,11 +91,12 @@ fn a_change_of_any_session_is_read_and_given_as_a_difference() {
     let ask = |known: Option<&str>, to: &str, number| {
         shared.part(known.map(|known| known.parse().unwrap()), to, number)
     };
-    let whole = ask(None, &first.digest, 0).unwrap();
+    let first_digest = first.digest.unwrap();
+    let whole = ask(None, &first_digest, 0).unwrap();
     assert!(whole.is_last && whole.from.is_none() && whole.withdrawn.is_empty());
     let prefixes: Vec<_> = whole.announced.iter().flat_map(|group| &group.prefixes).collect();
     assert_eq!(prefixes.len(), 2);
-    assert!(ask(None, &first.digest, 1).is_err());
+    assert!(ask(None, &first_digest, 1).is_err());
 
     let reads = daemon.tables.load(Ordering::Relaxed);
     std::thread::sleep(EVERY * 3);
@@ -82,14 +106,76 @@ fn a_change_of_any_session_is_read_and_given_as_a_difference() {
         texts.0 = texts.0.replacen("Import updates:              2", "Import updates:    3", 1);
         texts.1 = texts.1.replace("BGP.med: 10", "BGP.med: 30");
     }
-    let second = until(&shared, |heard| heard.digest != first.digest);
-    let change = ask(Some(&first.digest), &second.digest, 0).unwrap();
-    assert_eq!(change.from.as_deref(), Some(&*first.digest));
+    let second = until(&shared, |heard| heard.digest.as_ref() != Some(&first_digest));
+    let second_digest = second.digest.unwrap();
+    let change = ask(Some(&first_digest), &second_digest, 0).unwrap();
+    assert_eq!(change.from.as_ref(), Some(&first_digest));
     let [group] = &change.announced[..] else { panic!("{change:?}") };
     assert_eq!((group.med, &*group.prefixes[0]), (Some(30), "198.51.100.0/24"));
-    assert!(ask(None, &first.digest, 0).unwrap_err().contains("has changed"));
+    assert!(ask(None, &first_digest, 0).unwrap_err().contains("has changed"));
     let unknown = "7-00000000000000000000000000000001";
-    assert_eq!(ask(Some(unknown), &second.digest, 0).unwrap().from, None, "then all of it");
+    assert_eq!(ask(Some(unknown), &second_digest, 0).unwrap().from, None, "then all of it");
+
+    // One who knows another table, or none, takes nobody's parts away.
+    let cuts = || {
+        let state = shared.state();
+        let of = |cut: &Cut| (cut.from, Arc::as_ptr(&cut.parts));
+        state.cuts.iter().map(of).collect::<Vec<_>>()
+    };
+    let before = cuts();
+    assert_eq!(before.len(), 2);
+    for known in [Some(&*first_digest), None, Some(unknown), Some(&first_digest)] {
+        assert!(ask(known, &second_digest, 0).unwrap().is_last);
+    }
+    assert_eq!(cuts(), before, "each was cut once");
+}
+
+#[test]
+fn a_reading_that_fails_late_takes_nothing_away_and_is_not_tried_again_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bird = folder.path().join("bird.ctl");
+    let daemon = Daemon::start(&bird);
+    let silent = Duration::from_millis(700);
+    let shared = reading_so(&bird, silent);
+    let first = until(&shared, |heard| heard.prefixes == 2);
+    assert!(first.behind_ms < 2000, "{first:?}");
+    {
+        *daemon.stalls.lock().unwrap() = Some(Duration::from_millis(100));
+        let mut texts = daemon.texts.lock().unwrap();
+        texts.0 = texts.0.replacen("Import updates:              2", "Import updates:    3", 1);
+    }
+    let failed = until(&shared, |heard| heard.error.is_some());
+    assert_eq!((&failed.digest, failed.prefixes), (&first.digest, 2), "{failed:?}");
+    assert!(failed.error.as_ref().unwrap().contains("it ended the connection"), "{failed:?}");
+    assert_eq!(failed.age_s, Some(0));
+    // It took some seconds, so that it rests for longer than this.
+    let tables = daemon.tables.load(Ordering::Relaxed);
+    std::thread::sleep(silent * 3);
+    assert_eq!(daemon.tables.load(Ordering::Relaxed), tables);
+    assert_eq!(shared.heard().prefixes, 2, "it answers about its sessions");
+    daemon.is_silent.store(true, Ordering::Relaxed);
+    let silent = until(&shared, |heard| heard.prefixes == 0);
+    assert_eq!(silent.digest.as_deref(), Some(wire::v1::routes::EMPTY));
+    assert!(silent.error.is_some() && silent.sessions.is_empty(), "{silent:?}");
+}
+
+#[test]
+fn a_daemon_that_never_answers_announces_nothing_in_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let shared = reading_so(&folder.path().join("bird.ctl"), Duration::from_millis(700));
+    let first = until(&shared, |heard| heard.error.is_some());
+    assert_eq!((first.digest, first.age_s), (None, None), "that is not known yet");
+    let then = until(&shared, |heard| heard.digest.is_some());
+    assert_eq!((then.digest.as_deref(), then.age_s), (Some(wire::v1::routes::EMPTY), None));
+    assert!(then.error.unwrap().contains("does BIRD run?"));
+}
+
+#[test]
+fn the_time_for_a_reply_grows_with_the_routes_that_come() {
+    assert_eq!(reply_max(0), REPLY_MAX);
+    // Ten full tables, of which each route takes some 10 us.
+    assert!(Duration::from_secs(1200) < reply_max(12_000_000));
+    assert!(REPLY_MAX < reply_max(u64::MAX));
 }
 
 #[test]
@@ -99,7 +185,9 @@ fn without_bird_nothing_is_known_and_it_is_said_why() {
     let shared = reading(&bird);
     let began = Instant::now();
     let error = loop {
-        let error = shared.heard().unwrap_err();
+        let heard = shared.heard();
+        assert_eq!(heard.digest, None);
+        let error = heard.error.unwrap();
         if error.contains("does BIRD run?") {
             break error;
         }
@@ -129,8 +217,8 @@ fn a_table_that_does_not_fit_into_one_part_is_cut() {
     }
     let state = State { table: Some(Arc::new(builder.done())), ..State::default() };
     let settings = Routes::default();
-    let shared = Shared { settings, state: Mutex::new(state) };
-    let to = shared.heard().unwrap().digest;
+    let shared = Shared { settings, silent: SILENT, state: Mutex::new(state) };
+    let to = shared.heard().digest.unwrap();
     let mut count = 0;
     for number in 0.. {
         let part = shared.part(None, &to, number).unwrap();
@@ -146,6 +234,11 @@ fn a_table_that_does_not_fit_into_one_part_is_cut() {
 }
 
 fn reading(bird: &Path) -> Arc<Shared> {
+    reading_so(bird, SILENT)
+}
+
+/// The same, and BIRD counts as silent after so long.
+fn reading_so(bird: &Path, silent: Duration) -> Arc<Shared> {
     let allow = ["198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32"];
     let settings = Routes {
         bird: bird.to_owned(),
@@ -153,7 +246,7 @@ fn reading(bird: &Path) -> Arc<Shared> {
         allow: allow.map(|prefix| prefix.parse().unwrap()).into(),
         ..Routes::default()
     };
-    let shared = Arc::new(Shared { settings, state: Mutex::default() });
+    let shared = Arc::new(Shared { settings, silent, state: Mutex::default() });
     let reading = Arc::clone(&shared);
     std::thread::spawn(move || reading.read_on());
     shared
@@ -163,10 +256,10 @@ fn until(shared: &Shared, is_it: impl Fn(&Heard) -> bool) -> Heard {
     let began = Instant::now();
     loop {
         let heard = shared.heard();
-        match heard {
-            Ok(heard) if is_it(&heard) => return heard,
-            _ => assert!(began.elapsed() < Duration::from_secs(20), "{heard:?}"),
+        if is_it(&heard) {
+            return heard;
         }
+        assert!(began.elapsed() < Duration::from_secs(20), "{heard:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! writer <── report ── control-link ──> signed manifest: verified, kept, in force
 //! front  <── report ── front-NAME             each its own inventory state and its own waits
+//!        reply ──> Wish ──> a thread of its own sends what routers announce (`routes`)
 //! ```
 //!
 //! Control away changes nothing but that: what is in force stays in force, fill goes on with what
@@ -38,7 +39,7 @@ use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::envelope::{self, Refused};
 use crate::membership::member::{MemberClient, Own};
-use crate::membership::routes::{Routes, Sending};
+use crate::membership::routes::{Routes, Wish};
 use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
 use crate::storage::shared::Shared;
@@ -131,6 +132,8 @@ struct Link<'a> {
     about: &'a About,
     /// None on a link to a front.
     writer: Option<&'a Writer>,
+    /// For the thread that sends what routers announce.
+    wish: &'a Wish,
     /// The manifest in force is not on the drive: after a restart another would be.
     is_unkept: bool,
     start_id: u64,
@@ -139,10 +142,6 @@ struct Link<'a> {
     known: u64,
     previous: Totals,
     interval: Nanos,
-    /// What routers announce, on its way.
-    sending: Sending,
-    /// More of it is to be sent: the next turn is at once.
-    is_sending: bool,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
     failures: u32,
@@ -169,6 +168,7 @@ pub(crate) fn run(
     about: &About,
     interval: Nanos,
     writer: Option<&Writer>,
+    wish: &Wish,
 ) {
     let mut start_id = [0; 8];
     aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes after its start");
@@ -177,14 +177,13 @@ pub(crate) fn run(
         client,
         about,
         writer,
+        wish,
         is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
         known: 0,
         previous: Totals::default(),
         interval,
-        sending: Sending::default(),
-        is_sending: false,
         tickets_at: Instant(0),
         failures: 0,
         viewers: shared.counters.serving.viewers.join(),
@@ -228,7 +227,7 @@ impl ControlClient {
     }
 
     /// A part of what routers announce.
-    fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
+    pub(crate) fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
         let request = self.client.agent().post(&self.url("routes"));
         json(request.config().timeout_global(Some(REPORT_MAX)).build().send_json(part))
     }
@@ -282,6 +281,7 @@ impl ControlClient {
 impl Link<'_> {
     /// One report, and the manifest if the writer has a newer one.
     fn turn(&mut self) -> Result<(), ControlError> {
+        let began = self.shared.ledger.now();
         let reply = self.client.report(&self.report())?;
         self.known = reply.inventory;
         let book = &self.shared.counters.serving.viewers;
@@ -290,8 +290,8 @@ impl Link<'_> {
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
-        let sent = self.send_routes(&reply);
-        let Some(writer) = self.writer else { return sent };
+        self.wish.set(began, reply.routes.clone());
+        let Some(writer) = self.writer else { return Ok(()) };
         if let Some(Networks { state, prefixes }) = &reply.networks {
             book.set_networks(*state, prefixes);
         }
@@ -309,24 +309,12 @@ impl Link<'_> {
         drop(peers);
         let known = self.shared.ledger.ask(Holdings::generation);
         if reply.generation <= known.0 {
-            return sent;
+            return Ok(());
         }
         match self.client.manifest(known)? {
             Some(envelope) => self.take(known, &envelope, writer),
             None => Ok(()),
         }
-    }
-
-    /// Sends what routers announce, if it is wanted. A failure is told when the rest is done.
-    fn send_routes(&mut self, reply: &ReportReply) -> Result<(), ControlError> {
-        self.is_sending = false;
-        let (Some(wanted), Some(routes)) = (&reply.routes, &self.about.routes) else {
-            return Ok(());
-        };
-        let now = || self.shared.ledger.now();
-        let send = |part: &Part| self.client.routes(part);
-        self.is_sending = self.sending.go_on(wanted, routes, send, now)?;
-        Ok(())
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
@@ -393,7 +381,7 @@ impl Link<'_> {
                     tracing::info!(whom = self.client.whom, "control is back");
                 }
                 self.failures = 0;
-                if self.is_sending { INTERVAL_MIN } else { self.interval }
+                self.interval
             }
             Err(error) => {
                 let text = error.to_string();
@@ -445,7 +433,7 @@ impl Link<'_> {
             inventory: inventory(
                 shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
             ),
-            routes: about.routes.as_ref().and_then(Routes::heard),
+            routes: about.routes.as_ref().map(|routes| routes.told(shared.ledger.now())),
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
             networks: Some(shared.counters.serving.viewers.networks_state()),

@@ -47,6 +47,7 @@ use crate::lock::lock;
 use crate::membership::control_link::{self, ControlClient, Writer};
 pub use crate::membership::control_link::{About, Front};
 use crate::membership::member::{self, MemberClient, Own};
+use crate::membership::routes::Wish;
 use crate::membership::state_file::{StateError, StateFile};
 use crate::membership::takeover::{self, Peers};
 use crate::storage::absence;
@@ -390,8 +391,10 @@ impl StorageHandle {
         for front in &control.fronts {
             let link = ControlClient::front(self.member(config), front, &config.appliance);
             let about = config.about.clone();
+            let client = ControlClient::front(self.member(config), front, &config.appliance);
+            let wish = self.spawn_sender(config, &front.name, client)?;
             self.spawn(&format!("front-{}", front.name), move |shared| {
-                control_link::run(shared, &link, &about, every, None);
+                control_link::run(shared, &link, &about, every, None, &wish);
             })?;
         }
         let link = self.writer(config).expect("there is a control");
@@ -406,11 +409,29 @@ impl StorageHandle {
             })?;
         }
         let writer = Writer { own: Arc::clone(&own), state_file, tickets, peers };
+        let client = self.writer(config).expect("there is a control");
+        let wish = self.spawn_sender(config, "writer", client)?;
         self.spawn("control-link", move |shared| {
-            control_link::run(shared, &link, &about, every, Some(&writer));
+            control_link::run(shared, &link, &about, every, Some(&writer), &wish);
         })?;
         let at = control.url.0.clone();
         self.spawn("renewal", move |shared| member::renew(&shared.ledger, &own, &at))
+    }
+
+    /// What the link to a process of the control plane hands to the thread that sends it routes.
+    fn spawn_sender(
+        &mut self,
+        config: &Config,
+        to: &str,
+        client: ControlClient,
+    ) -> std::io::Result<Arc<Wish>> {
+        let wish = Arc::<Wish>::default();
+        if let Some(routes) = config.about.routes.clone() {
+            let wish = Arc::clone(&wish);
+            let name = format!("routes-{to}");
+            self.spawn(&name, move |shared| routes.send_on(shared, &client, &wish))?;
+        }
+        Ok(wish)
     }
 
     fn spawn_fillers(&mut self, config: &Config, tls: &TlsConfig) -> std::io::Result<()> {

@@ -1,6 +1,15 @@
 //! What is said to control and taken from it.
 
-use std::sync::atomic::Ordering;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use appliance::membership::routes::Routes;
+use wire::v1::agent::{Answer, Line, Request, VERSION};
+use wire::v1::routes::{Heard, Part};
 
 use crate::origin::Origin;
 use crate::rig::{Rig, TestControl, TestFile, version, wait};
@@ -71,7 +80,7 @@ fn control_may_go_and_come_back() {
     let mut rig = Rig::new(1, Some(address));
     drop(c);
     let _handle = rig.start();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(control.last_report(), None);
     let _server = control.serve(&address.to_string());
     wait("a report", || control.last_report().is_some());
@@ -89,4 +98,67 @@ fn a_manifest_that_is_not_ours_is_refused_and_reported() {
         errors.iter().any(|e| e.room == "control" && e.text.contains("is addressed to a2"))
     });
     assert_eq!(handle.fill().generation.0, 0);
+}
+
+/// An agent that hears seven prefixes. While it hangs it gives no part of them.
+fn agent(socket: &Path, hangs: &Arc<AtomicBool>) {
+    let (listener, hangs) = (UnixListener::bind(socket).unwrap(), Arc::clone(hangs));
+    let answer = move |request| match request {
+        Request::Routes => {
+            let digest = Some("7-00000000000000000000000000000001".to_owned());
+            Answer::Routes(Box::new(Heard { digest, prefixes: 7, ..Heard::default() }))
+        }
+        Request::RoutesPart { to, number, .. } => {
+            while hangs.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Answer::RoutesPart(Box::new(Part { to, number, is_last: true, ..Part::default() }))
+        }
+        other => panic!("nobody asks for {other:?}"),
+    };
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                let asked: Line<Request> = serde_json::from_str(&line).unwrap();
+                let line = Line { v: VERSION, said: answer(asked.said) };
+                let text = serde_json::to_string(&line).unwrap();
+                let _ = stream.write_all(format!("{text}\n").as_bytes());
+            });
+        }
+    });
+}
+
+#[test]
+fn reports_neither_wait_for_routes_nor_are_punished_for_them() {
+    let (control, c) = TestControl::start("127.0.0.1:0");
+    let mut rig = Rig::new(1, Some(c.address));
+    let socket = rig.dir().join("agent.sock");
+    let hangs = Arc::new(AtomicBool::new(true));
+    agent(&socket, &hangs);
+    rig.config.about.routes = Some(Routes::new(socket));
+    control.parts_answered.store(500, Ordering::SeqCst);
+    let _handle = rig.start();
+    wait("a table", || {
+        let heard = control.last_report().and_then(|report| report.routes);
+        heard.is_some_and(|heard| heard.prefixes == 7 && heard.error.is_none())
+    });
+    // Each tenth of a second, on two cores that others use, too.
+    let steady = |what: &str| {
+        let (began, seen) = (Instant::now(), control.reports.lock().unwrap().len());
+        std::thread::sleep(Duration::from_secs(2));
+        let reports = control.reports.lock().unwrap().len() - seen;
+        let per_second = f64::from(u32::try_from(reports).unwrap()) / began.elapsed().as_secs_f64();
+        assert!(3.0 < per_second, "{what}: {per_second:.1} reports per second");
+    };
+    steady("the agent gives no part");
+    assert_eq!(control.parts.lock().unwrap().len(), 0);
+    hangs.store(false, Ordering::SeqCst);
+    wait("parts that are refused", || 1 < control.parts.lock().unwrap().len());
+    steady("control takes no part");
+    control.parts_answered.store(200, Ordering::SeqCst);
+    let refused = control.parts.lock().unwrap().len();
+    wait("a part that is taken", || refused < control.parts.lock().unwrap().len());
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use model::update::Update;
 use store::marker::Reserve;
 use wire::v1::identity::{Source, Sources};
 use wire::v1::report::ReportReply;
+use wire::v1::routes::Wanted;
 use wire::v1::signed::Kind;
 
 use crate::fleet;
@@ -94,6 +95,9 @@ pub(crate) struct TestControl {
     pub(crate) peers: Mutex<BTreeMap<String, String>>,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
+    /// Replies ask for what routers announce, and parts of it are answered so; 0 asks for nothing.
+    pub(crate) parts_answered: AtomicU16,
+    pub(crate) parts: Mutex<Vec<wire::v1::routes::Part>>,
     /// What the next reply claims to know; none for what the last report said.
     pub(crate) forget: AtomicBool,
 }
@@ -161,9 +165,14 @@ impl TestControl {
                     inventory,
                     interval_ms: 100,
                     peers: self.peers.lock().unwrap().clone(),
+                    routes: (self.parts_answered.load(Ordering::SeqCst) != 0).then(Wanted::default),
                     ..ReportReply::default()
                 };
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
+            }
+            ("POST", ["v1", "appliances", name, "routes"]) if *name == self.name() => {
+                self.parts.lock().unwrap().push(serde_json::from_slice(&request.body).unwrap());
+                answer(out, self.parts_answered.load(Ordering::SeqCst), b"{\"next\":0}")
             }
             ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {

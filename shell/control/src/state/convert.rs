@@ -108,11 +108,14 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
     })
 }
 
+/// A table is further behind than that in no fleet: an appliance that says so is not believed.
+const BEHIND_MAX_MS: u64 = 3_600_000;
+
 fn hears_in(heard: &Heard) -> Result<director::Hears, routes::NotADigest> {
     Ok(director::Hears {
-        digest: Some(heard.digest.parse()?),
+        digest: heard.digest.as_ref().map(|digest| digest.parse()).transpose()?,
         is_old: heard.error.is_some(),
-        behind: Nanos(0),
+        behind: Nanos::millis(heard.behind_ms.min(BEHIND_MAX_MS)),
     })
 }
 
@@ -208,7 +211,7 @@ pub(crate) fn shown(mut wire: Report) -> Report {
 }
 
 fn shorten_heard(heard: &mut Heard) {
-    shorten(&mut heard.digest);
+    heard.digest.iter_mut().for_each(shorten);
     heard.error.iter_mut().for_each(shorten);
     heard.sessions.truncate(SESSIONS_MAX);
     for session in &mut heard.sessions {
@@ -395,6 +398,19 @@ mod tests {
         let base_url = "https://127.0.0.2:8443".to_owned();
         let wire = Report { base_url, peer_address: address, ..Report::default() };
         assert!(matches!(report_in(&wire), Err(Refused::Url { field: "peer_address", .. })));
+    }
+
+    #[test]
+    fn a_table_that_is_not_known_yet_is_no_empty_one() {
+        let error = Some("it was not asked yet".to_owned());
+        let heard = Heard { error, behind_ms: u64::MAX, ..Heard::default() };
+        let behind = Nanos::seconds(3600);
+        let hears = director::Hears { digest: None, is_old: true, behind };
+        assert_eq!(hears_in(&heard), Ok(hears));
+        let digest = Some(wire::v1::routes::EMPTY.to_owned());
+        let empty = hears_in(&Heard { digest, ..Heard::default() }).unwrap();
+        assert_eq!((empty.digest, empty.is_old), (Some(Digest::default()), false));
+        assert!(hears_in(&Heard { digest: Some("7".to_owned()), ..Heard::default() }).is_err());
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl Director {
 
     /// Also what a silent one said last counts.
     fn forget_if_nobody_hears(&mut self, site: &SiteId) {
-        if self.routes.heard(site).is_none() {
+        if self.routes.heard(site).is_none() && !self.routes.is_taking(site) {
             return;
         }
         let hears = |member: &Member| {

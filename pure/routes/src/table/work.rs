@@ -117,7 +117,7 @@ impl Routes {
 
     /// What this site hears is being taken over.
     pub fn is_taking(&self, site: &SiteId) -> bool {
-        self.work.iter().any(|work| work.site() == Some(site))
+        self.work.iter().any(|work| matches!(work, Work::Hear(hear) if hear.site == *site))
     }
 
     /// Something is half done, and [`Routes::table`] still as it was before.

@@ -117,6 +117,11 @@ impl Version {
         &self.objects
     }
 
+    /// True of itself, and of another with the same objects.
+    pub(crate) fn has_same_objects(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.objects == other.objects
+    }
+
     /// Its room on drives: each object once, in whole blocks.
     pub fn len_on_drive(&self) -> Bytes {
         self.len_on_drive

@@ -39,14 +39,17 @@ struct Numbered {
 }
 
 impl Files {
-    /// Gives numbers to a version, unless it has them.
+    /// Gives numbers to a version, unless it has them. One with other objects has left before.
     ///
     /// # Panics
     /// If all 2^32 numbers of files were given: ten million files replaced each day last a year,
     /// and a restart begins anew.
     pub(crate) fn put(&mut self, version: &Arc<Version>) -> u32 {
         if let Some(number) = self.number(version.id()) {
-            self.versions[index(number)].version = Some(Arc::clone(version));
+            let known = &mut self.versions[index(number)].version;
+            let has_same = known.as_ref().is_some_and(|known| known.has_same_objects(version));
+            assert!(has_same, "other objects have other numbers");
+            *known = Some(Arc::clone(version));
             return number;
         }
         let number = u32::try_from(self.versions.len()).expect("fewer versions than files");

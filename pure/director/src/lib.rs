@@ -618,8 +618,21 @@ impl Director {
 
     /// Gives numbers to versions that are new in the catalogue, and takes those of others.
     fn number_versions(&mut self, catalog: &Catalog) {
-        let gone = self.files.numbers().iter().filter(|(id, _)| catalog.version(id).is_none());
-        let gone: Vec<u32> = gone.map(|(_, number)| *number).collect();
+        // One that came back with other files between two looks is another version.
+        let files = &self.files;
+        let is_other = |number: u32, version: &Arc<Version>| {
+            files.version(number).is_some_and(|before| !before.has_same_objects(version))
+        };
+        let numbers = files.numbers().iter().map(|(id, number)| (catalog.version(id), *number));
+        let (mut gone, mut other) = (Vec::new(), Vec::new());
+        for (version, number) in numbers {
+            match version {
+                None => gone.push(number),
+                Some(version) if is_other(number, version) => other.push(number),
+                Some(_) => {}
+            }
+        }
+        other.into_iter().for_each(|number| self.number_goes(number));
         for version in catalog.all() {
             let is_new = self.files.number(version.id()).is_none();
             let number = self.files.put(version);
@@ -629,12 +642,14 @@ impl Director {
                 observed.for_each(|of| of.version_came(number, &twins, &self.files));
             }
         }
-        for number in gone {
-            let most = self.config.objects_held_max;
-            let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
-            observed.for_each(|of| of.version_goes(number, &self.files, most));
-            self.files.take(number);
-        }
+        gone.into_iter().for_each(|number| self.number_goes(number));
+    }
+
+    fn number_goes(&mut self, number: u32) {
+        let most = self.config.objects_held_max;
+        let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
+        observed.for_each(|of| of.version_goes(number, &self.files, most));
+        self.files.take(number);
     }
 
     /// The files of a version whose objects have other numbers too, each with one of those.

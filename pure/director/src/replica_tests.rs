@@ -64,6 +64,22 @@ fn what_was_observed_outlives_another_desired_state() {
 }
 
 #[test]
+fn a_version_that_came_back_with_other_files_is_held_by_nobody_before_it_is_told() {
+    let (_, mut replica) = fleet_and_replica();
+    hold(&mut replica, "a1", &[1, 2]);
+    assert_eq!(whole(&replica, "a1").len(), 1);
+    // It was taken down and brought anew, both between two looks.
+    let mut writer = running(&["a1", "b1"]);
+    put_version(&mut writer, "film-1", &[2, 3], 1);
+    follow(&mut replica, &writer);
+    assert_eq!(whole(&replica, "a1").len(), 0);
+    let held = [2, 3].map(tests::object).to_vec();
+    let inventory = Delta { to: 1, held, ..Delta::default() };
+    replica.report(at(0), &id("a1"), &Report { inventory, ..report(21) }).unwrap();
+    assert_eq!(whole(&replica, "a1").len(), 1);
+}
+
+#[test]
 fn an_appliance_with_a_newer_manifest_than_the_replica_knows_of_is_no_news() {
     let (_, mut replica) = fleet_and_replica();
     let ahead = Report { generation: Generation(99), ..report(50) };

@@ -11,7 +11,7 @@ use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Re
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest};
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use playback::token::Session;
 
@@ -41,12 +41,19 @@ const CONFIG: director::Config = director::Config {
     objects_held_max: 1000,
     placement_lines_max: 10,
     notices_max: 5,
+    drain: director::drain::Config {
+        leave: Nanos::seconds(1),
+        quiet_egress: BitsPerSecond(1_000_000),
+        quiet: Nanos::seconds(5),
+        bound: Nanos::seconds(60),
+    },
     usable_settles: Nanos::seconds(3),
     usable_replans: Nanos::seconds(1),
     rotation_min: Nanos::seconds(1),
     rotation_max: Nanos::seconds(3600),
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(30),
+    routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 3,
 };
 const STEERING: steering::Config =
@@ -129,6 +136,7 @@ impl Control {
             | Change::Enrolled { .. }
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
+            | Change::Drain(..)
             | Change::Playbacks(_)
             | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
         }

@@ -74,7 +74,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     let object = film.files["v/r0.mp4"].object.clone();
     let mut a1 = Appliance::new("a1", URL);
     a1.report(&control);
-    while control.json("/v1/appliances/a1").to_string().contains("null") {
+    while control.json("/v1/appliances/a1").to_string().contains("_bytes\":null") {
         std::thread::yield_now();
     }
     assert_eq!(control.put("/v1/assets/film/versions/film-1", &film).status, 201);

@@ -405,7 +405,7 @@ pub(crate) fn with_appliances(settings: &str) -> (Running, Vec<Appliance>, Vec<T
         appliance.report(&control);
     }
     // What drives can hold is stored by the next tick; then the film is placed at once.
-    while control.json("/v1/appliances").to_string().contains("null") {
+    while control.json("/v1/appliances").to_string().contains("_bytes\":null") {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let ingested = control.put("/v1/assets/film/versions/film-1", &film(0));

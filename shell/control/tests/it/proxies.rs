@@ -109,7 +109,7 @@ fn playing() -> Running {
     for appliance in &mut appliances {
         appliance.report(&control);
     }
-    while control.json("/v1/appliances").to_string().contains("null") {
+    while control.json("/v1/appliances").to_string().contains("_bytes\":null") {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(control.put("/v1/assets/film/versions/film-1", &film(0)).status, 201);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! control_link threads: reports out, to control and its fronts; manifests in
+//! client       one process of the control plane, as these speak to it
 //! member       thread: this appliance's identity, renewed
 //! envelope     a signed manifest is opened, or refused
 //! state_file   the last manifest
@@ -11,6 +12,7 @@
 //! ```
 
 pub mod agent_link;
+pub mod client;
 pub mod control_link;
 pub mod envelope;
 pub mod member;

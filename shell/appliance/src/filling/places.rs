@@ -23,7 +23,7 @@ use wire::v1::identity::Source;
 use crate::clock;
 use crate::counters::FillCounters;
 use crate::lock::lock;
-use crate::membership::control_link::ControlClient;
+use crate::membership::client::ControlClient;
 use crate::membership::member::MemberClient;
 use crate::storage::ledger::Ledger;
 use crate::storage::source::{self, Answer};

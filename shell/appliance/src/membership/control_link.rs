@@ -13,71 +13,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use holdings::Holdings;
-use identity::enrol::{self, Address};
-use identity::member::Member;
-use model::id::{ApplianceId, Generation, ObjectId, parse_hex};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::Delta;
 use model::manifest::Manifest;
-use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
-use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use qoe::Sums;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use tls::TicketKey;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
-use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
-use wire::v1::routes::{Part, PartTaken};
+use wire::v1::report::{InventoryCheck, Report, ReportedError};
 use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
 
 use crate::book::LinkIndex;
 use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
+use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::envelope::{self, Refused};
-use crate::membership::member::{MemberClient, Own};
+use crate::membership::member::Own;
 use crate::membership::routes::{Routes, Wish};
 use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
 use crate::storage::shared::Shared;
-use settings::Text;
 
 /// Longest wait between two tries to reach control.
 const RETRY_MAX: Nanos = Nanos::seconds(5);
 /// Control may ask for reports between these.
 const INTERVAL_MIN: Nanos = Nanos::millis(100);
 const INTERVAL_MAX: Nanos = Nanos::seconds(60);
-/// No answer of control is longer. A manifest of a million files is about 200 MB.
-const MANIFEST_LEN_MAX: u64 = 1 << 30;
-/// Longest time for one conversation. A report is small; a large manifest takes some seconds.
-const REPORT_MAX: Duration = Duration::from_secs(5);
-
 /// Between two questions for ticket keys. Control gives the next key six hours before it is used.
 const TICKETS_EVERY: Nanos = Nanos::seconds(600);
 const TICKETS_RETRY: Nanos = Nanos::seconds(10);
-
-/// Why a conversation with control failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    #[error("control cannot be reached: {0}")]
-    Unreachable(String),
-    #[error("control answers {status}: {text}")]
-    Status {
-        status: u16,
-        /// The beginning of the body.
-        text: String,
-    },
-    #[error("control's answer is not understood: {0}")]
-    Body(String),
-    #[error("control's manifest is refused: {0}")]
-    Manifest(#[from] Refused),
-    /// Its block hashes are not the object's.
-    #[error(transparent)]
-    Blocks(#[from] BlocksError),
-}
 
 /// What the report says of this process.
 #[derive(Clone, Debug, Default)]
@@ -96,24 +63,6 @@ pub struct About {
     pub connections_max: u64,
     /// Most egress, where limited.
     pub egress_max: Option<BitsPerSecond>,
-}
-
-/// A front of the control plane.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Front {
-    /// Its name, as its certificate says it.
-    pub name: String,
-    pub url: Text<Address>,
-}
-
-/// Talks to one process of the control plane. Each thread has its own.
-pub(crate) struct ControlClient {
-    client: MemberClient,
-    /// Whom it speaks to, for the log.
-    whom: String,
-    base: String,
-    appliance: ApplianceId,
 }
 
 /// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
@@ -200,81 +149,6 @@ pub(crate) fn run(
     if shared.counters.serving.draining.load(Ordering::Relaxed) {
         let report = link.report();
         let _ = client.report(&report);
-    }
-}
-
-impl ControlClient {
-    /// For the writer.
-    pub(crate) fn writer(client: MemberClient, at: &Address, appliance: &ApplianceId) -> Self {
-        client.dial.set(&Member::control(), at.as_str());
-        let (whom, base) = ("the writer".to_owned(), enrol::control_url(at));
-        Self { client, whom, base, appliance: appliance.clone() }
-    }
-
-    /// For the front of this name.
-    pub(crate) fn front(client: MemberClient, at: &Front, appliance: &ApplianceId) -> Self {
-        let front = Member::front(&at.name);
-        client.dial.set(&front, at.url.0.as_str());
-        // The port stands in `Host` only: where to connect to is what was said above.
-        let base = enrol::control_url(&at.url.0).replace(&Member::control().host(), &front.host());
-        Self { client, whom: at.name.clone(), base, appliance: appliance.clone() }
-    }
-
-    fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
-        let request = self.client.agent().post(&self.url("report"));
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
-        json(request.send_json(report))
-    }
-
-    /// A part of what routers announce.
-    pub(crate) fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
-        let request = self.client.agent().post(&self.url("routes"));
-        json(request.config().timeout_global(Some(REPORT_MAX)).build().send_json(part))
-    }
-
-    /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
-    fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
-        let url = self.url(&format!("manifest?known={known}"));
-        let response = checked(self.client.agent().get(&url).call())?;
-        if response.status().as_u16() == 204 {
-            return Ok(None);
-        }
-        bytes(response, MANIFEST_LEN_MAX).map(Some)
-    }
-
-    /// Where an object may be fetched, best first.
-    pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
-        self.get(&format!("sources/{object}"))
-    }
-
-    /// The keys of session tickets of this appliance's site.
-    fn ticket_keys(&self) -> Result<Vec<TicketKey>, ControlError> {
-        let told: v1::identity::TicketKeys = self.get("ticket-keys")?;
-        let keys = told.keys.iter().map(ticket_key).collect::<Option<_>>();
-        keys.ok_or_else(|| ControlError::Body("a ticket key is not hex".to_owned()))
-    }
-
-    /// The route of this appliance that ends in `rest`.
-    fn url(&self, rest: &str) -> String {
-        format!("{}/v1/appliances/{}/{rest}", self.base, self.appliance)
-    }
-
-    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, ControlError> {
-        let request = self.client.agent().get(&self.url(rest));
-        json(request.config().timeout_global(Some(REPORT_MAX)).build().call())
-    }
-
-    /// The hashes of an object's blocks, proved.
-    pub(crate) fn blocks(
-        &self,
-        object: ObjectId,
-        len: Bytes,
-    ) -> Result<model::object::Blocks, ControlError> {
-        let url = format!("{}/v1/objects/{object}/blocks", self.base);
-        let response = checked(self.client.agent().get(&url).call())?;
-        // One byte more than is right, so that too much is seen to be too much.
-        let body = bytes(response, block_count(len) * 32 + 1)?;
-        Ok(v1::blocks::decode(object, len, &body)?)
     }
 }
 
@@ -458,18 +332,6 @@ fn served_generation(shared: &Shared) -> Option<u64> {
     shared.counters.serving.workers.iter().map(|worker| worker.served().0).min()
 }
 
-fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
-    let (mut name, mut secret) = ([0; 16], [0; 32]);
-    (parse_hex(&told.name, &mut name) && parse_hex(&told.secret, &mut secret)).then_some(
-        TicketKey {
-            name,
-            secret,
-            begins: UnixSeconds(told.begins_unix_s),
-            ends: UnixSeconds(told.ends_unix_s),
-        },
-    )
-}
-
 fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) -> v1::report::Load {
     let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
     let egress = totals.egress.saturating_sub(previous.egress);
@@ -530,30 +392,6 @@ fn errors(shared: &Shared) -> Vec<ReportedError> {
         text: noted.text,
     };
     shared.ledger.errors().into_iter().map(error).collect()
-}
-
-type Response = ureq::http::Response<ureq::Body>;
-
-/// Refuses answers that are no success, with the beginning of their text.
-fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlError> {
-    let mut response = answered.map_err(|error| ControlError::Unreachable(error.to_string()))?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(response);
-    }
-    let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
-    let text = body.chars().take(200).collect();
-    Err(ControlError::Status { status: status.as_u16(), text })
-}
-
-fn json<T: DeserializeOwned>(answered: Result<Response, ureq::Error>) -> Result<T, ControlError> {
-    let body = checked(answered)?.body_mut().read_json();
-    body.map_err(|error| ControlError::Body(error.to_string()))
-}
-
-fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {
-    let body = response.body_mut().with_config().limit(len_max).read_to_vec();
-    body.map_err(|error| ControlError::Body(error.to_string()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use wire::v1::routes::{EMPTY, Heard, Part, PartTaken, Wanted};
 
 use crate::lock::lock;
 use crate::membership::agent_link;
-use crate::membership::control_link::{ControlClient, ControlError};
+use crate::membership::client::{ControlClient, ControlError};
 use crate::storage::shared::Shared;
 
 /// Between two questions to the agent.

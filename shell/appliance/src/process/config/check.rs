@@ -9,7 +9,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use super::{Drives, Serve, Settings};
 use crate::filling::peer::PeerConfig;
-use crate::membership::control_link::Front;
+use crate::membership::client::Front;
 use crate::process::storage::FILLERS_MAX;
 use crate::storage::gate::Mode;
 use settings::{ConfigError, wrong};

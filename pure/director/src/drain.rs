@@ -78,7 +78,10 @@ impl Drain {
 
     /// When it begins or ends next.
     fn turn(&self, now: UnixSeconds) -> Option<UnixSeconds> {
-        if now < self.from { Some(self.from) } else { self.until.filter(|until| now < *until) }
+        let next = if now < self.from { Some(self.from) } else { self.until };
+        let next = next.filter(|next| now < *next);
+        assert!(next.is_none_or(|next| self.from <= next), "it ends after it has begun");
+        next
     }
 }
 

@@ -64,16 +64,16 @@ pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
 pub use front::Snapshot;
-pub use heard::Hears;
 pub use history::{History, Sample};
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
-pub use observed::{Cause, Report};
+pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
+pub use routes::filter::Longest as RoutesLongest;
 use sources::{NoSources, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
@@ -111,6 +111,8 @@ pub struct Config {
     /// Longest that a playback's token is good. A version that is not offered any more goes after
     /// this.
     pub tokens_max: Nanos,
+    /// Longest prefixes that sites may hear.
+    pub routes_longest: routes::filter::Longest,
     /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
     pub withdrawals_max: usize,
 }
@@ -227,6 +229,12 @@ model::metrics! {
         /// Changes of what a site hears that did not lead to what was told, so that all is asked
         /// for again.
         routes_gaps: Counter("routes_gaps_total"),
+        /// Parts of tables of routes that nobody asked for.
+        routes_unwanted: Counter("routes_unwanted_total"),
+        /// Tables of routes that wait for a later report, since others are on their way.
+        routes_waits: Counter("routes_waits_total"),
+        /// Tables of routes that are refused: larger than any network has.
+        routes_refused: Counter("routes_refused_total"),
         /// Identities that were found on two machines.
         clones: Counter("clones_total"),
         /// Appliances that were found on other hardware under the same identity.
@@ -280,7 +288,7 @@ impl Director {
             notices: VecDeque::new(),
             actions: VecDeque::new(),
             snapshot: Snapshot::default(),
-            routes: routes::Routes::default(),
+            routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
             view_is_old: true,
             now_unix,

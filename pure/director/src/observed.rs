@@ -8,11 +8,22 @@ use model::inventory::{Check, Delta};
 use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
+use routes::Digest;
 
 use crate::drain::End;
 use crate::files::Files;
-use crate::heard::Hears;
 use crate::machines::{Hardware, Moved, Starts};
+
+/// What an appliance says that it hears from its routers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hears {
+    /// None if it does not know yet, as after its start: what was known before stands.
+    pub digest: Option<Digest>,
+    /// It cannot hear now: this is of before.
+    pub is_old: bool,
+    /// So far behind the routers it may be while all is well.
+    pub behind: Nanos,
+}
 
 /// One report, as far as decisions need it.
 #[derive(Clone, Debug, Default, PartialEq)]

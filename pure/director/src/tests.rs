@@ -33,6 +33,7 @@ pub(super) const CONFIG: Config = Config {
     usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(3600),
+    routes_longest: routes::filter::Longest::USUAL,
     withdrawals_max: 3,
 };
 pub(super) const STEERING: steering::Config =
@@ -528,8 +529,8 @@ fn a_range_says_where_a_client_is_and_not_who() {
         let client: IpAddr = client.parse().unwrap();
         director.snapshot().client_range(client).to_string()
     };
-    assert_eq!(range("10.1.2.3"), "10.0.0.0/8");
-    assert_eq!(range("::ffff:10.1.2.3"), "10.0.0.0/8");
+    assert_eq!(range("10.1.2.3"), "10.1.2.0/24");
+    assert_eq!(range("::ffff:10.1.2.3"), "10.1.2.0/24");
     assert_eq!(range("192.0.2.77"), "192.0.2.0/24");
     assert_eq!(range("2001:db8:1:2::3"), "2001:db8:1::/48");
 }

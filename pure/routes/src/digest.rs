@@ -26,10 +26,18 @@ pub struct Digest {
 pub struct NotADigest;
 
 impl Digest {
+    /// Most prefixes that a table may have: more than the internet has.
+    pub const COUNT_MAX: usize = 2_000_000;
+
     /// The route is in the table, and was not.
     pub fn put(&mut self, prefix: &Prefix, attributes: &Attributes) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(hash(prefix, attributes));
+    }
+
+    /// True of a table that is not longer than any may be.
+    pub fn is_bounded(&self) -> bool {
+        usize::try_from(self.count).is_ok_and(|count| count <= Self::COUNT_MAX)
     }
 
     /// The route was in the table, and is not.

@@ -13,6 +13,7 @@ use prefix_trie::PrefixMap;
 
 use crate::attributes::Attributes;
 use crate::digest::Digest;
+use crate::filter::Longest;
 use crate::hearing::Difference;
 use crate::order::{Known, Way, sort, step};
 
@@ -53,8 +54,9 @@ pub struct Unshared {
 }
 
 /// The table as its one writer has it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Routes {
+    longest: Longest,
     /// Half changed while work is under way; `shown` never is.
     working: Table,
     shown: Table,
@@ -73,12 +75,25 @@ pub struct Routes {
 struct Own {
     given: Vec<Prefix>,
     /// None before anything was heard.
-    heard: Option<Digest>,
+    heard: Option<Tally>,
     /// The number of the table that is heard.
     table: u32,
     /// Some prefix may have a way that was heard.
     has_ways: bool,
+    /// What it heard and is not believed: no client is led by it.
+    refused: BTreeMap<Prefix, Arc<Attributes>>,
 }
+
+/// What one site heard, in short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    digest: Digest,
+    /// Memory that it would take if nobody shared attributes.
+    bytes: usize,
+}
+
+/// Most of it that a site may hear: two full tables with all their communities.
+const SITE_BYTES_MAX: usize = 1 << 30;
 
 /// The ways to a prefix, best first.
 type Ways = Arc<[Way]>;
@@ -363,7 +378,33 @@ fn nearest<'a>(
     all.into_iter().take(NEAREST_MAX).map(|(near, _, of)| (of, near)).collect()
 }
 
+impl Default for Routes {
+    fn default() -> Self {
+        Self::new(Longest::USUAL)
+    }
+}
+
 impl Routes {
+    /// An empty table; longer prefixes that sites hear lead no client.
+    pub fn new(longest: Longest) -> Self {
+        Self {
+            longest,
+            working: Table::default(),
+            shown: Table::default(),
+            numbers: BTreeMap::new(),
+            own: BTreeMap::new(),
+            known: BTreeMap::new(),
+            sweep_at: 0,
+            work: VecDeque::new(),
+        }
+    }
+
+    /// What a site heard and is not believed, in order.
+    pub fn refused(&self, site: &SiteId) -> impl ExactSizeIterator<Item = &Prefix> {
+        static NONE: BTreeMap<Prefix, Arc<Attributes>> = BTreeMap::new();
+        self.own.get(site).map_or(&NONE, |own| &own.refused).keys()
+    }
+
     /// The table, with all work that is done and nothing of what is under way.
     pub fn table(&self) -> &Table {
         &self.shown
@@ -371,7 +412,13 @@ impl Routes {
 
     /// What a site was heard to have; none before anything was heard of it.
     pub fn heard(&self, site: &SiteId) -> Option<Digest> {
-        self.own.get(site)?.heard
+        Some(self.own.get(site)?.heard?.digest)
+    }
+
+    /// True while what a site hears is as large as it may be, and no larger.
+    pub fn is_bounded(&self, site: &SiteId) -> bool {
+        let heard = self.own.get(site).and_then(|own| own.heard).unwrap_or_default();
+        heard.digest.is_bounded() && heard.bytes <= SITE_BYTES_MAX
     }
 
     /// The first sites are gone. The others are there, or other than before, with their static
@@ -468,6 +515,7 @@ impl Routes {
         self.drop_work_of(site);
         let Some(own) = self.own.get_mut(site) else { return };
         own.heard = None;
+        own.refused.clear();
         if own.has_ways {
             own.table += 1;
             self.work.push_back(Work::forget(site.clone()));
@@ -537,6 +585,19 @@ impl Routes {
 }
 
 const SWEEP_MIN: usize = 1024;
+
+impl Tally {
+    fn put(&mut self, prefix: &Prefix, heard: &Attributes) {
+        self.digest.put(prefix, heard);
+        self.bytes += heard.bytes();
+    }
+
+    fn take(&mut self, prefix: &Prefix, heard: &Attributes) {
+        assert!(heard.bytes() <= self.bytes, "it was counted when it came");
+        self.digest.take(prefix, heard);
+        self.bytes -= heard.bytes();
+    }
+}
 
 fn index(number: u32) -> usize {
     usize::try_from(number).expect("Linux has no 16-bit targets")

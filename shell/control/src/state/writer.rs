@@ -814,7 +814,7 @@ pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
 /// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
 /// read, about four times that.
 const REPORT_UNITS: usize = 32 << 10;
-/// So late a tick says that the process did not run, or that its lock was held: reports waited, too.
+/// So late a tick says that the process did not run or its lock was held: reports waited, too.
 const LATE_MAX: Nanos = Nanos::millis(300);
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;

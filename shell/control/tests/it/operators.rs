@@ -21,7 +21,9 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     wanted.as_object_mut().unwrap().extend(about.as_object().unwrap().clone());
     assert_eq!(written, wanted);
     control.put("/v1/appliances/a1", &json!({"site": "a", "weight": 3}));
-    let appliance = json!({"id": "a1", "site": "a", "weight": 3, "addresses": [], "usable_bytes": null, "drain": null});
+    let appliance = json!({
+        "id": "a1", "site": "a", "weight": 3, "addresses": [], "usable_bytes": null, "drain": null,
+    });
     assert_eq!(control.json("/v1/appliances"), json!([appliance]));
     assert_eq!(control.json("/v1/appliances/a1"), appliance);
     assert_eq!(control.json("/v1/sites"), json!([written]));

@@ -28,9 +28,10 @@ export function start(options: EngineOptions): Engine {
   player.configure("cmcd", { enabled: true, version: 2, eventTargets: [{ ...target, ...more }] });
   player.configure("cmcd.includeKeys", SAID);
   // By itself it gives up for good after two tries of a film: they may fall into the second in
-  // which an appliance is started again.
+  // which an appliance is started again. And it waits so long between them, longer each time, that
+  // the third after a hang came 3 s after it.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
-  player.configure("streaming.retryParameters", { maxAttempts: 4, baseDelay: 300 });
+  player.configure("streaming.retryParameters", { maxAttempts: 6, baseDelay: 100 });
   // By itself it leaves a rendition that failed out for half a minute, takes the error for handled,
   // and was seen never to ask for a segment again when that had happened to all of them.
   player.configure("streaming.maxDisabledTime", 0);

@@ -77,6 +77,9 @@ const STAGE_LASTS: Nanos = Nanos::seconds(60);
 /// An operator is told at most so often that tables wait.
 const WAITS_TOLD: Nanos = Nanos::seconds(60);
 
+/// So many prefixes wait to be taken over at most, and a table more: nobody is asked for another.
+const WAITING_MAX: usize = Digest::COUNT_MAX;
+
 /// Between two slices reports and players have their turn.
 const BETWEEN_SLICES: Nanos = Nanos::millis(2);
 
@@ -123,7 +126,8 @@ impl Director {
             return None;
         }
         let known = self.routes.heard(site);
-        (believed == id && known != Some(told)).then_some(RoutesWanted { known })
+        let has_room = || self.routes.waiting() <= WAITING_MAX;
+        (believed == id && known != Some(told) && has_room()).then_some(RoutesWanted { known })
     }
 
     /// A report has come: whether its site agrees, and still hears anything. O(appliances of the

@@ -734,6 +734,7 @@ impl Machine for Director {
     type Action = Action;
 
     fn handle(&mut self, now: Instant, event: Event<'_>) {
+        let (is_tick, was_busy) = (matches!(event, Event::Tick(_)), self.routes.is_busy());
         match event {
             Event::Reported { appliance, report } => self.reported(now, appliance, report),
             Event::Changed(change) => self.change(now, change),
@@ -769,7 +770,11 @@ impl Machine for Director {
                 }
             }
         }
-        self.go_on_with_routes(now);
+        // What came now and is short is done now, the rest in ticks, between which others have
+        // their turn.
+        if is_tick || !was_busy {
+            self.go_on_with_routes(now);
+        }
         if self.view_is_old {
             self.refresh_view();
         }

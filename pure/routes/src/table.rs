@@ -84,6 +84,13 @@ struct Own {
     refused: BTreeMap<Prefix, Arc<Attributes>>,
 }
 
+impl Own {
+    /// It has ways of a table that is not heard any more.
+    fn is_old(&self) -> bool {
+        self.heard.is_none() && self.has_ways
+    }
+}
+
 /// What one site heard, in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
@@ -427,10 +434,12 @@ impl Routes {
     pub fn change_sites<S: Borrow<Site>>(&mut self, gone: &[SiteId], there: &[(u32, S)]) {
         let (mut others, mut moved) = (BTreeSet::new(), BTreeSet::new());
         for id in gone {
-            let Some(number) = self.numbers.remove(id) else { continue };
-            self.own.remove(id);
+            let Some(number) = self.numbers.get(id).copied() else { continue };
+            self.give(id, &[]);
+            self.numbers.remove(id);
+            let own = self.own.remove(id).expect("each site has its own");
             self.drop_work_of(id);
-            self.work.push_back(Work::leave(number));
+            self.leave(number, own.table);
         }
         for (number, site) in there.iter().map(|(number, site)| (*number, site.borrow())) {
             let known = Known {
@@ -439,6 +448,7 @@ impl Routes {
                 place: site.place.clone(),
                 serves_strangers: site.serves_strangers(),
             };
+            self.come_back(&site.id, number);
             let before = self.numbers.insert(site.id.clone(), number);
             assert!(before.is_none_or(|before| before == number), "a site keeps its number");
             if self.working.sites.get(index(number)).and_then(Option::as_ref) == Some(&known) {
@@ -455,7 +465,7 @@ impl Routes {
         self.tell_places_apart(&others);
         // A new one has no way yet.
         if !moved.is_empty() {
-            self.work.push_back(Work::order(Some(moved)));
+            self.order(moved);
         }
         for site in there.iter().map(|(_, site)| site.borrow()) {
             self.give(&site.id, &site.prefixes);
@@ -492,7 +502,11 @@ impl Routes {
         assert!(whole || !self.is_taking(site), "a change begins from what is known");
         if self.numbers.contains_key(site) {
             self.drop_work_of(site);
-            self.work.push_back(Work::hear(site.clone(), difference, whole));
+            // Short news wait for no walk that has not begun.
+            let is_short =
+                difference.len() <= SLICE && !self.own.get(site).is_some_and(Own::is_old);
+            let at = if is_short { usize::from(self.is_half_done()) } else { self.work.len() };
+            self.work.insert(at, Work::hear(site.clone(), difference, whole));
         }
     }
 

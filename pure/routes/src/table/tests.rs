@@ -215,6 +215,32 @@ fn a_site_hears_no_more_than_there_is_room_for_however_it_came() {
     assert!(!hear(most, 1));
 }
 
+#[test]
+fn a_site_that_comes_back_before_it_has_gone_keeps_what_it_was_given() {
+    let mut routes = fleet();
+    let announced = (0..50)
+        .map(|n| (prefix(&format!("11.0.{n}.0/24")), attributes(Peering::Private, &[9], None)));
+    let table = Difference { announced: announced.collect(), withdrawn: vec![] };
+    routes.apply(&site("paris"), &table, true);
+    let all = sites();
+    let back = Site { prefixes: vec![prefix("10.0.0.0/8")], ..all[&site("paris")].clone() };
+    let number = numbered(&all).into_iter().find(|(_, of)| of.id == back.id).unwrap().0;
+    for slices in 0..20 {
+        routes.change_sites::<Site>(&[site("paris")], &[]);
+        for _ in 0..slices {
+            routes.go_on(1);
+        }
+        routes.change_sites(&[], &[(number, back.clone())]);
+        assert_eq!(routes.heard(&site("paris")), None);
+        check(&routes, "10.1.1.1", "paris:First");
+        routes.finish();
+        check(&routes, "10.1.1.1", "paris:First");
+        check(&routes, "11.0.1.1", "");
+        routes.apply(&site("paris"), &table, true);
+        check(&routes, "11.0.1.1", "paris:First");
+    }
+}
+
 proptest! {
     // A fleet has eight thousand parts, which cost milliseconds without optimisation.
     #![proptest_config(ProptestConfig::with_cases(48))]
@@ -362,6 +388,8 @@ enum Event {
     /// A site is of the other kind from now on.
     Turn(usize, SiteKind),
     Places(Vec<Prefix>),
+    Go(usize),
+    Return(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -380,6 +408,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..4_usize).prop_map(Event::Forget),
         1 => (0..4_usize, kind).prop_map(|(at, kind)| Event::Turn(at, kind)),
         1 => proptest::collection::vec(any_prefix(), 0..3).prop_map(Event::Places),
+        1 => (0..4_usize).prop_map(Event::Go),
+        2 => (0..4_usize).prop_map(Event::Return),
     ]
 }
 
@@ -401,6 +431,14 @@ fn do_step(routes: &mut Routes, step: &Event) {
             let (number, of) =
                 numbered(&all).into_iter().find(|(_, of)| of.id == site(NAMES[*at])).unwrap();
             routes.change_sites(&[], &[(number, Site { kind: *kind, ..of.clone() })]);
+        }
+        Event::Go(at) => routes.change_sites::<Site>(&[site(NAMES[*at])], &[]),
+        Event::Return(at) => {
+            let all = sites();
+            let mut all = numbered(&all).into_iter();
+            let (number, of) = all.find(|(_, of)| of.id == site(NAMES[*at])).unwrap();
+            let prefixes = vec![prefix("8.0.0.0/6"), prefix("8.8.0.0/16")];
+            routes.change_sites(&[], &[(number, Site { prefixes, ..of.clone() })]);
         }
         Event::Places(prefixes) => {
             let place = Place { point: Point::new(50.0, 10.0), ..Place::default() };

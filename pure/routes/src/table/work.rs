@@ -4,14 +4,14 @@
 //! prefixes follow from waits in a queue, and whoever holds the table does a piece of it at a time.
 //! Readers see a piece of work when all of it is done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::vec::IntoIter;
 
 use model::id::SiteId;
 use model::topology::Prefix;
 
-use super::{PARTS, Places, Routes, Table, Tally, Ways, index, nearest};
+use super::{Own, PARTS, Places, Routes, Table, Tally, Ways, index, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
@@ -24,8 +24,8 @@ pub(super) enum Work {
     Hear(Box<Hear>),
     /// What a site heard is known no more.
     Forget { site: SiteId, walk: Walk },
-    /// A site is gone, with all of its ways.
-    Leave { number: u32, walk: Walk },
+    /// Sites are gone, with all of their ways: by number, with the number of the table they heard.
+    Leave { sites: BTreeMap<u32, u32>, walk: Walk },
     /// The prefixes of these sites, or all, are ordered anew.
     Order { of: Option<BTreeSet<u32>>, walk: Walk },
     /// The sites near to each place are found; those of the places before `next` are.
@@ -58,7 +58,7 @@ pub(super) struct Walk {
 }
 
 /// Prefixes that are worked on at a time: some milliseconds.
-pub const SLICE: usize = 4096;
+pub const SLICE: usize = 1024;
 
 /// Parts of a family, and its short prefixes.
 const PLACES: usize = PARTS + 1;
@@ -75,10 +75,6 @@ impl Work {
 
     pub(super) fn forget(site: SiteId) -> Self {
         Self::Forget { site, walk: Walk::default() }
-    }
-
-    pub(super) fn leave(number: u32) -> Self {
-        Self::Leave { number, walk: Walk::default() }
     }
 
     pub(super) fn order(of: Option<BTreeSet<u32>>) -> Self {
@@ -133,6 +129,7 @@ impl Routes {
             && let Some(mut work) = self.work.pop_front()
         {
             if self.step(&mut work, &mut prefixes) {
+                self.show();
                 if let Work::Hear(hear) = work {
                     done.extend(
                         hear.heard.map(|heard| Done { site: hear.site, digest: heard.digest }),
@@ -160,6 +157,60 @@ impl Routes {
         self.work.retain(|work| work.site() != Some(site));
     }
 
+    /// A site is gone; one walk does for all that go before it has begun.
+    pub(super) fn leave(&mut self, number: u32, table: u32) {
+        let pending = self.work.iter_mut().find_map(|work| match work {
+            Work::Leave { sites, walk } => (walk.next == 0).then_some(sites),
+            Work::Hear(_) | Work::Forget { .. } | Work::Order { .. } | Work::Place { .. } => None,
+        });
+        if let Some(sites) = pending {
+            sites.insert(number, table);
+        } else {
+            let sites = [(number, table)].into();
+            self.work.push_back(Work::Leave { sites, walk: Walk::default() });
+        }
+    }
+
+    /// A site that was to go is there again: only what it heard goes.
+    pub(super) fn come_back(&mut self, id: &SiteId, number: u32) {
+        let mut heard = None;
+        for work in &mut self.work {
+            if let Work::Leave { sites, .. } = work {
+                heard = heard.or_else(|| sites.remove(&number));
+            }
+        }
+        self.work.retain(|work| !matches!(work, Work::Leave { sites, .. } if sites.is_empty()));
+        if let Some(table) = heard {
+            let own = Own { table: table + 1, has_ways: true, ..Own::default() };
+            self.own.insert(id.clone(), own);
+            self.work.push_back(Work::forget(id.clone()));
+        }
+    }
+
+    /// These sites are others than before: their prefixes are ordered anew, in one walk for all
+    /// that change before it has begun.
+    pub(super) fn order(&mut self, moved: BTreeSet<u32>) {
+        let pending = self.work.iter_mut().find_map(|work| match work {
+            Work::Order { of, walk } => (walk.next == 0).then_some(of),
+            Work::Hear(_) | Work::Forget { .. } | Work::Leave { .. } | Work::Place { .. } => None,
+        });
+        match pending {
+            Some(Some(of)) => of.extend(moved),
+            // All are.
+            Some(None) => {}
+            None => self.work.push_back(Work::order(Some(moved))),
+        }
+    }
+
+    /// Prefixes that wait to be taken over. O(work that waits).
+    pub fn waiting(&self) -> usize {
+        let of = |work: &Work| match work {
+            Work::Hear(hear) => hear.announced.len() + hear.withdrawn.len(),
+            Work::Forget { .. } | Work::Leave { .. } | Work::Order { .. } | Work::Place { .. } => 0,
+        };
+        self.work.iter().map(of).sum()
+    }
+
     /// True if the work is done. Takes from `left` what it looked at.
     fn step(&mut self, work: &mut Work, left: &mut usize) -> bool {
         match work {
@@ -171,11 +222,13 @@ impl Routes {
                 }
                 is_done
             }
-            Work::Leave { number, walk } => {
-                let is_done = self.working.drop_ways(walk, left, |way| way.site == *number);
+            Work::Leave { sites, walk } => {
+                let is_old = |way: &Way| sites.contains_key(&way.site);
+                let is_done = self.working.drop_ways(walk, left, is_old);
                 if is_done {
-                    Arc::make_mut(&mut self.working.sites)[index(*number)] = None;
-                    self.tell_places_apart(&[*number].into());
+                    let known = Arc::make_mut(&mut self.working.sites);
+                    sites.keys().for_each(|number| known[index(*number)] = None);
+                    self.tell_places_apart(&sites.keys().copied().collect());
                 }
                 is_done
             }

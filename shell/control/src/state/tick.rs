@@ -20,7 +20,7 @@ pub(crate) async fn run(control: Arc<Control>) {
     // Side by side: a wait for the database keeps nobody from noticing a silent appliance.
     let ticking = async {
         loop {
-            sleep(control.tick_in().into()).await;
+            sleep(Duration::from(control.tick_in()).max(TICK_EVERY_MIN)).await;
             control.tick();
             control.renew_own();
         }
@@ -51,6 +51,9 @@ pub(crate) async fn run(control: Arc<Control>) {
     };
     tokio::join!(ticking, writing, refreshing, placing);
 }
+
+/// After a tick others have their turn at the state: a slice of a long table takes milliseconds.
+const TICK_EVERY_MIN: Duration = Duration::from_millis(2);
 
 /// How often actions that are due by the clock are written.
 const WRITE_EVERY: Duration = Duration::from_millis(100);

@@ -28,10 +28,12 @@ export function start(options: EngineOptions): Engine {
   player.configure("cmcd", { enabled: true, version: 2, eventTargets: [{ ...target, ...more }] });
   player.configure("cmcd.includeKeys", SAID);
   // By itself it gives up for good after two tries of a film: they may fall into the second in
-  // which an appliance is started again. And it waits so long between them, longer each time, that
-  // the third after a hang came 3 s after it.
+  // which an appliance is started again.
   player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
-  player.configure("streaming.retryParameters", { maxAttempts: 6, baseDelay: 100 });
+  player.configure("streaming.retryParameters", { maxAttempts: 4, baseDelay: 300 });
+  // By itself it looks once a second whether there is something to fetch: with a full buffer a lane
+  // may not be asked for 3 s, whatever happens to its appliance.
+  player.configure("streaming.updateIntervalSeconds", 0.25);
   // By itself it leaves a rendition that failed out for half a minute, takes the error for handled,
   // and was seen never to ask for a segment again when that had happened to all of them.
   player.configure("streaming.maxDisabledTime", 0);

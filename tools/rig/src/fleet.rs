@@ -9,9 +9,9 @@
 //! Everything listens on 127.0.0.1, on consecutive ports; logs are in the fleet's directory.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use model::units::Bytes;
@@ -157,6 +157,7 @@ impl Fleet {
         let cpus: Vec<usize> = self.plan.cpu.into_iter().collect();
         let on = On { cpus: &cpus, joins: &self.plan.joins };
         let address = self.plan.appliance(index);
+        wait_until_free(address);
         let process = self.plan.serve("nearcast-appliance", &name, &config, on, address)?;
         self.appliances[usize::from(index)] = Some(process);
         Ok(())
@@ -495,6 +496,15 @@ fn front_name(index: u16) -> String {
 
 fn text(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// The rings of a process that was killed let go of its sockets a little after its end. Whoever
+/// starts then finds out by itself if that takes longer.
+fn wait_until_free(address: SocketAddr) {
+    let began = Instant::now();
+    while TcpListener::bind(address).is_err() && began.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     link_only: bool,
     /// Who wants the appliance's CPU too while somebody plays behind the link: each in its turn.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,busy,greedy")]
     rivals: Vec<Rival>,
     /// More of `[pacing]` of the appliance's configuration, for example `burst = "64 KiB"`.
     #[arg(long, default_value = "")]
@@ -56,6 +56,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// Of what unpaced viewers get, paced ones get at least so much.
+const GOODPUT_RATIO_MIN: f64 = 0.98;
 
 /// Of what unpaced windows lose, paced ones may lose so much, whoever wants the CPU.
 const DROP_RATIO_MAX: f64 = 0.1;
@@ -168,6 +171,11 @@ fn verdict(args: &Args, world: &World) -> Result<()> {
     ensure!(
         report.drop_ratio_holds,
         "paced windows lose {drop_ratio:.3} of what unpaced ones do, more than {DROP_RATIO_MAX}"
+    );
+    ensure!(
+        GOODPUT_RATIO_MIN <= report.goodput_ratio,
+        "paced viewers get {:.3} of what unpaced ones do, less than {GOODPUT_RATIO_MIN}",
+        report.goodput_ratio
     );
     Ok(())
 }

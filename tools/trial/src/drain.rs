@@ -96,10 +96,15 @@ fn drain(fleet: &mut Fleet, ca: &std::path::Path) -> Result<Report> {
     let path = format!("/v1/appliances/{name}/drain");
     fleet.put(&path, &json!({}))?;
     let began = Instant::now();
-    let in_list = |fleet: &Fleet| anyhow::Ok(begin(fleet)?["pathways"].to_string().contains(&name));
+    let in_list = |fleet: &Fleet| {
+        let begun = begin(fleet)?;
+        let mut pathways = begun["pathways"].as_array().context("a playback has pathways")?.iter();
+        anyhow::Ok(pathways.any(|pathway| pathway["appliance"] == name.as_str()))
+    };
     let in_poll = |fleet: &Fleet| {
         let answer = fleet.get(Role::Writer, &steering)?;
-        anyhow::Ok(answer["PATHWAY-PRIORITY"].to_string().contains(&name))
+        let mut names = answer["PATHWAY-PRIORITY"].as_array().context("an answer")?.iter();
+        anyhow::Ok(names.any(|of| *of == name.as_str()))
     };
     report.new_playbacks_s = until("new playbacks go elsewhere", || Ok(!in_list(fleet)?))?;
     report.polls_s = until("polls lead elsewhere", || Ok(!in_poll(fleet)?))?;

@@ -154,8 +154,10 @@ impl FleetView {
 pub enum Health {
     /// It reports and takes sessions.
     Healthy,
-    /// It reports, and asks for no new sessions.
+    /// It reports, and gets no new sessions.
     Draining,
+    /// The same, and next to nothing leaves it: it may be stopped.
+    Drained,
     /// It reports that it cannot serve.
     Unhealthy,
     /// Its reports have stopped.
@@ -169,6 +171,7 @@ impl fmt::Display for Health {
         f.write_str(match self {
             Self::Healthy => "healthy",
             Self::Draining => "draining",
+            Self::Drained => "drained",
             Self::Unhealthy => "unhealthy",
             Self::Stale => "stale",
             Self::NeverSeen => "never_seen",

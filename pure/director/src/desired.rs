@@ -9,6 +9,7 @@ use model::topology::{Appliance, Site};
 use model::units::Bytes;
 
 use crate::catalog::{Catalog, Version};
+use crate::drain::Drain;
 use crate::machines::Hardware;
 use crate::playbacks::{Playbacks, PlaybacksChange};
 use crate::token_keys::TokenRotation;
@@ -48,12 +49,14 @@ pub struct Registered {
     /// Two machines reported under its identity: no player is sent there. Durable, until it enrols
     /// anew or an operator says that the second is gone.
     pub cloned: bool,
+    /// An operator's wish that it be drained, to come, on or over.
+    pub drain: Option<Drain>,
 }
 
 impl Registered {
     /// Nothing is known of it yet.
     pub fn new(appliance: Appliance) -> Self {
-        Self { appliance, usable: None, hardware: None, cloned: false }
+        Self { appliance, usable: None, hardware: None, cloned: false, drain: None }
     }
 }
 
@@ -85,6 +88,8 @@ pub enum Change {
     /// An operator says that an appliance's drives hold this from now on, though it is less than
     /// half of what they held.
     Usable(ApplianceId, Bytes),
+    /// An appliance is to be drained so, or not any more.
+    Drain(ApplianceId, Option<Drain>),
     /// An appliance is gone for good.
     ApplianceGone(ApplianceId),
     /// A version is the current one of its asset from now on.
@@ -136,6 +141,9 @@ impl Desired {
                 if let Some(known) = self.appliances.get_mut(&id) {
                     known.usable = Some(usable);
                 }
+            }
+            Change::Drain(id, drain) => {
+                self.appliances.entry(id).and_modify(|known| known.drain = drain);
             }
             Change::ApplianceGone(id) => {
                 self.appliances.remove(&id);

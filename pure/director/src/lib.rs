@@ -29,6 +29,7 @@
 
 mod catalog;
 mod desired;
+pub mod drain;
 mod event;
 mod files;
 pub mod front;
@@ -106,6 +107,7 @@ pub struct Config {
     /// The fleet is placed anew for that at most so often.
     pub usable_replans: Nanos,
     pub sources: sources::Config,
+    pub drain: drain::Config,
     /// Longest that a playback's token is good. A version that is not offered any more goes after
     /// this.
     pub tokens_max: Nanos,
@@ -184,6 +186,8 @@ struct Member {
     moved: Option<Instant>,
     /// When it was last found to be ahead.
     overtaken: Option<Instant>,
+    /// How far an operator's drain of it has come.
+    course: drain::Course,
 }
 
 /// One appliance for the status page.
@@ -521,6 +525,7 @@ impl Director {
         self.find_places(now, before.sites.keys().cloned());
         self.choose_kept();
         self.look_at_withdrawals(now);
+        self.follow_drains(now, &before);
         self.view_is_old = true;
     }
 
@@ -545,6 +550,10 @@ impl Director {
             Change::Version(_) | Change::Withdrawn(_) | Change::Superseded(_) | Change::Policy(_)
         );
         self.desired.apply(change.clone());
+        if let Change::Drain(id, _) = &change {
+            // No file moves for it.
+            return self.judge(now, id);
+        }
         match change {
             Change::Appliance(appliance) => self.stand(now, &appliance.id),
             Change::ApplianceGone(id) => {
@@ -572,6 +581,7 @@ impl Director {
             | Change::Policy(_)
             | Change::TokenKeys(..)
             | Change::Playbacks(_)
+            | Change::Drain(..)
             | Change::Revoked(_) => {}
         }
         if is_of_catalog {
@@ -779,6 +789,7 @@ impl Member {
             observed: None,
             moved: None,
             overtaken: None,
+            course: drain::Course::default(),
         }
     }
 }
@@ -795,7 +806,7 @@ fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
 
 fn is_reporting(health: Health) -> bool {
     match health {
-        Health::Healthy | Health::Draining | Health::Unhealthy => true,
+        Health::Healthy | Health::Draining | Health::Drained | Health::Unhealthy => true,
         Health::Stale | Health::NeverSeen => false,
     }
 }
@@ -823,6 +834,8 @@ impl Director {
     }
 }
 
+#[cfg(test)]
+mod drain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]

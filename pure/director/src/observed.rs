@@ -9,6 +9,7 @@ use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
 
+use crate::drain::End;
 use crate::files::Files;
 use crate::heard::Hears;
 use crate::machines::{Hardware, Moved, Starts};
@@ -130,6 +131,10 @@ pub enum Cause {
     Refused(Nanos),
     #[error("it says that it takes no new sessions")]
     NotServing,
+    #[error("an operator has it drained: players leave it, and what is under way ends")]
+    Drains,
+    #[error("{}", drained(.0))]
+    Drained(End),
     /// It has no drive in use, but so many set aside.
     #[error("{}", no_drive(*.0))]
     NoDrive(usize),
@@ -166,6 +171,18 @@ pub enum Cause {
          POST /v1/appliances/ID/usable"
     )]
     Slump { planned: Bytes, reported: Bytes },
+}
+
+fn drained(end: &End) -> String {
+    match end {
+        End::Quiet => "an operator has it drained, and next to nothing leaves it: it may be \
+                       stopped"
+            .to_owned(),
+        End::Late(egress) => format!(
+            "an operator has it drained, its time is over, and it still sent {egress}: what is \
+             under way when it is stopped is broken off"
+        ),
+    }
 }
 
 fn no_drive(set_aside: usize) -> String {

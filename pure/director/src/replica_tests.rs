@@ -4,6 +4,7 @@ use super::tests::{
     CONFIG, STEERING, at, hold, id, played, probes, put_version, report, running, seen, whole,
 };
 use super::*;
+use drain::Drain;
 use model::inventory::Delta;
 use proptest::prelude::*;
 
@@ -77,6 +78,25 @@ fn a_version_that_came_back_with_other_files_is_held_by_nobody_before_it_is_told
     let inventory = Delta { to: 1, held, ..Delta::default() };
     replica.report(at(0), &id("a1"), &Report { inventory, ..report(21) }).unwrap();
     assert_eq!(whole(&replica, "a1").len(), 1);
+}
+
+#[test]
+fn a_replica_follows_a_drain_at_once_and_sees_for_itself_how_far_it_has_come() {
+    let (mut writer, mut replica) = fleet_and_replica();
+    [&mut writer, &mut replica].into_iter().for_each(|of| hold(of, "a1", &[1, 2]));
+    let drain = |drain| Event::Changed(Change::Drain(id("a1"), drain));
+    writer.handle(at(0), drain(Some(Drain { from: UnixSeconds(0), until: None })));
+    follow(&mut replica, &writer);
+    assert_eq!(seen(&replica, "a1").health, Health::Draining);
+    let same = || Delta { from: 1, to: 1, ..Delta::default() };
+    let later = Report { inventory: same(), ..report(30) };
+    replica.report(at(20_000), &id("a1"), &later).unwrap();
+    assert_eq!(seen(&replica, "a1").health, Health::Drained);
+    assert_eq!(seen(&writer, "a1").health, Health::Draining, "it has heard nothing since");
+    writer.handle(at(20_000), drain(None));
+    follow(&mut replica, &writer);
+    replica.report(at(20_000), &id("a1"), &Report { sequence: 31, ..later }).unwrap();
+    assert_eq!(seen(&replica, "a1").health, Health::Healthy);
 }
 
 #[test]

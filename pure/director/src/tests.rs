@@ -23,6 +23,12 @@ pub(super) const CONFIG: Config = Config {
     notices_max: 5,
     rotation_min: Nanos::millis(200),
     rotation_max: Nanos::seconds(3600),
+    drain: drain::Config {
+        leave: Nanos::seconds(10),
+        quiet_egress: BitsPerSecond(1_000_000),
+        quiet: Nanos::seconds(5),
+        bound: Nanos::seconds(60),
+    },
     usable_settles: Nanos::seconds(300),
     usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },

@@ -11,6 +11,7 @@ use model::number::NumberSet;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
 
+use crate::drain::State;
 use crate::observed::{Cause, Probe};
 use crate::{Action, Director, Notice, Role};
 
@@ -35,9 +36,7 @@ impl Director {
             self.judge(now, &id);
             self.end_recovery(now, &id);
             self.probe_if_late(now, &id);
-            if let Some(next) = self.next_look(&id) {
-                // What is late stays so until a report comes, or a second has passed.
-                let next = if next <= now { now + LOOK_AGAIN_AFTER } else { next };
+            if let Some(next) = self.next_look(now, &id) {
                 self.looks.add(next, number);
             }
         }
@@ -66,7 +65,7 @@ impl Director {
     }
 
     /// When time alone can change something about an appliance.
-    fn next_look(&self, id: &ApplianceId) -> Option<Instant> {
+    fn next_look(&self, now: Instant, id: &ApplianceId) -> Option<Instant> {
         let member = self.members.get(id)?;
         let observed = member.observed.as_ref()?;
         let wait = match observed.probe {
@@ -75,7 +74,10 @@ impl Director {
         };
         let late = observed.last_report + wait + Nanos(1);
         let recovered = member.recovered.map(|since| since + self.config.recovery);
-        Some(recovered.map_or(late, |recovered| recovered.min(late)))
+        let next = recovered.map_or(late, |recovered| recovered.min(late));
+        // What is late stays so until a report comes, or a second has passed.
+        let next = if next <= now { now + LOOK_AGAIN_AFTER } else { next };
+        Some(self.drain_look(now, id).map_or(next, |turn| turn.min(next)))
     }
 
     fn end_recovery(&mut self, now: Instant, id: &ApplianceId) {
@@ -98,11 +100,19 @@ impl Director {
         };
         let is_cloned = self.is_cloned(id);
         let slump = self.slump(now, id);
+        let (drains, config) = (self.drains(id), self.config.drain);
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(observed) = &member.observed else { return };
-        let (health, cause) = match observed.health(now, self.config.stale_after, newest) {
+        let found = observed.health(now, self.config.stale_after, newest);
+        let egress = (found.0 != Health::Stale).then_some(observed.said.load.egress);
+        let drain = member.course.look(now, drains, egress, &config);
+        let (health, cause) = match found {
             stale @ (Health::Stale, _) => stale,
             _ if is_cloned => (Health::Unhealthy, Cause::Cloned),
+            (Health::Healthy | Health::Draining, _) if let Some(state) = drain => match state {
+                State::Draining => (Health::Draining, Cause::Drains),
+                State::Drained(end) => (Health::Drained, Cause::Drained(end)),
+            },
             (Health::Healthy, Cause::None | Cause::DrivesSetAside(_))
                 if let Some(slump) = slump =>
             {

@@ -98,7 +98,7 @@ pub enum Standing {
     Recovering,
     /// Healthy and holds the version, but at its limit: offered last.
     AtLimit,
-    /// Holds the version, but asked for no new sessions.
+    /// Holds the version, but takes no new sessions: it drains, or is about to stop.
     Draining,
     /// Holds the version, but cannot serve or does not report.
     Unwell(Health),
@@ -412,8 +412,8 @@ impl Standing {
             (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
             (Health::Healthy, true) if appliance.recovering => Self::Recovering,
             (Health::Healthy, true) => Self::Good,
-            (Health::Draining, true) => Self::Draining,
-            (Health::Healthy | Health::Draining, false) => Self::Lacks,
+            (Health::Draining | Health::Drained, true) => Self::Draining,
+            (Health::Healthy | Health::Draining | Health::Drained, false) => Self::Lacks,
             (health @ (Health::Unhealthy | Health::Stale | Health::NeverSeen), true) => {
                 Self::Unwell(health)
             }
@@ -474,7 +474,7 @@ impl fmt::Display for Standing {
                 f.write_str("holds the whole version, and is healthy again for a short while")
             }
             Self::AtLimit => f.write_str("healthy, and holds the whole version, but at its limit"),
-            Self::Draining => f.write_str("holds the version, but asked for no new sessions"),
+            Self::Draining => f.write_str("holds the version, but takes no new sessions"),
             Self::Unwell(health) => write!(f, "holds the version, but is {}", words(*health)),
             Self::Lacks => f.write_str("does not hold the whole version"),
             Self::Useless(health) => {
@@ -563,6 +563,7 @@ fn words(health: Health) -> &'static str {
     match health {
         Health::Healthy => "healthy",
         Health::Draining => "draining",
+        Health::Drained => "drained",
         Health::Unhealthy => "unable to serve",
         Health::Stale => "not reporting",
         Health::NeverSeen => "not known to be up",

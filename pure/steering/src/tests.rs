@@ -33,10 +33,11 @@ fn a_client_of_no_site_gets_all_sites_mixed() {
 #[test]
 fn what_does_not_hold_the_version_or_is_not_healthy_is_left_out() {
     type Change = (&'static str, fn(&mut ApplianceView));
-    let changes: [Change; 5] = [
+    let changes: [Change; 6] = [
         ("stale", |a| a.health = Health::Stale),
         ("unhealthy", |a| a.health = Health::Unhealthy),
         ("draining", |a| a.health = Health::Draining),
+        ("drained", |a| a.health = Health::Drained),
         ("never seen", |a| a.health = Health::NeverSeen),
         ("without url", |a| a.base_url = None),
     ];

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use identity::enrol::Address;
 use model::id::SiteId;
 use model::topology::Prefix;
-use model::units::Nanos;
+use model::units::{BitsPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 use settings::{ConfigError, Origins, Text, wrong};
 use steering::turns::Pace;
@@ -42,6 +42,8 @@ pub struct Config {
     pub playback: Playback,
     #[serde(default)]
     pub steering: Steering,
+    #[serde(default)]
+    pub drain: Drain,
     #[serde(default)]
     pub demo: Demo,
     #[serde(default)]
@@ -229,6 +231,28 @@ impl Default for Steering {
     }
 }
 
+/// `[drain]`: when an appliance that drains counts as drained.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// Less egress than this is next to nothing. Default `1 Mb/s`.
+    pub quiet_egress: Text<BitsPerSecond>,
+    /// For so long, while players have a TTL to leave or longer. Default `10 s`.
+    pub quiet: Text<Nanos>,
+    /// It counts as drained after this, whatever it sends. Default `10 min`.
+    pub bound: Text<Nanos>,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            quiet_egress: Text(BitsPerSecond(1_000_000)),
+            quiet: Text(Nanos::seconds(10)),
+            bound: Text(Nanos::seconds(600)),
+        }
+    }
+}
+
 /// `[demo]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -370,6 +394,13 @@ impl Config {
             rotation_max: ROTATION_MAX,
             usable_settles: USABLE_SETTLES,
             usable_replans: USABLE_REPLANS,
+            drain: director::drain::Config {
+                // A TTL is up to a fifth longer.
+                leave: Nanos(self.steering.ttl.0.0 + self.steering.ttl.0.0 / 5),
+                quiet_egress: self.drain.quiet_egress.0,
+                quiet: self.drain.quiet.0,
+                bound: self.drain.bound.0,
+            },
             sources: director::sources::Config {
                 siblings_max: SIBLINGS_MAX,
                 elsewhere: self.fill.other_sites,

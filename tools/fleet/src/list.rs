@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Health;
 use serde_json::{Value, json};
-use wire::v1::fleet::{FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
+use wire::v1::fleet::{DrainOut, FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
 
 use crate::grammar::Call;
@@ -254,6 +254,7 @@ fn show_appliance(
         ("state", Cell::new(state, tone_of(appliance))),
         ("last report", ago(appliance.last_report_ms).into()),
         ("base URL", appliance.base_url.as_deref().unwrap_or("not known yet").into()),
+        ("drain", appliance.drain.map_or_else(|| "none".to_owned(), |of| drain(&of)).into()),
         ("weight", appliance.weight.to_string().into()),
         ("addresses", texts(&registered["addresses"]).into()),
         ("capacity", capacity(&registered["usable_bytes"]).into()),
@@ -309,6 +310,12 @@ fn drives(report: &Report) -> Table {
     table
 }
 
+fn drain(drain: &DrainOut) -> String {
+    let until = drain.until_unix_s.map(|until| format!("until {}", output::time(until)));
+    let until = until.unwrap_or_else(|| "until `nearcast drain --end`".to_owned());
+    format!("from {} {until}", output::time(drain.from_unix_s))
+}
+
 fn texts(list: &Value) -> String {
     let texts: Vec<&str> =
         list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -362,7 +369,7 @@ fn print_facts(facts: Vec<(&'static str, Cell)>) -> anyhow::Result<()> {
 fn tone_of(appliance: &FleetAppliance) -> Tone {
     match appliance.state {
         Health::Healthy => Tone::Good,
-        Health::Draining | Health::NeverSeen => Tone::Warn,
+        Health::Draining | Health::Drained | Health::NeverSeen => Tone::Warn,
         Health::Unhealthy | Health::Stale => Tone::Bad,
     }
 }

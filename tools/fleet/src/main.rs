@@ -15,6 +15,7 @@ mod content_type;
 mod control;
 mod declared;
 mod demo;
+mod drain;
 mod explain;
 mod grammar;
 mod ingest;
@@ -50,6 +51,8 @@ enum Verb {
     Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Take an appliance out of players' lists for a while, or end that
+    Drain(drain::Args),
     /// Write completions for shells, and manual pages
     Manual(manual::Args),
     /// Show what viewers felt: start-up, stalls, bitrate, buffer
@@ -106,6 +109,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Apply(args) => applying::run(args),
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Drain(args) => drain::run(args),
         Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
         Verb::Qoe(args) => qoe::run(args),
         Verb::Child(args) => demo::child::run(args),

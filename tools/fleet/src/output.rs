@@ -201,6 +201,13 @@ pub(crate) fn when(unix_s: u64) -> String {
     }
 }
 
+/// A second of the clock as a time in UTC, the year 9999 being the last.
+pub(crate) fn time(unix_s: u64) -> String {
+    let since = std::time::Duration::from_secs(unix_s.min(253_402_300_799));
+    let time = std::time::UNIX_EPOCH.checked_add(since).unwrap_or(std::time::UNIX_EPOCH);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
 fn now_unix_s() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())

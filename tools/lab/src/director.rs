@@ -113,6 +113,12 @@ const CONFIG: director::Config = director::Config {
     rotation_max: Nanos::seconds(3600),
     usable_settles: Nanos::seconds(300),
     usable_replans: Nanos::seconds(10),
+    drain: director::drain::Config {
+        leave: Nanos::seconds(12),
+        quiet_egress: BitsPerSecond(1_000_000),
+        quiet: Nanos::seconds(10),
+        bound: Nanos::seconds(600),
+    },
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(3600),
     withdrawals_max: 1000,

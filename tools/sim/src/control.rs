@@ -11,7 +11,7 @@ use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Re
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest};
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use playback::token::Session;
 
@@ -41,6 +41,12 @@ const CONFIG: director::Config = director::Config {
     objects_held_max: 1000,
     placement_lines_max: 10,
     notices_max: 5,
+    drain: director::drain::Config {
+        leave: Nanos::seconds(1),
+        quiet_egress: BitsPerSecond(1_000_000),
+        quiet: Nanos::seconds(5),
+        bound: Nanos::seconds(60),
+    },
     usable_settles: Nanos::seconds(3),
     usable_replans: Nanos::seconds(1),
     rotation_min: Nanos::seconds(1),

@@ -10,6 +10,7 @@
 mod conformance;
 mod crash_fill;
 mod cut;
+mod drain;
 mod faults;
 mod flood;
 mod odd;
@@ -36,6 +37,8 @@ pub enum Verb {
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
     Cut(cut::Args),
+    /// An appliance is drained while it plays, restarted, and serves again.
+    Drain(drain::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
@@ -75,6 +78,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Conformance(args) => conformance::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
+        Verb::Drain(args) => drain::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
         Verb::HoldCrowd(args) => takeover::crowd::run(args),

@@ -76,6 +76,19 @@ pub struct FleetAppliance {
     pub base_url: Option<String>,
     /// Until when its identity is good, seconds since 1970; null if it has none.
     pub identity_expires_unix_s: Option<u64>,
+    /// When it is drained, or will be; null if an operator does not want that.
+    #[serde(default)]
+    pub drain: Option<DrainOut>,
+}
+
+/// When an appliance is drained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DrainOut {
+    /// From then on, seconds since 1970.
+    pub from_unix_s: u64,
+    /// Then it serves again, seconds since 1970; null for not before an operator says so.
+    pub until_unix_s: Option<u64>,
 }
 
 /// Whether an appliance can serve.
@@ -85,8 +98,10 @@ pub struct FleetAppliance {
 pub enum ApplianceState {
     /// It reports and takes sessions.
     Healthy,
-    /// It reports, and asks for no new sessions.
+    /// It reports, and gets no new sessions.
     Draining,
+    /// The same, and next to nothing leaves it: it may be stopped.
+    Drained,
     /// It reports that it cannot serve.
     Unhealthy,
     /// Its reports have stopped.

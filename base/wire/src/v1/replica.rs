@@ -90,6 +90,9 @@ pub struct Appliance {
     /// Two machines report under its identity: no player is sent there.
     #[serde(default)]
     pub cloned: bool,
+    /// When it is to be drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<super::fleet::DrainOut>,
 }
 
 /// A version of an asset with its entry manifests.

@@ -28,7 +28,9 @@ fn siblings_of_the_same_site_come_first_and_who_is_left_out_has_its_reason() {
     wanted.extend([Suitability::Elsewhere; 7]);
     wanted.push(Suitability::Asker);
     assert_eq!(found, wanted);
-    for health in [Health::Draining, Health::Unhealthy, Health::Stale, Health::NeverSeen] {
+    for health in
+        [Health::Draining, Health::Drained, Health::Unhealthy, Health::Stale, Health::NeverSeen]
+    {
         let mut fleet = fleet.clone();
         fleet.0.get_mut("a2").unwrap().health = health;
         let ranked: BTreeMap<_, _> = fleet.rank("a1", 1, CONFIG).into_iter().collect();
@@ -236,6 +238,7 @@ fn one() -> impl Strategy<Value = (char, One)> {
     let health = prop_oneof![
         3 => Just(Health::Healthy),
         1 => Just(Health::Draining),
+        1 => Just(Health::Drained),
         1 => Just(Health::Unhealthy),
         1 => Just(Health::Stale),
         1 => Just(Health::NeverSeen),

@@ -25,6 +25,7 @@ use wire::v1::report::Report;
 
 use super::asking_for::AskingFor;
 use super::assets::entries_out;
+use super::drain::drain_out;
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::metrics::{gauges, page};
@@ -68,6 +69,7 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let mut by_site: BTreeMap<&SiteId, Vec<FleetAppliance>> = BTreeMap::new();
     for (id, status) in &appliances {
         let out = appliance_out(id, status, state.reports.get(id), identity(id));
+        let out = FleetAppliance { drain: drain_out(&status.registered, now), ..out };
         by_site.entry(&status.registered.appliance.site).or_default().push(out);
     }
     let config = placement::Config { copies_per_site: desired.policy.copies, report_lines_max: 0 };
@@ -275,7 +277,17 @@ fn tell_director(control: &Control, page: &mut Page) {
     let shortfalls = state.director.placement().report.shortfall_count;
     let rows = [
         ("appliances_healthy", "Appliances that are healthy.", count(Health::Healthy)),
-        ("appliances_draining", "Appliances that take no new sessions.", count(Health::Draining)),
+        ("appliances_draining", "Appliances that get no new sessions.", count(Health::Draining)),
+        (
+            "appliances_drained",
+            "Appliances that are drained: next to nothing leaves them.",
+            count(Health::Drained),
+        ),
+        (
+            "drains_scheduled",
+            "Drains of appliances that are to come.",
+            Bytes::of(state.director.drains_scheduled()).0,
+        ),
         ("appliances_unhealthy", "Appliances that cannot serve.", count(Health::Unhealthy)),
         ("appliances_stale", "Appliances whose reports have stopped.", count(Health::Stale)),
         (
@@ -328,6 +340,7 @@ fn appliance_out(
         weight: status.registered.appliance.weight.value(),
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,
+        drain: None,
     }
 }
 

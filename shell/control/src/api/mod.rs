@@ -7,6 +7,7 @@ mod asking_for;
 mod assets;
 mod caller;
 mod document;
+mod drain;
 mod fleet;
 mod grants;
 mod guard;
@@ -114,6 +115,8 @@ fn routes() -> Vec<Route> {
         route!(Operator PUT    "/v1/appliances/{id}" registry::put_appliance),
         route!(Operator DELETE "/v1/appliances/{id}" registry::delete_appliance),
         route!(Operator POST   "/v1/appliances/{id}/usable" registry::accept_usable),
+        route!(Operator PUT    "/v1/appliances/{id}/drain" drain::put_drain),
+        route!(Operator DELETE "/v1/appliances/{id}/drain" drain::delete_drain),
         route!(Viewer   GET    "/v1/policy" registry::policy),
         route!(Operator PUT    "/v1/policy" registry::put_policy),
         route!(Viewer   GET    "/v1/identities" identity::identities),

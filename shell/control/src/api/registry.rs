@@ -9,11 +9,14 @@ use director::{Policy, Registered};
 use model::topology::{
     ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
 };
+use model::units::UnixSeconds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::convert::site_with;
+use wire::v1::fleet::DrainOut;
 use wire::v1::site::{SiteAbout, SiteKind};
 
+use super::drain::{drain_out, no_appliance};
 use super::problem::{Problem, Said};
 use super::{Shared, named};
 
@@ -85,6 +88,8 @@ pub(crate) struct ApplianceOut {
     addresses: Vec<IpAddr>,
     /// What its drives can hold, reserve taken off; null until it has reported.
     usable_bytes: Option<u64>,
+    /// When it is drained, or will be; null if an operator does not want that.
+    drain: Option<DrainOut>,
 }
 
 /// How asset versions are spread.
@@ -177,7 +182,9 @@ pub(crate) async fn delete_site(
     responses((status = 200, body = [ApplianceOut])))]
 pub(crate) async fn appliances(State(control): Shared) -> Json<Vec<ApplianceOut>> {
     let state = control.state();
-    Json(state.director.desired().appliances.values().map(appliance_out).collect())
+    let now = control.clock.unix();
+    let all = state.director.desired().appliances.values();
+    Json(all.map(|registered| appliance_out(registered, now)).collect())
 }
 
 /// One appliance as registered.
@@ -188,7 +195,8 @@ pub(crate) async fn appliance(
     Path(id): Path<String>,
 ) -> Result<Json<ApplianceOut>, Problem> {
     let state = control.state();
-    let found = state.director.desired().appliances.get(id.as_str()).map(appliance_out);
+    let found = state.director.desired().appliances.get(id.as_str());
+    let found = found.map(|registered| appliance_out(registered, control.clock.unix()));
     found.map(Json).ok_or_else(|| no_appliance(&id))
 }
 
@@ -212,7 +220,8 @@ pub(crate) async fn put_appliance(
     let site = named(&body.site)?;
     control.put_appliance(Appliance { id: id.clone(), site, weight, addresses }).await?;
     let state = control.state();
-    let found = state.director.desired().appliances.get(&id).map(appliance_out);
+    let found = state.director.desired().appliances.get(&id);
+    let found = found.map(|registered| appliance_out(registered, control.clock.unix()));
     let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
     let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" ");
@@ -334,7 +343,7 @@ fn site_out(site: &Site) -> SiteOut {
     SiteOut { id: site.id.to_string(), prefixes, about: site.into() }
 }
 
-fn appliance_out(registered: &Registered) -> ApplianceOut {
+fn appliance_out(registered: &Registered, now: UnixSeconds) -> ApplianceOut {
     let Appliance { id, site, weight, addresses } = &registered.appliance;
     ApplianceOut {
         id: id.to_string(),
@@ -342,6 +351,7 @@ fn appliance_out(registered: &Registered) -> ApplianceOut {
         weight: weight.value(),
         addresses: addresses.clone(),
         usable_bytes: registered.usable.map(|usable| usable.0),
+        drain: drain_out(registered, now),
     }
 }
 
@@ -357,10 +367,6 @@ fn prefix(text: &str) -> Result<Prefix, Problem> {
 
 fn no_site(site: &str) -> Problem {
     Problem::not_found(format!("there is no site {site}: GET /v1/sites lists them"))
-}
-
-fn no_appliance(id: &str) -> Problem {
-    Problem::not_found(format!("there is no appliance {id}: GET /v1/appliances lists them"))
 }
 
 /// Prefixes of one site.

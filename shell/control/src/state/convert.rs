@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use director::drain::Drain;
 use director::{Entry, Format, Window};
 use model::id::{AssetId, AssetVersionId, Generation, IdError, ObjectId};
 use model::inventory::{Check, Delta};
@@ -18,6 +19,7 @@ use model::view::Load;
 use playback::{PlaylistError, dash, hls};
 use routes::{Attributes, Difference, Digest, Part, Peering};
 use wire::convert::WireError;
+use wire::v1::fleet::DrainOut;
 use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
 use wire::v1::manifest as wire_manifest;
 use wire::v1::report::{DriveState, Inventory, Report};
@@ -287,7 +289,8 @@ pub(crate) fn window_out(window: Window) -> wire::v1::ingest::Window {
     wire::v1::ingest::Window { from: window.from.map(time_out), until: window.until.map(time_out) }
 }
 
-fn time_in(text: &str) -> Option<UnixSeconds> {
+/// A time in UTC (RFC 3339), after 1970.
+pub(crate) fn time_in(text: &str) -> Option<UnixSeconds> {
     let time = humantime::parse_rfc3339(text).ok()?;
     Some(UnixSeconds(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs()))
 }
@@ -297,6 +300,16 @@ pub(crate) fn time_out(time: UnixSeconds) -> String {
     let since = Duration::from_secs(time.0);
     let time = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
     humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// When an appliance is drained, for the wire.
+pub(crate) fn drain_out(drain: Drain) -> DrainOut {
+    DrainOut { from_unix_s: drain.from.0, until_unix_s: drain.until.map(|until| until.0) }
+}
+
+/// The same from the wire.
+pub(crate) fn drain_in(drain: DrainOut) -> Drain {
+    Drain { from: UnixSeconds(drain.from_unix_s), until: drain.until_unix_s.map(UnixSeconds) }
 }
 
 fn objects_in(list: &[String]) -> Result<Vec<ObjectId>, Refused> {

@@ -25,6 +25,8 @@ use wire::v1::manifest as wire_manifest;
 use wire::v1::replica as wire_replica;
 use wire::v1::signed::Kind;
 
+use crate::state::convert;
+
 /// Desired state as a front knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
@@ -88,12 +90,14 @@ pub(crate) fn snapshot_out(
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
         about: site.into(),
     };
-    let appliance = |Registered { appliance, cloned, .. }: &Registered| wire_replica::Appliance {
-        id: appliance.id.to_string(),
-        site: appliance.site.to_string(),
-        weight: appliance.weight.value(),
-        cloned: *cloned,
-    };
+    let appliance =
+        |Registered { appliance, cloned, drain, .. }: &Registered| wire_replica::Appliance {
+            id: appliance.id.to_string(),
+            site: appliance.site.to_string(),
+            weight: appliance.weight.value(),
+            cloned: *cloned,
+            drain: drain.map(convert::drain_out),
+        };
     let Policy { copies, versions_kept } = desired.policy;
     let count = usize::try_from(versions_kept).unwrap_or(usize::MAX);
     let kept = desired.catalog.kept(count);
@@ -164,7 +168,8 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         if !desired.sites.contains_key(&appliance.site) {
             return Err(refused());
         }
-        let registered = Registered { cloned: wire.cloned, ..Registered::new(appliance) };
+        let drain = wire.drain.map(convert::drain_in);
+        let registered = Registered { cloned: wire.cloned, drain, ..Registered::new(appliance) };
         desired.appliances.insert(registered.appliance.id.clone(), registered);
     }
     desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
@@ -233,6 +238,7 @@ fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use director::drain::Drain;
     use identity::signing::SigningKey;
     use model::id::ObjectId;
     use model::manifest::{AssetVersion, File};
@@ -253,6 +259,10 @@ mod tests {
         assert_eq!(picture.desired.playbacks, wanted.playbacks);
         let registered = picture.desired.appliances.values().map(|r| &r.appliance);
         assert!(registered.eq(wanted.appliances.values().map(|r| &r.appliance)));
+        let drains = |desired: &Desired| -> Vec<_> {
+            desired.appliances.values().map(|registered| registered.drain).collect()
+        };
+        assert_eq!(drains(&picture.desired), drains(&wanted));
         let film = "film".parse().unwrap();
         let names = |desired: &Desired| -> Vec<String> {
             desired.catalog.versions(&film).iter().map(|v| v.id().to_string()).collect()
@@ -350,7 +360,9 @@ mod tests {
         let id: model::id::ApplianceId = "a1".parse().unwrap();
         let appliance =
             Appliance { id: id.clone(), site: site.id.clone(), weight, addresses: Vec::new() };
-        let registered = Registered { cloned: true, ..Registered::new(appliance) };
+        let drain = Drain { from: UnixSeconds(5), until: Some(UnixSeconds(9)) };
+        let drain = Some(drain);
+        let registered = Registered { cloned: true, drain, ..Registered::new(appliance) };
         let key = |kid: &str| TokenKey { kid: kid.to_owned(), public_key: [7; 32] };
         let mut catalog = Catalog::default();
         for sequence in 1..=3 {

@@ -14,9 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use director::drain::Drain;
 use director::{
     Catalog, Desired, Digest, Entry, Format, Hardware, Ledger, LedgerEntry, Policy, Registered,
-    Version,
+    Version, Window,
 };
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File};
@@ -209,6 +210,17 @@ impl Store {
         Ok(())
     }
 
+    /// Notes that an appliance is to be drained, or not any more.
+    pub async fn put_drain(&self, id: &ApplianceId, drain: Option<Drain>) -> Result<()> {
+        sqlx::query("UPDATE appliances SET drain_from = ?2, drain_until = ?3 WHERE id = ?1")
+            .bind(id.as_str())
+            .bind(withdrawals::time(drain.map(|drain| drain.from))?)
+            .bind(withdrawals::time(drain.and_then(|drain| drain.until))?)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
     /// Notes generations.
     pub async fn put_ledger(&self, ledger: &Ledger) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
@@ -318,13 +330,27 @@ impl Store {
     }
 
     async fn appliances(&self) -> Result<BTreeMap<ApplianceId, Registered>> {
-        type Row = (String, String, u32, Option<i64>, bool, Option<String>, Option<String>, String);
+        type Row = (
+            String,
+            String,
+            u32,
+            Option<i64>,
+            bool,
+            Option<String>,
+            Option<String>,
+            String,
+            Option<i64>,
+            Option<i64>,
+        );
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, site, weight, usable, cloned, machine, drives, addresses FROM appliances",
+            "SELECT id, site, weight, usable, cloned, machine, drives, addresses, drain_from,
+                    drain_until
+             FROM appliances",
         )
         .fetch_all(&self.pool)
         .await?;
-        let registered = |(id, site, weight, usable, cloned, machine, drives, addresses): Row| {
+        let registered = |row: Row| {
+            let (id, site, weight, usable, cloned, machine, drives, addresses, from, until) = row;
             let id: ApplianceId = parse(&id)?;
             let weight = Weight::new(weight)
                 .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
@@ -339,7 +365,9 @@ impl Store {
                 drives.as_deref().map(from_json::<Vec<String>>).transpose()?.unwrap_or_default();
             let drives = drives.into_iter().collect();
             let hardware = machine.map(|machine| Hardware { machine, drives });
-            Ok((id, Registered { appliance, usable, hardware, cloned }))
+            let Window { from, until } = withdrawals::window(from, until)?;
+            let drain = from.map(|from| Drain { from, until });
+            Ok((id, Registered { appliance, usable, hardware, cloned, drain }))
         };
         rows.into_iter().map(registered).collect()
     }
@@ -469,6 +497,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_public_assets.sql"),
     include_str!("../../migrations/0008_addresses.sql"),
     include_str!("../../migrations/0009_sites.sql"),
+    include_str!("../../migrations/0010_drains.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -542,6 +571,8 @@ mod tests {
         let hardware = Hardware { machine: "m1".to_owned(), drives };
         store.put_hardware(&appliance.id, &hardware).await.unwrap();
         store.put_cloned(&appliance.id, true).await.unwrap();
+        let drain = Drain { from: UnixSeconds(100), until: Some(UnixSeconds(200)) };
+        store.put_drain(&appliance.id, Some(drain)).await.unwrap();
         store.put_policy(policy).await.unwrap();
         store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
         store.put_ledger(&ledger).await.unwrap();
@@ -560,7 +591,9 @@ mod tests {
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.sites[&site.id], site);
         let usable = Some(Bytes(1 << 50));
-        let registered = Registered { appliance, usable, hardware: Some(hardware), cloned: true };
+        let hardware = Some(hardware);
+        let registered =
+            Registered { appliance, usable, hardware, cloned: true, drain: Some(drain) };
         assert_eq!(desired.appliances[&registered.appliance.id], registered);
         assert_eq!(desired.policy, policy);
         let revoked = [2, 3].map(|byte| (session(byte), UnixSeconds(300)));
@@ -596,7 +629,9 @@ mod tests {
         }
         store.close().await;
         // As the program before left it.
-        let before = "ALTER TABLE sites DROP COLUMN about;
+        let before = "ALTER TABLE appliances DROP COLUMN drain_from;
+                      ALTER TABLE appliances DROP COLUMN drain_until;
+                      ALTER TABLE sites DROP COLUMN about;
                       ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
         Store::change(state.path(), before).await;
         let store = Store::open(state.path()).await.unwrap();
@@ -610,7 +645,9 @@ mod tests {
         let store = Store::open(state.path()).await.unwrap();
         store.close().await;
         // As that program wrote it.
-        let before = "ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
+        let before = "ALTER TABLE appliances DROP COLUMN drain_from;
+                      ALTER TABLE appliances DROP COLUMN drain_until;
+                      ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
                       INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
         Store::change(state.path(), before).await;
         let store = Store::open(state.path()).await.unwrap();

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::body;
+use director::drain::Drain;
 use director::{
     Action, Cause, Change, Director, Event, Notice, Policy, Reply, Snapshot, Version, Window,
 };
@@ -657,6 +658,23 @@ impl Control {
         Ok(slump)
     }
 
+    /// Has an appliance drained so, or not any more; false if there is none.
+    pub(crate) async fn put_drain(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+        drain: Option<Drain>,
+    ) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let known = self.state().director.desired().appliances.contains_key(id);
+        if known {
+            self.store.put_drain(id, drain).await?;
+            // One from now on begins now, and not with the next tick.
+            self.tick();
+            self.changed(Change::Drain(id.clone(), drain)).await;
+        }
+        Ok(known)
+    }
+
     pub(crate) async fn put_policy(self: &Arc<Self>, policy: Policy) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
         self.store.put_policy(policy).await?;
@@ -725,7 +743,7 @@ impl Control {
 }
 
 fn tell(notice: &Notice) {
-    let is_well = matches!(notice.health, Health::Healthy | Health::Draining);
+    let is_well = matches!(notice.health, Health::Healthy | Health::Draining | Health::Drained);
     let of_identity = matches!(notice.cause, Cause::Moved(_) | Cause::Superseded | Cause::Revoked);
     if is_well && !of_identity {
         tracing::info!(appliance = %notice.appliance, "{}", notice.text);

@@ -111,7 +111,7 @@ fn copies_move_only_when_desired_state_changes() {
 }
 
 /// Two appliances of one site that hold a film and go on reporting.
-fn playing(control: &Running) -> Vec<Reporting> {
+pub(crate) fn playing(control: &Running) -> Vec<Reporting> {
     let names = ["a1", "a2"];
     control.register(&names);
     let mut appliances: Vec<Appliance> =
@@ -135,18 +135,18 @@ fn playing(control: &Running) -> Vec<Reporting> {
     reporting
 }
 
-fn begin(control: &Running) -> String {
+pub(crate) fn begin(control: &Running) -> String {
     control.playback("film")["steering_url"].as_str().unwrap().to_owned()
 }
 
-fn list(control: &Running, url: &str) -> Vec<String> {
+pub(crate) fn list(control: &Running, url: &str) -> Vec<String> {
     let document = control.json(url);
     let names = document["PATHWAY-PRIORITY"].as_array().unwrap();
     names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 /// How long after `start` the condition came true; at most 10 s.
-fn until(start: Instant, mut condition: impl FnMut() -> bool) -> Duration {
+pub(crate) fn until(start: Instant, mut condition: impl FnMut() -> bool) -> Duration {
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(10), "it never came true");
         std::thread::sleep(Duration::from_millis(20));

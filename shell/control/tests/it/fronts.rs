@@ -59,6 +59,24 @@ fn a_front_begins_and_steers_playbacks_while_the_writer_is_away_also_after_a_res
 }
 
 #[test]
+fn a_front_leads_nobody_to_an_appliance_that_is_drained_also_after_a_restart() {
+    let (mut writer, mut front, _appliances) = fleet();
+    let begun = writer.playback("film");
+    let sealed = begun["steering_url"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let polled = |front: &Running| priority(&front.json(&format!("/steer/v1/{sealed}")));
+    assert_eq!(writer.put("/v1/appliances/a1/drain", &json!({})).status, 200);
+    until(|| polled(&front) == ["a2"], "the drain arrives");
+    writer.end();
+    front.restart();
+    let state = || front.json("/v1/fleet")["sites"][0]["appliances"][0]["state"].clone();
+    until(|| state() == "draining", "it is on its own disk");
+    assert_eq!(polled(&front), ["a2"]);
+    writer.go();
+    assert_eq!(writer.delete("/v1/appliances/a1/drain").status, 204);
+    until(|| polled(&front).len() == 2, "the end of it arrives");
+}
+
+#[test]
 fn a_front_learns_what_is_public_and_who_is_revoked_and_knows_it_after_a_restart() {
     let (mut writer, mut front, _appliances) = fleet();
     let (ended, other) = (writer.playback("film"), writer.playback("film"));

@@ -4,7 +4,7 @@ import { silent } from "../src/fleet";
 import { History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
-import { shortPath } from "../src/status/card";
+import { lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
 import type { RoutesSite } from "../made/api";
 import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
@@ -24,6 +24,9 @@ test("the first sentence says how the fleet is", () => {
   assert.equal(title([one, stale]), "1 of 2 appliances needs a look");
   const draining = appliance("a2", { state: "draining" });
   assert.equal(title([appliance("a1"), draining]), "1 of 2 appliances healthy, 1 draining");
+  const drained = appliance("a3", { state: "drained" });
+  const both = "1 of 3 appliances healthy, 1 draining, 1 drained";
+  assert.equal(title([appliance("a1"), draining, drained]), both);
 });
 
 test("a site whose appliances hear different routes wants a look after all appliances", () => {
@@ -135,6 +138,7 @@ test("a concern names each thing that is wrong", () => {
   const of = (changes: object) => plain(concernOf(appliance("a1", changes)) ?? "none");
   assert.equal(of({}), "none");
   assert.equal(of({ state: "draining" }), "none");
+  assert.equal(of({ state: "drained" }), "none");
   assert.equal(of({ state: "never_seen", report: null, last_report_ms: null }), "never seen");
   assert.equal(of({ state: "unhealthy" }), "unhealthy");
   assert.equal(of({ report: report({ drives }) }), "drive /d/1 set aside");
@@ -224,6 +228,19 @@ test("a restart, or a long time between looks, falls back to the report", () => 
   rates.update(counted(9_000_000, 0, 2), 21_000);
   assert.equal(rates.egress("a1"), 1_000);
   assert.equal(rates.egress("nobody"), 0);
+});
+
+test("a card says when a drain begins and when it ends", () => {
+  const line = (changes: object) => plain(lineOf(appliance("a1", changes)));
+  const drain = { from_unix_s: 1_800_000_000, until_unix_s: 1_800_001_800 };
+  assert.match(line({ drain }), / · manifest \d+ · drains from 2027-01-15 08:00 UTC$/);
+  assert.doesNotMatch(line({ drain: null }), /drain/);
+  const reason = "an operator has it drained";
+  const drained = { state: "drained", reason, drain };
+  const until = "; it serves again from 2027-01-15 08:30 UTC";
+  assert.equal(line(drained), `An operator has it drained${until}`);
+  const open = { ...drain, until_unix_s: null };
+  assert.equal(line({ ...drained, drain: open }), "An operator has it drained");
 });
 
 test("long drive paths are cut at the front, where they are alike", () => {

@@ -32,6 +32,14 @@ const OTHERS: &[(&str, &[Route])] = &[
             ("GET", "/v1/assets"),
         ],
     ),
+    (
+        "drain",
+        &[
+            ("PUT", "/v1/appliances/{id}/drain"),
+            ("DELETE", "/v1/appliances/{id}/drain"),
+            ("GET", "/v1/fleet"),
+        ],
+    ),
     ("ingest", &[("PUT", "/v1/assets/{asset}/versions/{version}")]),
     ("explain", &[("GET", "/v1/explain")]),
     ("qoe", &[("GET", "/v1/viewers")]),

@@ -37,6 +37,12 @@ fn what_is_set_is_shown_and_what_was_not_said_stays() {
     assert!(says("session show").contains("open   yes"));
     let audit = says("audit list --count 1");
     assert!(audit.contains("POST /v1/fronts/f1/enrolment"), "{audit}");
+    let said = says("drain a1 --at 2100-01-31T02:00:00Z --for 30m");
+    let time = "from 2100-01-31T02:00:00Z until 2100-01-31T02:30:00Z";
+    assert_eq!(said, format!("a1 is drained {time}\n"));
+    assert!(says("appliance show a1").contains(time));
+    assert_eq!(says("drain a1 --end"), "a1 is drained no more\n");
+    assert!(says("appliance show a1").contains("drain         none"));
     assert_eq!(says("appliance remove a1"), "appliance a1 is gone, and its identity is refused\n");
     assert_eq!(says("site remove s2"), "site s2 is gone\n");
     let token = says("token make --role admin --name first");
@@ -61,6 +67,12 @@ fn a_refusal_says_what_to_do_and_the_program_fails() {
     assert!(said.contains("there is no appliance \"a1\": control knows none yet"), "{said}");
     let said = refused("withdrawal show 7");
     assert!(said.contains("lists no withdrawal 7"), "{said}");
+    let said = refused("drain a1");
+    assert!(said.contains("there is no appliance a1"), "{said}");
+    control.says(&["site", "set", "s1"]);
+    control.says(&["appliance", "set", "a1", "--site", "s1"]);
+    let said = refused("drain a1 --wait");
+    assert!(said.contains("a1 is never_seen: nobody knows whether it is drained"), "{said}");
     let said = refused("policy set --copies 99");
     assert!(said.contains("copies: use 1 to 64"), "{said}");
     let said = refused("audit list --count 0");

@@ -4,7 +4,7 @@ import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { FaultButtons } from "../faults";
 import type { Appliance, Drive, Report } from "../fleet";
 import { bitRate, count, duration, part, percent, plural, text } from "../units";
-import { concernOf, wordsOf, troubleOf } from "./verdict";
+import { concernOf, isServing, wordsOf, troubleOf } from "./verdict";
 
 /** An appliance, and the facts of the page that its card needs. */
 export interface CardItem {
@@ -175,7 +175,7 @@ export class Card implements View<CardItem> {
 
   update({ appliance, egress, controls, current }: CardItem): void {
     const { report, state } = appliance;
-    const fresh = current && (state === "healthy" || state === "draining");
+    const fresh = current && isServing(state);
     setText(this.state, wordsOf(state));
     setAttribute(this.root, "data-state", state);
     setAttribute(this.root, "data-fresh", fresh ? "yes" : "no");
@@ -210,17 +210,26 @@ export class Card implements View<CardItem> {
 }
 
 /** The line under the name: version and uptime of a well appliance, the fault of any other. */
-function lineOf(one: Appliance): string {
+export function lineOf(one: Appliance): string {
   const { report, state } = one;
   if (state === "healthy" && report) {
     const trouble = report.drives.some((drive) => troubleOf(drive));
     const up = duration(report.uptime_s);
-    if (!trouble) return `version ${report.software} · up ${up} · manifest ${report.generation}`;
+    if (!trouble) {
+      const drain = one.drain ? ` · drains from ${clock(one.drain.from_unix_s)}` : "";
+      return `version ${report.software} · up ${up} · manifest ${report.generation}${drain}`;
+    }
   }
   const concern = concernOf(one) ?? "";
   const reason = one.reason?.trim() ?? "";
   if (state === "stale" || reason === "") return capital(concern || wordsOf(state));
-  return capital(reason);
+  const until = one.drain?.until_unix_s;
+  const drained = state === "draining" || state === "drained";
+  return capital(reason) + (drained && until ? `; it serves again from ${clock(until)}` : "");
 }
+
+/** A minute of the clock, in UTC. */
+const clock = (unix: number) =>
+  `${new Date(unix * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 
 const capital = (sentence: string) => sentence.charAt(0).toUpperCase() + sentence.slice(1);

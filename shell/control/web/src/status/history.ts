@@ -3,6 +3,7 @@
 
 import { appliancesOf, type Fleet, type Sample } from "../fleet";
 import type { Rates } from "./rates";
+import { isServing } from "./verdict";
 
 export const SPAN_S = 120;
 
@@ -17,7 +18,7 @@ export interface Columns {
 /** Adds up what is known of this second from the appliances that still report. */
 export function sampleOf(fleet: Fleet, rates: Rates): Sample {
   const present = appliancesOf(fleet).flatMap(({ id, state, report }) =>
-    report && (state === "healthy" || state === "draining") ? [{ id, report }] : [],
+    report && isServing(state) ? [{ id, report }] : [],
   );
   const sum = (of: (one: (typeof present)[number]) => number) =>
     present.reduce((total, one) => total + of(one), 0);

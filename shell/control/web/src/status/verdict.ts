@@ -29,12 +29,16 @@ export function troubleOf(drive: Drive): "set aside" | "hung" | null {
   return drive.hung ? "hung" : null;
 }
 
-/** Why this appliance needs a look; null if it does not. Draining is a wish, not a fault. */
+/** Whether it reports and can serve. To be drained is a wish, not a fault. */
+export const isServing = (state: Appliance["state"]): boolean =>
+  state === "healthy" || state === "draining" || state === "drained";
+
+/** Why this appliance needs a look; null if it does not. */
 export function concernOf(one: Appliance): string | null {
   const reports: string[] = [];
   if (one.state === "stale" && one.last_report_ms != null) {
     reports.push(`silent for ${duration(one.last_report_ms / 1000)}`);
-  } else if (one.state !== "healthy" && one.state !== "draining") {
+  } else if (!isServing(one.state)) {
     reports.push(wordsOf(one.state));
   }
   const drives = one.report?.drives ?? [];
@@ -65,9 +69,12 @@ function title(fleet: Fleet, ill: number, differing: number, fillingCount: numbe
     const verb = some === 1 ? "needs" : "need";
     if (some) return `${some} of ${plural(of, kind)} ${verb} a look`;
   }
-  const draining = appliances.filter(({ state }) => state === "draining").length;
-  if (draining) {
-    return `${all - draining} of ${plural(all, "appliance")} healthy, ${draining} draining`;
+  const count = (wanted: Appliance["state"]) =>
+    appliances.filter(({ state }) => state === wanted).length;
+  const left = (["draining", "drained"] as const).filter(count);
+  if (left.length) {
+    const words = left.map((state) => `${count(state)} ${state}`).join(", ");
+    return `${count("healthy")} of ${plural(all, "appliance")} healthy, ${words}`;
   }
   const healthy = all === 1 ? "The appliance is healthy" : `All ${all} appliances are healthy`;
   if (fillingCount === 0) return healthy;

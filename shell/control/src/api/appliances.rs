@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 use wire::v1::manifest::Manifest;
 use wire::v1::report::{Report, ReportReply};
-use wire::v1::routes::{Part, PartTaken};
+use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
 
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
@@ -42,7 +42,7 @@ pub(crate) async fn report(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    _room: Room,
+    _room: Room<false>,
     body: Bytes,
 ) -> Result<Json<ReportReply>, Problem> {
     let appliance = caller.is(&id)?;
@@ -81,7 +81,7 @@ pub(crate) async fn routes_part(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    _room: Room,
+    _room: Room<true>,
     body: Bytes,
 ) -> Result<Json<PartTaken>, Problem> {
     let appliance = caller.is(&id)?;
@@ -98,13 +98,15 @@ fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<S
     addresses.iter().map(|(id, at)| (id.to_string(), at.to_string())).collect()
 }
 
-/// Memory for a report that is read: of all that are on their way at a time, so much and no more.
-/// With every appliance at once, those for which there is no room are asked to come again.
-pub(crate) struct Room {
+/// Memory for a report or a part that is read: of all that are on their way at a time, so much and
+/// no more. With every appliance at once, those for which there is no room are asked to come again.
+/// A body that does not say its length has room for the longest that its
+/// route takes: a part of a table if `IS_PART`.
+pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
 }
 
-impl FromRequestParts<Arc<Control>> for Room {
+impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
     type Rejection = Problem;
 
     async fn from_request_parts(
@@ -113,7 +115,8 @@ impl FromRequestParts<Arc<Control>> for Room {
     ) -> Result<Self, Problem> {
         let told = parts.headers.get(header::CONTENT_LENGTH);
         let told = told.and_then(|len| len.to_str().ok()?.parse().ok());
-        let len = told.map_or(REPORT_LEN_MAX, units::Bytes).min(REPORT_LEN_MAX);
+        let most = if IS_PART { units::Bytes::of(PART_LEN_MAX) } else { REPORT_LEN_MAX };
+        let len = told.map_or(most, units::Bytes).min(most);
         let permits = u32::try_from(len.0.div_ceil(REPORT_UNIT.0)).unwrap_or(u32::MAX).max(1);
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
         let _permit = permit.map_err(|_| {
@@ -187,7 +190,7 @@ mod tests {
                 None => request,
             };
             let (mut parts, ()) = request.body(()).unwrap().into_parts();
-            Room::from_request_parts(&mut parts, &control).await
+            Room::<false>::from_request_parts(&mut parts, &control).await
         };
         let large = ask(Some(64 << 20)).await.ok().unwrap();
         let Ok(unknown) = ask(None).await else { panic!("as long as a report may be") };
@@ -198,5 +201,17 @@ mod tests {
         drop(unknown);
         assert!(ask(Some(1)).await.is_ok());
         drop(large);
+    }
+
+    #[tokio::test]
+    async fn a_part_without_a_length_takes_no_more_room_than_a_part_may() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let before = control.report_room.available_permits();
+        let (mut parts, ()) = Request::builder().body(()).unwrap().into_parts();
+        let room = Room::<true>::from_request_parts(&mut parts, &control).await;
+        let taken = before - control.report_room.available_permits();
+        assert_eq!(taken * REPORT_UNIT.as_usize(), PART_LEN_MAX);
+        drop(room);
+        assert_eq!(control.report_room.available_permits(), before);
     }
 }

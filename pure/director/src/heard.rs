@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::id::{ApplianceId, SiteId};
 use model::topology::{Place, Prefix, Site};
 use model::units::{Instant, Nanos};
-use routes::{Digest, Part, Stage};
+use routes::{Difference, Digest, Part, Refused, Stage};
 
 use crate::event::RoutesWanted;
 use crate::{Director, Member, is_reporting};
@@ -30,13 +30,17 @@ use crate::{Director, Member, is_reporting};
 /// What is under way, and what was noticed.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    stages: BTreeMap<ApplianceId, (Stage, Instant)>,
+    stages: BTreeMap<ApplianceId, Under>,
+    /// Tables that are not taken, whatever is sent of them: nobody asks for them again.
+    refused: BTreeMap<ApplianceId, Digest>,
+    /// When an operator was last told that tables wait.
+    waits_told: Option<Instant>,
     /// Who of a site is believed, where somebody hears something.
     believed: BTreeMap<SiteId, ApplianceId>,
     /// Sites whose appliances hear different tables.
     differ: BTreeMap<SiteId, Differ>,
-    /// What sites whose word is being taken over should hear then.
-    awaited: BTreeMap<SiteId, Digest>,
+    /// The tables that are being taken over: whose word they are, and what they lead to.
+    awaited: BTreeMap<SiteId, (ApplianceId, Digest)>,
     /// When the next slice of the work on the table is due.
     go_on_at: Instant,
     /// Static prefixes of sites by files.
@@ -62,12 +66,26 @@ pub struct Hears {
     pub behind: Nanos,
 }
 
-/// Differences that come in parts at the same time. One more waits for its next report: each may
-/// be some 100 MB.
+/// A difference that comes in parts: since when, and when the last one came.
+#[derive(Debug)]
+struct Under {
+    stage: Stage,
+    since: Instant,
+    last: Instant,
+}
+
+/// Differences that come in more than one part at the same time. One more waits for its next
+/// report: each may take [`Stage::BYTES_MAX`].
 const STAGES_MAX: usize = 4;
 
 /// A difference of which no part has come for so long makes room.
 const STAGE_SILENT: Nanos = Nanos::seconds(10);
+
+/// One that has not come whole by then makes room, too.
+const STAGE_LASTS: Nanos = Nanos::seconds(60);
+
+/// An operator is told at most so often that tables wait.
+const WAITS_TOLD: Nanos = Nanos::seconds(60);
 
 /// Between two slices reports and players have their turn.
 const BETWEEN_SLICES: Nanos = Nanos::millis(2);
@@ -87,7 +105,7 @@ const KEPT_PERCENT: u64 = 90;
 impl Director {
     /// The part that should come next from this appliance; 0 for the first of a difference.
     pub fn next_part(&self, id: &ApplianceId) -> u32 {
-        self.heard.stages.get(id).map_or(0, |(stage, _)| stage.next())
+        self.heard.stages.get(id).map_or(0, |under| under.stage.next())
     }
 
     /// What a site is known to hear; none if nobody there hears anything.
@@ -117,8 +135,13 @@ impl Director {
     pub(crate) fn compare_routes(&mut self, now: Instant, id: &ApplianceId) {
         let Some(site) = self.site_of(id).cloned() else { return };
         let is_known = self.routes.heard(&site).is_some() || self.heard.differ.contains_key(&site);
-        if self.says_routes(id).is_none() && !is_known {
+        let said = self.says_routes(id);
+        if said.is_none() && !is_known {
             return;
+        }
+        let digest = said.and_then(|said| said.digest);
+        if let Some(digest) = digest.filter(|digest| !digest.is_bounded()) {
+            self.refuse_table(id, digest);
         }
         match self.difference(&site) {
             None => {
@@ -195,6 +218,7 @@ impl Director {
     /// An appliance is gone from its site, which may hear nothing without it.
     pub(crate) fn heard_left(&mut self, id: &ApplianceId, site: u32) {
         self.heard.stages.remove(id);
+        self.heard.refused.remove(id);
         let site = self.site_name(site).clone();
         self.forget_if_nobody_hears(&site);
     }
@@ -221,35 +245,36 @@ impl Director {
         }
     }
 
+    /// Only of a table that was asked for a part is taken: an appliance fills no memory with one
+    /// that nobody wants.
     pub(crate) fn hear(&mut self, now: Instant, id: &ApplianceId, part: Part) {
-        let Some(site) = self.site_of(id).cloned() else { return };
-        if self.routes.is_taking(&site) {
-            return;
-        }
-        let stages = &mut self.heard.stages;
+        self.drop_stages(now);
         if part.number == 0 {
-            stages.retain(|of, (_, at)| of != id && now.since(*at) < STAGE_SILENT);
-            if STAGES_MAX <= stages.len() {
+            self.heard.stages.remove(id);
+            if self.routes_wanted(id).is_none() {
+                self.counters.routes_unwanted += 1;
                 return;
             }
-            stages.insert(id.clone(), (Stage::new(&part), now));
-        }
-        let Some((stage, at)) = stages.get_mut(id) else { return };
-        *at = now;
-        let (from, to) = (stage.from(), stage.to());
-        match stage.take(part) {
-            Ok(None) => return,
-            Ok(Some(difference)) => {
-                // Another may have been believed meanwhile.
-                let fits = from.is_none() || from == self.routes.heard(&site);
-                if fits && self.believed(&site).is_some_and(|(believed, _)| believed == id) {
-                    self.routes.hear(&site, difference, from.is_none());
-                    self.heard.awaited.insert(site.clone(), to);
-                }
+            // One that is all there needs no place to wait for the rest.
+            if !part.is_last && STAGES_MAX <= self.heard.stages.len() {
+                return self.table_waits(now, id);
             }
-            Err(routes::Mismatch) => {}
+            let under = Under { stage: Stage::new(&part), since: now, last: now };
+            self.heard.stages.insert(id.clone(), under);
+        }
+        let Some(under) = self.heard.stages.get_mut(id) else { return };
+        under.last = now;
+        let (from, to) = (under.stage.from(), under.stage.to());
+        let taken = under.stage.take(part);
+        if taken == Ok(None) {
+            return;
         }
         self.heard.stages.remove(id);
+        match taken {
+            Ok(difference) => self.take_table(id, from, to, difference.unwrap_or_default()),
+            Err(Refused::OutOfTurn) => {}
+            Err(Refused::TooLarge) => self.refuse_table(id, to),
+        }
         assert!(self.heard.stages.len() <= STAGES_MAX, "there is room for so many");
     }
 
@@ -260,9 +285,15 @@ impl Director {
         }
         self.heard.go_on_at = now + BETWEEN_SLICES;
         for done in self.routes.go_on(routes::SLICE) {
-            let awaited = self.heard.awaited.remove(&done.site);
             self.counters.routes_changes += 1;
-            self.counters.routes_gaps += u64::from(awaited != Some(done.digest));
+            let Some((of, to)) = self.heard.awaited.remove(&done.site) else { continue };
+            self.counters.routes_gaps += u64::from(to != done.digest);
+            self.heard.refused.remove(&of);
+            // A word that is not true, or changes that came to more and more.
+            if !self.routes.is_bounded(&done.site) {
+                self.routes.forget(&done.site);
+                self.refuse_table(&of, to);
+            }
         }
         self.view_is_old |= !self.routes.is_half_done();
     }
@@ -272,8 +303,64 @@ impl Director {
         self.routes.is_busy().then_some(self.heard.go_on_at)
     }
 
+    /// Those that stopped, or that take too long, make room.
+    fn drop_stages(&mut self, now: Instant) {
+        self.heard.stages.retain(|_, under| {
+            now.since(under.last) < STAGE_SILENT && now.since(under.since) < STAGE_LASTS
+        });
+    }
+
+    fn take_table(
+        &mut self,
+        id: &ApplianceId,
+        from: Option<Digest>,
+        to: Digest,
+        difference: Difference,
+    ) {
+        let Some(site) = self.site_of(id).cloned() else { return };
+        // Another may have been believed meanwhile, or its word is being taken over.
+        let fits = from.is_none() || from == self.routes.heard(&site);
+        let is_believed = self.believed(&site).is_some_and(|(believed, _)| believed == id);
+        if fits && is_believed && !self.routes.is_taking(&site) {
+            self.routes.hear(&site, difference, from.is_none());
+            self.heard.awaited.insert(site, (id.clone(), to));
+        }
+    }
+
+    /// A table is larger than any network has: it is not asked for again, and another appliance of
+    /// the site may be believed.
+    fn refuse_table(&mut self, id: &ApplianceId, table: Digest) {
+        let before = self.heard.refused.insert(id.clone(), table);
+        self.counters.routes_refused += u64::from(before != Some(table));
+        if before.is_none() {
+            const LEN_MAX: usize = Stage::LEN_MAX;
+            let (count, site) = (table.count, self.site_of(id));
+            let site = site.map_or_else(String::new, ToString::to_string);
+            let text = format!(
+                "the routes of {id} of site {site} are refused: a table of {count} prefixes has \
+                 more of them, or more attributes, than any network has ({LEN_MAX} prefixes): \
+                 have BIRD import less"
+            );
+            self.note_routes(id, text);
+        }
+    }
+
+    fn table_waits(&mut self, now: Instant, id: &ApplianceId) {
+        self.counters.routes_waits += 1;
+        let told = self.heard.waits_told;
+        if told.is_none_or(|told| WAITS_TOLD <= now.since(told)) {
+            self.heard.waits_told = Some(now);
+            let text = format!(
+                "the routes of {id} wait: {STAGES_MAX} other tables are on their way, and it sends \
+                 its own with a later report"
+            );
+            self.note_routes(id, text);
+        }
+    }
+
     /// Tells of sites that have not agreed for too long.
     pub(crate) fn watch_routes(&mut self, now: Instant) {
+        self.drop_stages(now);
         let is_due = |of: &Differ| !of.is_told && of.after <= now.since(of.since);
         let due = self.heard.differ.iter_mut().filter(|(_, differ)| is_due(differ));
         let mut told = Vec::new();
@@ -298,9 +385,13 @@ impl Director {
     }
 
     /// The appliance of a site that is believed: the one that was before, or the one that hears
-    /// most.
+    /// most, and not so much that it is refused.
     fn believed(&self, site: &SiteId) -> Option<(&ApplianceId, Digest)> {
-        let told = || self.routes_told(site).map(|(id, digest, _)| (id, digest));
+        let refused = &self.heard.refused;
+        let told = || {
+            let all = self.routes_told(site).map(|(id, digest, _)| (id, digest));
+            all.filter(|(id, digest)| refused.get(*id) != Some(digest))
+        };
         let most = told().map(|(_, digest)| digest.count).max()?;
         let kept = self.heard.believed.get(site);
         let is_kept = |(id, digest): &(&ApplianceId, Digest)| {

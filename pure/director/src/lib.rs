@@ -227,6 +227,12 @@ model::metrics! {
         /// Changes of what a site hears that did not lead to what was told, so that all is asked
         /// for again.
         routes_gaps: Counter("routes_gaps_total"),
+        /// Parts of tables of routes that nobody asked for.
+        routes_unwanted: Counter("routes_unwanted_total"),
+        /// Tables of routes that wait for a later report, since others are on their way.
+        routes_waits: Counter("routes_waits_total"),
+        /// Tables of routes that are refused: larger than any network has.
+        routes_refused: Counter("routes_refused_total"),
         /// Identities that were found on two machines.
         clones: Counter("clones_total"),
         /// Appliances that were found on other hardware under the same identity.

@@ -14,6 +14,12 @@ pub struct Attributes {
     digest: u128,
 }
 
+/// Networks of an AS path that are kept, on the way here too: more than a filter lets pass.
+pub const PATH_MAX: usize = 256;
+
+/// Communities of a route that are kept, on the way here too.
+pub const COMMUNITIES_MAX: usize = 256;
+
 /// How the session is joined to its neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peering {
@@ -81,6 +87,11 @@ impl Attributes {
     /// In order, each once.
     pub fn communities(&self) -> &[Community] {
         &self.communities
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.as_path) + size_of_val(&*self.communities)
     }
 
     /// Networks on the way.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use model::topology::Prefix;
 
-use crate::attributes::Community;
+use crate::attributes::{COMMUNITIES_MAX, Community, PATH_MAX};
 use crate::hearing::Told;
 
 /// A line that ends a reply.
@@ -111,20 +111,14 @@ fn as_path(text: &str, told: &mut Told) {
         depth += u32::from(word.starts_with(['(', '{']));
         if depth == 0 {
             match word.parse() {
-                Ok(number) if told.as_path.len() < PATH_KEPT => told.as_path.push(number),
+                Ok(number) if told.as_path.len() < PATH_MAX => told.as_path.push(number),
                 Ok(_) | Err(_) => {}
             }
         }
         depth = depth.saturating_sub(u32::from(word.ends_with([')', '}'])));
     }
-    assert!(told.as_path.len() <= PATH_KEPT, "the rest was left out");
+    assert!(told.as_path.len() <= PATH_MAX, "the rest was left out");
 }
-
-/// Networks of a path that are kept: more than a filter lets pass.
-const PATH_KEPT: usize = 256;
-
-/// Communities of a route that are kept.
-const COMMUNITIES_KEPT: usize = 256;
 
 /// `(64500,100) (64500,200)`, or `(64500, 1, 7)` with three parts.
 fn communities<const N: usize>(text: &str, told: &mut Told) {
@@ -140,11 +134,11 @@ fn communities<const N: usize>(text: &str, told: &mut Told) {
             [a, b, c] if N == 3 => Community::Large(a, b, c),
             _ => continue,
         };
-        if told.communities.len() < COMMUNITIES_KEPT {
+        if told.communities.len() < COMMUNITIES_MAX {
             told.communities.push(community);
         }
     }
-    assert!(told.communities.len() <= COMMUNITIES_KEPT, "the rest was left out");
+    assert!(told.communities.len() <= COMMUNITIES_MAX, "the rest was left out");
 }
 
 /// A BGP session, as `show protocols all` tells of it.
@@ -349,8 +343,8 @@ mod tests {
             let (found, _) = routes(&format!("\n{reply}"));
             routes_found.set(routes_found.get() + found.len());
             for told in found {
-                assert!(told.as_path.len() <= PATH_KEPT);
-                assert!(told.communities.len() <= COMMUNITIES_KEPT);
+                assert!(told.as_path.len() <= PATH_MAX);
+                assert!(told.communities.len() <= COMMUNITIES_MAX);
             }
             let mut reader = SessionReader::default();
             reply.lines().filter_map(line).for_each(|(text, _)| reader.text(text));

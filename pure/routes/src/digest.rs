@@ -6,6 +6,7 @@ use std::str::FromStr;
 use model::topology::Prefix;
 
 use crate::attributes::{Attributes, first_half};
+use crate::part::Stage;
 
 /// A set of routes in two numbers: if those of two tables are the same, so are the tables. Kept up
 /// with each change, at the cost of one hash.
@@ -30,6 +31,11 @@ impl Digest {
     pub fn put(&mut self, prefix: &Prefix, attributes: &Attributes) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(hash(prefix, attributes));
+    }
+
+    /// True of a table that is not longer than any may be.
+    pub fn is_bounded(&self) -> bool {
+        usize::try_from(self.count).is_ok_and(|count| count <= Stage::LEN_MAX)
     }
 
     /// The route was in the table, and is not.

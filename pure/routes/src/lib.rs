@@ -35,10 +35,10 @@ mod part;
 mod table;
 pub mod zones;
 
-pub use attributes::{Attributes, Community, Peering};
+pub use attributes::{Attributes, COMMUNITIES_MAX, Community, PATH_MAX, Peering};
 pub use digest::{Digest, NotADigest};
 pub use faults::Faults;
 use faults::prefix;
 pub use hearing::{Builder, Difference, Hearing, Told};
-pub use part::{Mismatch, Part, Stage};
+pub use part::{Part, Refused, Stage};
 pub use table::{Done, Located, NEAR_MAX, Routes, SLICE, Table, Unshared};

@@ -1,5 +1,7 @@
 //! A difference on its way to control, in parts.
 
+use std::sync::Arc;
+
 use crate::digest::Digest;
 use crate::hearing::Difference;
 
@@ -22,12 +24,19 @@ pub struct Stage {
     to: Digest,
     next: u32,
     difference: Difference,
+    /// Memory that the difference takes.
+    bytes: usize,
 }
 
-/// The part is not the next one, or it is one too many: the sender begins anew.
+/// Why a part is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("that is not the next part of this difference: begin anew, with part 0")]
-pub struct Mismatch;
+pub enum Refused {
+    #[error("that is not the next part of this difference: begin anew, with part 0")]
+    OutOfTurn,
+    /// To send it again is of no use.
+    #[error("the difference has more prefixes, or longer attributes, than any network has")]
+    TooLarge,
+}
 
 impl Part {
     /// Cuts a difference into parts of at most `len_max` bytes of JSON each, or a bit of it: what
@@ -82,13 +91,17 @@ const COMMUNITY_LEN: usize = 35;
 const HEAD_LEN: usize = 90;
 
 impl Stage {
-    /// Most prefixes of one difference: more than the internet has.
+    /// Most prefixes of one table, and of a difference as many that came and as many that went:
+    /// more than the internet has.
     pub const LEN_MAX: usize = 2_000_000;
+
+    /// Most memory of one difference. A whole table of today takes a third of it.
+    pub const BYTES_MAX: usize = 256 << 20;
 
     /// Waits for the first part of the difference that `part` is of.
     pub fn new(part: &Part) -> Self {
         let difference = Difference::default();
-        Self { from: part.from, to: part.to, next: 0, difference }
+        Self { from: part.from, to: part.to, next: 0, difference, bytes: 0 }
     }
 
     /// The number of the part that should come next.
@@ -107,16 +120,32 @@ impl Stage {
     }
 
     /// The next part; gives the difference when it was the last.
-    pub fn take(&mut self, part: Part) -> Result<Option<Difference>, Mismatch> {
-        let fits = (part.from, part.to, part.number) == (self.from, self.to, self.next)
-            && self.difference.len() + part.difference.len() <= Self::LEN_MAX;
-        if !fits {
-            return Err(Mismatch);
+    pub fn take(&mut self, part: Part) -> Result<Option<Difference>, Refused> {
+        if (part.from, part.to, part.number) != (self.from, self.to, self.next) {
+            return Err(Refused::OutOfTurn);
+        }
+        let Difference { announced, withdrawn } = &mut self.difference;
+        let bytes = self.bytes + bytes(&part.difference);
+        if Self::LEN_MAX < announced.len() + part.difference.announced.len()
+            || Self::LEN_MAX < withdrawn.len() + part.difference.withdrawn.len()
+            || Self::BYTES_MAX < bytes
+        {
+            return Err(Refused::TooLarge);
         }
         self.next += 1;
-        self.difference.announced.extend(part.difference.announced);
-        self.difference.withdrawn.extend(part.difference.withdrawn);
-        assert!(self.difference.len() <= Self::LEN_MAX, "that was looked at");
+        self.bytes = bytes;
+        announced.extend(part.difference.announced);
+        withdrawn.extend(part.difference.withdrawn);
+        assert!(self.bytes <= Self::BYTES_MAX, "that was looked at");
         Ok(part.is_last.then(|| std::mem::take(&mut self.difference)))
     }
+}
+
+/// Memory that a difference takes: prefixes that were announced together share their attributes,
+/// and are next to each other.
+fn bytes(difference: &Difference) -> usize {
+    let Difference { announced, withdrawn } = difference;
+    let runs = announced.chunk_by(|(_, a), (_, b)| Arc::ptr_eq(a, b));
+    let attributes: usize = runs.map(|run| run[0].1.bytes()).sum();
+    size_of_val(&announced[..]) + size_of_val(&withdrawn[..]) + attributes
 }

@@ -73,12 +73,23 @@ pub struct Routes {
 struct Own {
     given: Vec<Prefix>,
     /// None before anything was heard.
-    heard: Option<Digest>,
+    heard: Option<Tally>,
     /// The number of the table that is heard.
     table: u32,
     /// Some prefix may have a way that was heard.
     has_ways: bool,
 }
+
+/// What one site heard, in short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    digest: Digest,
+    /// Memory that it would take if nobody shared attributes.
+    bytes: usize,
+}
+
+/// Most of it that a site may hear: two full tables with all their communities.
+const SITE_BYTES_MAX: usize = 1 << 30;
 
 /// The ways to a prefix, best first.
 type Ways = Arc<[Way]>;
@@ -371,7 +382,13 @@ impl Routes {
 
     /// What a site was heard to have; none before anything was heard of it.
     pub fn heard(&self, site: &SiteId) -> Option<Digest> {
-        self.own.get(site)?.heard
+        Some(self.own.get(site)?.heard?.digest)
+    }
+
+    /// True while what a site hears is as large as it may be, and no larger.
+    pub fn is_bounded(&self, site: &SiteId) -> bool {
+        let heard = self.own.get(site).and_then(|own| own.heard).unwrap_or_default();
+        heard.digest.is_bounded() && heard.bytes <= SITE_BYTES_MAX
     }
 
     /// The first sites are gone. The others are there, or other than before, with their static
@@ -537,6 +554,19 @@ impl Routes {
 }
 
 const SWEEP_MIN: usize = 1024;
+
+impl Tally {
+    fn put(&mut self, prefix: &Prefix, heard: &Attributes) {
+        self.digest.put(prefix, heard);
+        self.bytes += heard.bytes();
+    }
+
+    fn take(&mut self, prefix: &Prefix, heard: &Attributes) {
+        assert!(heard.bytes() <= self.bytes, "it was counted when it came");
+        self.digest.take(prefix, heard);
+        self.bytes -= heard.bytes();
+    }
+}
 
 fn index(number: u32) -> usize {
     usize::try_from(number).expect("Linux has no 16-bit targets")

@@ -135,6 +135,7 @@ impl Control {
             | Change::Enrolled { .. }
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
+            | Change::Drain(..)
             | Change::Playbacks(_)
             | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
         }

@@ -53,6 +53,12 @@ impl Router {
         director.report(at(ms), &id(self.name), &report).unwrap().routes
     }
 
+    /// A first part without a prefix.
+    fn begin(&self, director: &mut Director, ms: u64, is_last: bool) {
+        let part = Part { to: self.digest(), is_last, ..Part::default() };
+        director.handle(at(ms), Event::Heard { appliance: &id(self.name), part });
+    }
+
     /// All of it, in parts of one prefix each.
     fn tell(&self, director: &mut Director, ms: u64) {
         for number in 0..=self.table.len() {
@@ -313,20 +319,88 @@ fn files_give_sites_prefixes_and_clients_a_place() {
 
 #[test]
 fn so_many_tables_come_at_a_time_and_one_that_stops_makes_room() {
+    let (mut director, mut routers) = many_sites();
+    let begin = |director: &mut Director, router: &mut Router, ms: u64| {
+        assert!(router.report(director, ms).is_some());
+        router.begin(director, ms, false);
+        director.next_part(&id(router.name))
+    };
+    let begun: Vec<u32> = routers.iter_mut().map(|of| begin(&mut director, of, 0)).collect();
+    assert_eq!(begun, [1, 1, 1, 1, 0, 0]);
+    assert_eq!(director.counters().routes_waits, 2);
+    let waits = director.notices().filter(|notice| notice.text.contains(" wait: 4 other"));
+    assert_eq!(waits.count(), 1, "the second is told a minute later");
+    // What is all there waits for nobody.
+    routers[5].begin(&mut director, 1, true);
+    assert_eq!(director.heard(&"s5".parse().unwrap()), Some(Digest::default()));
+    assert_eq!(begin(&mut director, &mut routers[4], 9_000), 0);
+    assert_eq!(begin(&mut director, &mut routers[4], 10_000), 1);
+}
+
+#[test]
+fn a_table_that_drips_makes_room_after_a_minute() {
+    let (mut director, mut routers) = many_sites();
+    for router in &mut routers[..4] {
+        router.report(&mut director, 0);
+        router.begin(&mut director, 0, false);
+    }
+    let part = |number| Part { to: routers[0].digest(), number, ..Part::default() };
+    for second in 1..60 {
+        let part = part(u32::try_from(second).unwrap());
+        director.handle(at(second * 1000), Event::Heard { appliance: &id("c0"), part });
+    }
+    assert_eq!(director.next_part(&id("c0")), 60);
+    director.handle(at(60_000), Event::Heard { appliance: &id("c0"), part: part(60) });
+    assert_eq!(director.next_part(&id("c0")), 0);
+}
+
+#[test]
+fn a_table_that_nobody_asked_for_is_not_kept() {
     let mut director = isp_and_exchange();
-    for n in 0..6 {
-        let appliance = standing(&format!("c{n}"), "exchange");
+    let mut isp = Router::new("a1", &["8.8.8.0/24"]);
+    isp.begin(&mut director, 1000, false);
+    assert_eq!(director.next_part(&id("a1")), 0, "it has told of none");
+    isp.report(&mut director, 2000);
+    isp.tell(&mut director, 2001);
+    isp.begin(&mut director, 3000, true);
+    assert_eq!(director.next_part(&id("a1")), 0, "it is known");
+    assert_eq!(director.counters().routes_unwanted, 2);
+    assert_eq!(director.heard(&"isp".parse().unwrap()), Some(isp.digest()));
+}
+
+#[test]
+fn a_table_larger_than_any_network_has_is_told_once_and_not_asked_for_again() {
+    let mut director = isp_and_exchange();
+    let appliance = Change::Appliance(standing("a2", "isp"));
+    director.handle(at(0), Event::Changed(appliance));
+    settle(&mut director);
+    let said: Digest = format!("2000001-{}", "0".repeat(32)).parse().unwrap();
+    let tell = |director: &mut Director, sequence: u64| {
+        let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+        let routes = Some(Hears { digest: Some(said), ..Hears::default() });
+        let report = Report { routes, inventory, ..report(sequence) };
+        director.report(at(sequence * 10), &id("a1"), &report).unwrap().routes
+    };
+    assert_eq!((tell(&mut director, 200), tell(&mut director, 201)), (None, None));
+    assert_eq!(director.counters().routes_refused, 1);
+    let told = director.notices().filter(|of| of.text.contains("a1 of site isp are refused"));
+    assert_eq!(told.count(), 1);
+    let mut other = Router::new("a2", &["8.8.8.0/24"]);
+    assert!(other.report(&mut director, 2100).is_some(), "the other one is believed");
+}
+
+/// Six sites with an appliance each, whose routers tell an empty table.
+fn many_sites() -> (Director, Vec<Router>) {
+    const NAMES: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+    let mut director = isp_and_exchange();
+    for (n, name) in NAMES.iter().enumerate() {
+        let made = site(&format!("s{n}"), "127.0.0.1/32");
+        let made = Site { prefixes: vec![], ..made };
+        director.handle(at(0), Event::Changed(Change::Site(made)));
+        let appliance = standing(name, &format!("s{n}"));
         director.handle(at(0), Event::Changed(Change::Appliance(appliance)));
     }
-    let begin = |director: &mut Director, ms: u64, n: u32| {
-        let appliance = id(&format!("c{n}"));
-        director.handle(at(ms), Event::Heard { appliance: &appliance, part: Part::default() });
-        director.next_part(&appliance)
-    };
-    let begun: Vec<u32> = (0..6).map(|n| begin(&mut director, 0, n)).collect();
-    assert_eq!(begun, [1, 1, 1, 1, 0, 0]);
-    assert_eq!(begin(&mut director, 9_000, 4), 0);
-    assert_eq!(begin(&mut director, 10_000, 4), 1);
+    (director, NAMES.iter().map(|name| Router::new(name, &[])).collect())
 }
 
 /// a1 in an ISP's site, b1 at an exchange; both hold the film that is played.

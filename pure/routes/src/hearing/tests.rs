@@ -2,7 +2,8 @@ use super::*;
 
 use proptest::prelude::*;
 
-use crate::part::{Mismatch, Part, Stage};
+use crate::attributes::{COMMUNITIES_MAX, PATH_MAX};
+use crate::part::{Part, Refused, Stage};
 
 #[test]
 fn the_best_way_of_an_appliance_counts_and_what_is_left_out_is_told() {
@@ -38,11 +39,35 @@ fn parts_out_of_order_are_refused() {
     let part = |number, is_last| Part { number, is_last, ..Part::default() };
     let mut stage = Stage::new(&part(0, false));
     assert_eq!(stage.take(part(0, false)), Ok(None));
-    assert_eq!(stage.take(part(0, false)), Err(Mismatch));
-    assert_eq!(stage.take(part(2, true)), Err(Mismatch));
+    assert_eq!(stage.take(part(0, false)), Err(Refused::OutOfTurn));
+    assert_eq!(stage.take(part(2, true)), Err(Refused::OutOfTurn));
     let other = Part { from: Some(Digest::default()), ..part(1, true) };
-    assert_eq!(stage.take(other), Err(Mismatch));
+    assert_eq!(stage.take(other), Err(Refused::OutOfTurn));
     assert_eq!(stage.take(part(1, true)), Ok(Some(Difference::default())));
+}
+
+#[test]
+fn attributes_without_end_are_refused_before_they_fill_the_memory() {
+    let communities = || (0..).map(|n| Community::Large(n, n, n)).take(COMMUNITIES_MAX).collect();
+    let attributes = |n| Attributes::new(Peering::Public, vec![n; PATH_MAX], None, communities());
+    let prefix = "8.8.8.0/24".parse().unwrap();
+    // Neighbours do not share.
+    let two = [(prefix, Arc::new(attributes(1))), (prefix, Arc::new(attributes(2)))];
+    let cycled = || two.iter().cycle().take(1000).cloned().collect();
+    let part = |number: u32| {
+        let difference = Difference { announced: cycled(), withdrawn: vec![] };
+        Part { number, difference, ..Part::default() }
+    };
+    let mut stage = Stage::new(&part(0));
+    let taken = (0..).take_while(|n| stage.take(part(*n)) == Ok(None)).count();
+    assert!((50..60).contains(&taken), "5 MB each: {taken}");
+    assert_eq!(stage.take(part(stage.next())), Err(Refused::TooLarge));
+    // What is shared takes no memory.
+    let mut many = part(0);
+    many.difference.announced = vec![two[0].clone(); Stage::LEN_MAX];
+    assert_eq!(Stage::new(&many).take(many.clone()), Ok(None));
+    many.difference.announced.push(many.difference.announced[0].clone());
+    assert_eq!(Stage::new(&many).take(many), Err(Refused::TooLarge));
 }
 
 #[test]

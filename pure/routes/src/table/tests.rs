@@ -5,7 +5,7 @@ use model::place::Point;
 use model::topology::SiteKind;
 use proptest::prelude::*;
 
-use crate::attributes::Peering;
+use crate::attributes::{Community, Peering};
 
 #[test]
 fn longer_prefixes_come_first_then_closer_sites_then_shorter_paths() {
@@ -170,6 +170,25 @@ fn a_long_change_is_made_in_slices_and_seen_as_a_whole() {
     check(&routes, "11.0.0.1", "");
     check(&routes, "11.0.149.1", "isp:First");
     check(&routes, "8.8.8.8", "berlin:First");
+}
+
+#[test]
+fn a_site_hears_no_more_than_there_is_room_for_however_it_came() {
+    let mut routes = fleet();
+    let communities: Vec<_> = (0..256).map(|n| Community::Large(n, n, n)).collect();
+    let long = Attributes::new(Peering::Private, vec![9; 256], None, communities);
+    let (bytes, long) = (long.bytes(), Arc::new(long));
+    let mut hear = |from: u32, count: u32| {
+        let net = |n: u32| Ipv4Net::new((n << 8).into(), 24).unwrap();
+        let announced = (from..from + count).map(|n| (Prefix::V4(net(n)), long.clone())).collect();
+        routes.apply(&site("berlin"), &Difference { announced, withdrawn: vec![] }, false);
+        routes.is_bounded(&site("berlin"))
+    };
+    assert!(hear(0, 1000));
+    let most = u32::try_from(SITE_BYTES_MAX / bytes).unwrap();
+    // The same again is no more.
+    assert!(hear(0, 1000) && hear(1000, most - 1000));
+    assert!(!hear(most, 1));
 }
 
 proptest! {

@@ -11,7 +11,7 @@ use std::vec::IntoIter;
 use model::id::SiteId;
 use model::topology::Prefix;
 
-use super::{PARTS, Places, Routes, Table, Ways, index, nearest};
+use super::{PARTS, Places, Routes, Table, Tally, Ways, index, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
@@ -38,8 +38,8 @@ pub(super) struct Hear {
     withdrawn: IntoIter<Prefix>,
     announced: IntoIter<(Prefix, Arc<Attributes>)>,
     whole: bool,
-    /// None before it began.
-    digest: Option<Digest>,
+    /// What the site hears then; none before it began.
+    heard: Option<Tally>,
     /// Through the ways of the table before; none if there are none.
     walk: Option<Walk>,
 }
@@ -70,7 +70,7 @@ impl Work {
     pub(super) fn hear(site: SiteId, difference: Difference, whole: bool) -> Self {
         let Difference { announced, withdrawn } = difference;
         let (announced, withdrawn) = (announced.into_iter(), withdrawn.into_iter());
-        Self::Hear(Box::new(Hear { site, withdrawn, announced, whole, digest: None, walk: None }))
+        Self::Hear(Box::new(Hear { site, withdrawn, announced, whole, heard: None, walk: None }))
     }
 
     pub(super) fn forget(site: SiteId) -> Self {
@@ -99,7 +99,7 @@ impl Work {
 
     fn has_begun(&self) -> bool {
         match self {
-            Self::Hear(hear) => hear.digest.is_some(),
+            Self::Hear(hear) => hear.heard.is_some(),
             Self::Forget { walk, .. } | Self::Leave { walk, .. } | Self::Order { walk, .. } => {
                 0 < walk.next
             }
@@ -134,7 +134,9 @@ impl Routes {
         {
             if self.step(&mut work, &mut prefixes) {
                 if let Work::Hear(hear) = work {
-                    done.extend(hear.digest.map(|digest| Done { site: hear.site, digest }));
+                    done.extend(
+                        hear.heard.map(|heard| Done { site: hear.site, digest: heard.digest }),
+                    );
                 }
             } else {
                 self.work.push_front(work);
@@ -208,22 +210,22 @@ impl Routes {
     fn go_on_hearing(&mut self, hear: &mut Hear, left: &mut usize) -> bool {
         let number = self.numbers[&hear.site];
         let own = self.own.entry(hear.site.clone()).or_default();
-        if hear.digest.is_none() {
+        if hear.heard.is_none() {
             if hear.whole {
                 hear.walk = own.has_ways.then(Walk::default);
                 own.table += 1;
                 own.heard = None;
             }
-            hear.digest = Some(own.heard.unwrap_or_default());
+            hear.heard = Some(own.heard.unwrap_or_default());
             own.has_ways = true;
         }
         let table = own.table;
-        let mut digest = hear.digest.expect("it has begun");
+        let mut heard = hear.heard.expect("it has begun");
         while 0 < *left
             && let Some(prefix) = hear.withdrawn.next()
         {
             *left -= 1;
-            self.change(&prefix.trunc(), |ways| take(ways, (number, table), &prefix, &mut digest));
+            self.change(&prefix.trunc(), |ways| take(ways, (number, table), &prefix, &mut heard));
         }
         while 0 < *left
             && let Some((prefix, attributes)) = hear.announced.next()
@@ -231,17 +233,17 @@ impl Routes {
             *left -= 1;
             let attributes = self.shared(&attributes);
             self.change(&prefix.trunc(), |ways| {
-                take(ways, (number, table), &prefix, &mut digest);
-                digest.put(&prefix, &attributes);
+                take(ways, (number, table), &prefix, &mut heard);
+                heard.put(&prefix, &attributes);
                 ways.push(Way { site: number, heard: Some(attributes), table });
             });
         }
-        hear.digest = Some(digest);
+        hear.heard = Some(heard);
         let is_read = hear.withdrawn.len() == 0 && hear.announced.len() == 0;
         let is_done =
             is_read && hear.walk.as_mut().is_none_or(|walk| self.drop_old(&hear.site, walk, left));
         if is_done {
-            self.own.entry(hear.site.clone()).or_default().heard = Some(digest);
+            self.own.entry(hear.site.clone()).or_default().heard = Some(heard);
             self.sweep();
         }
         is_done
@@ -297,13 +299,13 @@ impl Table {
     }
 }
 
-/// The way that a site heard is no way any more; the digest is of its newest table.
-fn take(ways: &mut Vec<Way>, of: (u32, u32), prefix: &Prefix, digest: &mut Digest) {
+/// The way that a site heard is no way any more; the tally is of its newest table.
+fn take(ways: &mut Vec<Way>, of: (u32, u32), prefix: &Prefix, tally: &mut Tally) {
     let (site, table) = of;
     ways.retain(|way| match &way.heard {
         Some(heard) if way.site == site => {
             if way.table == table {
-                digest.take(prefix, heard);
+                tally.take(prefix, heard);
             }
             false
         }

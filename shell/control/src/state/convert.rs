@@ -162,6 +162,14 @@ pub(crate) fn routes_part_in(wire: &wire::v1::routes::Part) -> Result<Part, Rout
             wire::v1::routes::Peering::Private => Peering::Private,
             wire::v1::routes::Peering::Public => Peering::Public,
         };
+        if group.as_path.is_empty() {
+            return Err(RoutesError::NoPath);
+        }
+        if routes::PATH_MAX < group.as_path.len()
+            || routes::COMMUNITIES_MAX < group.communities.len()
+        {
+            return Err(RoutesError::Long);
+        }
         let community = |text: &String| text.parse().map_err(|()| RoutesError::Community);
         let communities = group.communities.iter().map(community).collect::<Result<_, _>>()?;
         let attributes = Attributes::new(peering, group.as_path.clone(), group.med, communities);
@@ -189,6 +197,14 @@ pub(crate) enum RoutesError {
     Prefix(String),
     #[error("a community is two or three numbers with colons between")]
     Community,
+    #[error("prefixes were announced without an AS path: leave those out")]
+    NoPath,
+    #[error(
+        "an AS path has at most {path} networks, and a route at most {communities} communities",
+        path = routes::PATH_MAX,
+        communities = routes::COMMUNITIES_MAX
+    )]
+    Long,
 }
 
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an
@@ -450,6 +466,25 @@ mod tests {
         assert_eq!(shown.drives[0].path, "é".repeat(TEXT_LEN_MAX / 2));
         assert_eq!(shown.errors[0].text.len(), TEXT_LEN_MAX);
         assert_eq!(shown.inventory, Inventory::default());
+    }
+
+    #[test]
+    fn a_part_of_a_table_is_refused_if_its_attributes_have_no_end() {
+        use wire::v1::routes::{Group, Part};
+        let taken = |as_path: usize, communities: usize| {
+            let group = Group {
+                as_path: vec![1; as_path],
+                communities: vec!["1:1".to_owned(); communities],
+                prefixes: vec!["8.8.8.0/24".to_owned()],
+                ..Group::default()
+            };
+            let (to, announced) = (format!("1-{}", "0".repeat(32)), vec![group]);
+            routes_part_in(&Part { to, announced, ..Part::default() })
+        };
+        assert_eq!(taken(256, 256).unwrap().difference.announced.len(), 1);
+        assert!(matches!(taken(257, 0), Err(RoutesError::Long)));
+        assert!(matches!(taken(1, 257), Err(RoutesError::Long)));
+        assert!(matches!(taken(0, 0), Err(RoutesError::NoPath)));
     }
 
     #[test]

@@ -113,6 +113,12 @@ impl Director {
         self.routes.heard(site)
     }
 
+    /// What a site hears and is not believed: how much, and the first of it.
+    pub fn refused_routes(&self, site: &SiteId) -> (usize, Vec<Prefix>) {
+        let refused = self.routes.refused(site);
+        (refused.len(), refused.take(routes::filter::LeftOut::EXAMPLES_MAX).copied().collect())
+    }
+
     /// Sites whose appliances hear different tables, for longer than a change takes.
     pub fn differing(&self) -> impl Iterator<Item = &SiteId> {
         self.heard.differ.iter().filter(|(_, differ)| differ.is_told).map(|(site, _)| site)

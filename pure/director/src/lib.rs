@@ -74,6 +74,7 @@ use observed::{Known, Observed};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
+pub use routes::filter::Longest as RoutesLongest;
 use sources::{NoSources, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
@@ -111,6 +112,8 @@ pub struct Config {
     /// Longest that a playback's token is good. A version that is not offered any more goes after
     /// this.
     pub tokens_max: Nanos,
+    /// Longest prefixes that sites may hear.
+    pub routes_longest: routes::filter::Longest,
     /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
     pub withdrawals_max: usize,
 }
@@ -286,7 +289,7 @@ impl Director {
             notices: VecDeque::new(),
             actions: VecDeque::new(),
             snapshot: Snapshot::default(),
-            routes: routes::Routes::default(),
+            routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
             view_is_old: true,
             now_unix,

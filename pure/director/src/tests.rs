@@ -33,6 +33,7 @@ pub(super) const CONFIG: Config = Config {
     usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(3600),
+    routes_longest: routes::filter::Longest::USUAL,
     withdrawals_max: 3,
 };
 pub(super) const STEERING: steering::Config =

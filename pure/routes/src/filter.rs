@@ -25,13 +25,35 @@ pub struct Filter {
     pub path_max: usize,
 }
 
+/// Longest prefixes that control believes, whatever an appliance's own filter let in. Routes to all
+/// addresses it never believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    pub v4: u8,
+    pub v6: u8,
+}
+
+impl Longest {
+    /// Networks filter longer ones, and no single person has so many addresses.
+    pub const USUAL: Self = Self { v4: 24, v6: 48 };
+
+    /// True of a prefix that is not believed.
+    pub fn refuses(self, prefix: &Prefix) -> bool {
+        let most = match prefix {
+            Prefix::V4(_) => self.v4,
+            Prefix::V6(_) => self.v6,
+        };
+        prefix.prefix_len() == 0 || most < prefix.prefix_len()
+    }
+}
+
 impl Default for Filter {
     fn default() -> Self {
         Self {
             // Networks filter /25 and longer, and nobody was given more than a /8.
-            v4_len: (8, 24),
+            v4_len: (8, Longest::USUAL.v4),
             // The same of /49; the shortest that a registry gave is a /19 or so.
-            v6_len: (16, 48),
+            v6_len: (16, Longest::USUAL.v6),
             allow: Vec::new(),
             // The whole table of today has 1.2 million in both families.
             session_max: 1_500_000,

@@ -13,6 +13,7 @@ use prefix_trie::PrefixMap;
 
 use crate::attributes::Attributes;
 use crate::digest::Digest;
+use crate::filter::Longest;
 use crate::hearing::Difference;
 use crate::order::{Known, Way, sort, step};
 
@@ -53,8 +54,9 @@ pub struct Unshared {
 }
 
 /// The table as its one writer has it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Routes {
+    longest: Longest,
     /// Half changed while work is under way; `shown` never is.
     working: Table,
     shown: Table,
@@ -78,6 +80,8 @@ struct Own {
     table: u32,
     /// Some prefix may have a way that was heard.
     has_ways: bool,
+    /// What it heard and is not believed: no client is led by it.
+    refused: BTreeMap<Prefix, Arc<Attributes>>,
 }
 
 /// What one site heard, in short.
@@ -374,7 +378,33 @@ fn nearest<'a>(
     all.into_iter().take(NEAREST_MAX).map(|(near, _, of)| (of, near)).collect()
 }
 
+impl Default for Routes {
+    fn default() -> Self {
+        Self::new(Longest::USUAL)
+    }
+}
+
 impl Routes {
+    /// An empty table; longer prefixes that sites hear lead no client.
+    pub fn new(longest: Longest) -> Self {
+        Self {
+            longest,
+            working: Table::default(),
+            shown: Table::default(),
+            numbers: BTreeMap::new(),
+            own: BTreeMap::new(),
+            known: BTreeMap::new(),
+            sweep_at: 0,
+            work: VecDeque::new(),
+        }
+    }
+
+    /// What a site heard and is not believed, in order.
+    pub fn refused(&self, site: &SiteId) -> impl ExactSizeIterator<Item = &Prefix> {
+        static NONE: BTreeMap<Prefix, Arc<Attributes>> = BTreeMap::new();
+        self.own.get(site).map_or(&NONE, |own| &own.refused).keys()
+    }
+
     /// The table, with all work that is done and nothing of what is under way.
     pub fn table(&self) -> &Table {
         &self.shown
@@ -485,6 +515,7 @@ impl Routes {
         self.drop_work_of(site);
         let Some(own) = self.own.get_mut(site) else { return };
         own.heard = None;
+        own.refused.clear();
         if own.has_ways {
             own.table += 1;
             self.work.push_back(Work::forget(site.clone()));

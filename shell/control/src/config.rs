@@ -9,6 +9,7 @@ use identity::enrol::Address;
 use model::id::SiteId;
 use model::topology::Prefix;
 use model::units::{BitsPerSecond, Nanos};
+use routes::filter::Longest;
 use serde::{Deserialize, Serialize};
 use settings::{ConfigError, Origins, Text, wrong};
 use steering::turns::Pace;
@@ -75,9 +76,9 @@ pub struct FrontConfig {
     pub writer: Text<Address>,
 }
 
-/// `[routes]`: files that say where clients are. Read anew when they change; each process of the
-/// control plane has its own.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[routes]`: files that say where clients are, read anew when they change, and what sites may
+/// hear. Each process of the control plane has its own.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Routes {
     /// A geofeed (RFC 8805): prefixes with country, region and city, to find the nearest site by.
@@ -85,6 +86,18 @@ pub struct Routes {
     /// Coverage zones, in the JSON of Apache Traffic Control: sites by name, with static prefixes
     /// beside those that they have, and where these are.
     pub coverage_zones: Option<PathBuf>,
+    /// Longest prefix of IPv4 that a site may hear from routers. Longer ones lead no client,
+    /// whatever an appliance's own agent lets in. Default 24.
+    pub v4_longest: u8,
+    /// The same of IPv6. Default 48.
+    pub v6_longest: u8,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        let Longest { v4, v6 } = Longest::USUAL;
+        Self { geofeed: None, coverage_zones: None, v4_longest: v4, v6_longest: v6 }
+    }
 }
 
 /// `[serve]`: the API, players and the pages.
@@ -337,6 +350,14 @@ impl Config {
                 return Err(wrong(section, key, "use 1 to 100000"));
             }
         }
+        let Routes { v4_longest, v6_longest, .. } = self.routes;
+        for (key, longest, bits) in
+            [("v4_longest", v4_longest, 32), ("v6_longest", v6_longest, 128)]
+        {
+            if !(1..=bits).contains(&longest) {
+                return Err(wrong("routes", key, format!("use 1 to {bits}")));
+            }
+        }
         let intervals = [health.report_interval, health.probe_after, health.stale_after];
         if !intervals.is_sorted_by_key(|interval| interval.0) {
             let order = "use report_interval <= probe_after <= stale_after";
@@ -390,6 +411,7 @@ impl Config {
             notices_max: 100,
             tokens_max: Nanos(self.playback.token_lifetime.0.0 + TOKEN_LEEWAY_MAX.0),
             withdrawals_max: WITHDRAWALS_MAX,
+            routes_longest: Longest { v4: self.routes.v4_longest, v6: self.routes.v6_longest },
             rotation_min: ROTATION_MIN,
             rotation_max: ROTATION_MAX,
             usable_settles: USABLE_SETTLES,
@@ -550,6 +572,7 @@ mod tests {
         refused(&format!("{proxies} = [\"nginx\"]"), "is no range of addresses");
         refused("state = \"s\"\n[serve]\nconnections_per_address_max = 0", "use 1 to 100000");
         refused("state = \"s\"\n[playback]\ntoken_lifetime = \"9 s\"", "use 10 s to 30 d");
+        refused("state = \"s\"\n[routes]\nv4_longest = 33", "use 1 to 32");
         refused("state = \"s\"\n[playback]\ngrant_lifetime = \"2 d\"", "use 10 s to 1 d");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");

@@ -121,6 +121,7 @@ const CONFIG: director::Config = director::Config {
     },
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(3600),
+    routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 1000,
 };
 const STEERING: steering::Config =

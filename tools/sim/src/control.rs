@@ -53,6 +53,7 @@ const CONFIG: director::Config = director::Config {
     rotation_max: Nanos::seconds(3600),
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
     tokens_max: Nanos::seconds(30),
+    routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 3,
 };
 const STEERING: steering::Config =

@@ -173,6 +173,30 @@ fn a_long_change_is_made_in_slices_and_seen_as_a_whole() {
 }
 
 #[test]
+fn control_leads_nobody_by_what_networks_do_not_hand_on_and_knows_the_table_all_the_same() {
+    let mut routes = fleet();
+    let all = ["8.8.8.0/24", "8.8.8.8/32", "0.0.0.0/0", "::/0", "2a00::/49", "2a00::/48"];
+    for of in all {
+        hear(&mut routes, "isp", of, Peering::Private, &[9], None);
+    }
+    check(&routes, "8.8.8.8", "isp:First");
+    assert_eq!(routes.table().longest(&prefix("8.8.8.8/32")), Some(prefix("8.8.8.0/24")));
+    check(&routes, "9.9.9.9", "");
+    assert_eq!(routes.table().len(), (1, 1));
+    assert_eq!(routes.refused(&site("isp")).len(), 4);
+    let mut digest = Digest::default();
+    let told = attributes(Peering::Private, &[9], None);
+    all.iter().for_each(|of| digest.put(&prefix(of), &told));
+    assert_eq!(routes.heard(&site("isp")), Some(digest), "as the appliance counts it");
+    let gone = Difference { announced: vec![], withdrawn: vec![prefix("8.8.8.8/32")] };
+    digest.take(&prefix("8.8.8.8/32"), &told);
+    assert_eq!(routes.apply(&site("isp"), &gone, false), digest);
+    assert_eq!(routes.refused(&site("isp")).len(), 3);
+    routes.forget(&site("isp"));
+    assert_eq!(routes.refused(&site("isp")).len(), 0);
+}
+
+#[test]
 fn a_site_hears_no_more_than_there_is_room_for_however_it_came() {
     let mut routes = fleet();
     let communities: Vec<_> = (0..256).map(|n| Community::Large(n, n, n)).collect();
@@ -200,7 +224,7 @@ proptest! {
         changes in proptest::collection::vec(change(), 0..60),
         clients in proptest::collection::vec(any_prefix(), 1..20),
     ) {
-        let mut routes = fleet();
+        let mut routes = any_length();
         let mut heard: BTreeMap<(usize, Prefix), Arc<Attributes>> = BTreeMap::new();
         for (at, prefix, announced) in changes {
             let mut difference = Difference::default();
@@ -406,6 +430,13 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
         Prefix::V6(Ipv6Net::new(address, len).unwrap().trunc())
     });
     prop_oneof![v4, v6]
+}
+
+/// Its own filter lets all in: what it refuses has its own test.
+fn any_length() -> Routes {
+    let mut routes = Routes::new(Longest { v4: 32, v6: 128 });
+    routes.change_sites(&[], &numbered(&sites()));
+    routes
 }
 
 fn fleet() -> Routes {

@@ -215,6 +215,7 @@ impl Routes {
                 hear.walk = own.has_ways.then(Walk::default);
                 own.table += 1;
                 own.heard = None;
+                own.refused.clear();
             }
             hear.heard = Some(own.heard.unwrap_or_default());
             own.has_ways = true;
@@ -225,6 +226,10 @@ impl Routes {
             && let Some(prefix) = hear.withdrawn.next()
         {
             *left -= 1;
+            if self.longest.refuses(&prefix) {
+                self.refuse(&hear.site, &prefix, None, &mut heard);
+                continue;
+            }
             self.change(&prefix.trunc(), |ways| take(ways, (number, table), &prefix, &mut heard));
         }
         while 0 < *left
@@ -232,6 +237,10 @@ impl Routes {
         {
             *left -= 1;
             let attributes = self.shared(&attributes);
+            if self.longest.refuses(&prefix) {
+                self.refuse(&hear.site, &prefix, Some(attributes), &mut heard);
+                continue;
+            }
             self.change(&prefix.trunc(), |ways| {
                 take(ways, (number, table), &prefix, &mut heard);
                 heard.put(&prefix, &attributes);
@@ -247,6 +256,24 @@ impl Routes {
             self.sweep();
         }
         is_done
+    }
+
+    /// It is part of the site's table, whose digest it counts in, and leads nobody.
+    fn refuse(
+        &mut self,
+        site: &SiteId,
+        prefix: &Prefix,
+        announced: Option<Arc<Attributes>>,
+        heard: &mut Tally,
+    ) {
+        let refused = &mut self.own.entry(site.clone()).or_default().refused;
+        if let Some(before) = refused.remove(&prefix.trunc()) {
+            heard.take(prefix, &before);
+        }
+        if let Some(attributes) = announced {
+            heard.put(prefix, &attributes);
+            refused.insert(prefix.trunc(), attributes);
+        }
     }
 
     /// Ways of the tables that a site heard before go.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
+use model::topology::Prefix;
 use wire::v1::fleet::{RoutesAppliance, RoutesOut, RoutesSite};
+use wire::v1::routes::{Example, LeftOut};
 
 use super::Shared;
 
@@ -36,7 +38,16 @@ pub(crate) async fn routes(State(control): Shared) -> Json<RoutesOut> {
             let heard = state.reports.get(id).and_then(|report| report.routes.clone());
             let site = sites.get_mut(registered.appliance.site.as_str());
             if let (Some(site), Some(heard)) = (site, heard) {
-                site.appliances.push(RoutesAppliance { appliance: id.to_string(), heard });
+                let appliance = id.to_string();
+                let mut found = RoutesAppliance { appliance, heard };
+                // Of all that say the same, whoever is first.
+                let is_told =
+                    site.appliances.iter().any(|of| of.heard.digest == found.heard.digest);
+                if !is_told && site.digest.as_ref() == Some(&found.heard.digest) {
+                    let refused = director.refused_routes(&registered.appliance.site);
+                    found.heard.left_out.extend(by_control(refused));
+                }
+                site.appliances.push(found);
             }
         }
         let out = RoutesOut { sites: sites.into_values().collect(), ..RoutesOut::default() };
@@ -54,6 +65,17 @@ pub(crate) async fn routes(State(control): Shared) -> Json<RoutesOut> {
     }
     (out.prefixes_v4, out.prefixes_v6) = (count(v4), count(v6));
     Json(out)
+}
+
+/// What its appliance let in, and control did not.
+fn by_control((found, first): (usize, Vec<Prefix>)) -> Option<LeftOut> {
+    let example = |prefix: &Prefix| Example { prefix: prefix.to_string(), ..Example::default() };
+    (found != 0).then(|| LeftOut {
+        cause: "refused_by_control".to_owned(),
+        why: "refused by control: a default route, or longer than its [routes] allow".to_owned(),
+        count: count(found),
+        examples: first.iter().map(example).collect(),
+    })
 }
 
 fn count(len: usize) -> u64 {

@@ -112,13 +112,13 @@ mod tests {
         let zones = r#"{"coverageZones": {"berlin": {"network": ["9.9.9.0/24"],
             "coordinates": {"latitude": 52.5, "longitude": 13.4}}, "No Site": {"network": []}}}"#;
         let coverage_zones = write("zones.json", zones);
-        let settings = Routes { geofeed, coverage_zones };
+        let settings = Routes { geofeed, coverage_zones, ..Routes::default() };
         let (places, sites) = read(&settings).unwrap();
         assert_eq!((places.len(), sites.len()), (2, 1));
         assert!(places.iter().any(|(_, place)| place.country.as_deref() == Some("US")));
         let settings = Routes { coverage_zones: write("zones.json", "{}"), ..settings };
         assert!(read(&settings).unwrap_err().contains("zones.json: not a file of coverage zones"));
-        let settings = Routes { geofeed: Some("/nothing/here".into()), coverage_zones: None };
+        let settings = Routes { geofeed: Some("/nothing/here".into()), ..Routes::default() };
         assert!(read(&settings).unwrap_err().contains("/nothing/here"));
     }
 }

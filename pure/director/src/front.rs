@@ -12,6 +12,7 @@ use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
 use model::view::FleetView;
 use playback::token::Session;
+use routes::filter::Longest;
 use steering::{Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
@@ -64,12 +65,14 @@ pub enum Unplayable {
 }
 
 impl Snapshot {
-    /// The smallest range that says as much about where a client is as its address does: the
-    /// longest prefix of any site, else a /24 or /48, which names no single person.
+    /// The range by which a client is led while it plays: a /24 or /48, which names no single
+    /// person, or a longer prefix, which only an operator gives or lets sites hear. Never a
+    /// shorter one, so that a network that announces its prefix in pieces keeps its clients.
     pub fn client_range(&self, client: IpAddr) -> Prefix {
         let client = client.to_canonical();
-        let range = self.routes.longest(&client.into()).unwrap_or_else(|| {
-            let len = if client.is_ipv4() { 24 } else { 48 };
+        let len = if client.is_ipv4() { Longest::USUAL.v4 } else { Longest::USUAL.v6 };
+        let longer = self.routes.longest(&client.into()).filter(|of| len < of.prefix_len());
+        let range = longer.unwrap_or_else(|| {
             Prefix::new(client, len).expect("both families have such a length").trunc()
         });
         assert!(range.contains(&client), "a client is in its range");

@@ -529,8 +529,8 @@ fn a_range_says_where_a_client_is_and_not_who() {
         let client: IpAddr = client.parse().unwrap();
         director.snapshot().client_range(client).to_string()
     };
-    assert_eq!(range("10.1.2.3"), "10.0.0.0/8");
-    assert_eq!(range("::ffff:10.1.2.3"), "10.0.0.0/8");
+    assert_eq!(range("10.1.2.3"), "10.1.2.0/24");
+    assert_eq!(range("::ffff:10.1.2.3"), "10.1.2.0/24");
     assert_eq!(range("192.0.2.77"), "192.0.2.0/24");
     assert_eq!(range("2001:db8:1:2::3"), "2001:db8:1::/48");
 }

@@ -285,7 +285,7 @@ fn an_operator_sees_why_a_client_gets_its_list() {
     let (control, _) = playing();
     let explained = control.json("/v1/explain?asset=film&client=10.3.2.1");
     assert_eq!(explained["asset_version"], "film-1");
-    assert_eq!(explained["client_range"], "10.0.0.0/8");
+    assert_eq!(explained["client_range"], "10.3.2.0/24");
     let candidates = explained["candidates"].as_array().unwrap();
     assert_eq!(candidates.len(), 3);
     assert_eq!((&candidates[0]["appliance"], &candidates[0]["rank"]), (&json!("b1"), &json!(1)));

@@ -43,7 +43,8 @@ pub(crate) async fn routes(State(control): Shared) -> Json<RoutesOut> {
                 // Of all that say the same, whoever is first.
                 let is_told =
                     site.appliances.iter().any(|of| of.heard.digest == found.heard.digest);
-                if !is_told && site.digest.as_ref() == Some(&found.heard.digest) {
+                let is_ours = found.heard.digest.is_some() && site.digest == found.heard.digest;
+                if !is_told && is_ours {
                     let refused = director.refused_routes(&registered.appliance.site);
                     found.heard.left_out.extend(by_control(refused));
                 }

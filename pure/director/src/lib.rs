@@ -42,6 +42,7 @@ mod observed;
 mod playbacks;
 mod publish;
 mod sealed;
+pub mod share;
 pub mod sources;
 mod token_keys;
 mod usable;

@@ -23,7 +23,7 @@ use wire::v1::agent::{Answer, Request, TICKLES_MAX};
 
 use crate::config::{Addresses, By, Settings};
 use crate::interface::{Interface, LeftOut};
-use crate::programs::{FOLDERS, find};
+use crate::programs::{FOLDERS, Programs};
 use crate::server::{Answerer, answer_at};
 use crate::tickle::Tickler;
 
@@ -79,13 +79,10 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         let is_set = std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == "1");
         ensure!(!is_set, "{path} is 1, which hides where an address is: set it to 0 (sysctl)");
     }
-    if addresses.by == By::Keepalived {
-        find(&FOLDERS.map(PathBuf::from), "keepalived")?;
-    } else {
-        find(&FOLDERS.map(PathBuf::from), "ip")?;
-    }
+    let programs = Programs::new(FOLDERS.map(PathBuf::from).into());
+    programs.installed(if addresses.by == By::Keepalived { "keepalived" } else { "ip" })?;
     let (socket, who) = (addresses.socket.clone(), settings.who());
-    let mover = Arc::new(Mover::new(addresses, FOLDERS.map(PathBuf::from).into()));
+    let mover = Arc::new(Mover::new(addresses, programs));
     let looking = Arc::clone(&mover);
     std::thread::spawn(move || {
         loop {
@@ -113,14 +110,14 @@ impl Answerer for Mover {
 }
 
 impl Mover {
-    /// It looks for programs in these folders. Its appliance has a second to say what it wants:
-    /// addresses that an agent before left are taken off then.
-    fn new(settings: Addresses, folders: Vec<PathBuf>) -> Self {
+    /// Its appliance has a second to say what it wants: addresses that an agent before left are
+    /// taken off then.
+    fn new(settings: Addresses, programs: Programs) -> Self {
         let (name, within) = (settings.interface.clone(), settings.within.clone());
         let state = State { told: Some(Instant::now()), ..State::default() };
         Self {
             settings,
-            interface: Interface { name, within, folders },
+            interface: Interface { name, within, programs },
             state: Mutex::new(state),
             sequence: AtomicU32::default(),
         }
@@ -242,7 +239,7 @@ impl Mover {
         }
         state.started = Some(Instant::now());
         let folder = self.folder();
-        let mut command = Command::new(find(&self.interface.folders, "keepalived")?);
+        let mut command = Command::new(self.interface.programs.installed("keepalived")?);
         command.args(["--dont-fork", "--log-console", "--vrrp"]);
         command.arg("--use-file").arg(folder.join("keepalived.conf"));
         command.arg("--pid").arg(folder.join("keepalived.pid"));
@@ -436,7 +433,7 @@ mod tests {
         );
         std::fs::write(folder.join("agent.toml"), text).unwrap();
         let settings = Settings::load(&folder.join("agent.toml")).unwrap().addresses.unwrap();
-        Mover::new(settings, vec![folder.to_owned()])
+        Mover::new(settings, Programs::new(vec![folder.to_owned()]))
     }
 
     fn take(mover: &Mover, wanted: &[(&str, u8)]) -> Result<Vec<(String, String)>, String> {

@@ -5,14 +5,20 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use model::topology::Prefix;
 use serde::Deserialize;
 
-use crate::programs::find;
+use crate::programs::Programs;
+
+/// For all that one change asks of `ip`, which takes milliseconds. So long the appliance waits for
+/// an answer, and whoever asks the agent for something else waits behind the change; what was not
+/// done in time is done when the appliance says again what it wants, four times a second.
+const WITHIN: Duration = Duration::from_secs(1);
 
 /// Addresses that are not where they were wanted, each with the fault and the remedy.
 pub(crate) type LeftOut = Vec<(IpAddr, String)>;
@@ -22,8 +28,8 @@ pub(crate) type LeftOut = Vec<(IpAddr, String)>;
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) within: Vec<Prefix>,
-    /// Where `ip` is looked for.
-    pub(crate) folders: Vec<PathBuf>,
+    /// Of which `ip` is one.
+    pub(crate) programs: Programs,
 }
 
 /// An interface, as `ip -json address show` has it.
@@ -41,25 +47,26 @@ struct ShownAddress {
 
 impl Interface {
     /// Puts these addresses on the interface and takes all others of the ranges off. An error says
-    /// that one is still there, or may be.
+    /// that one is still there, or may be. Takes `WITHIN` and little more.
     pub(crate) fn set(&self, right: &BTreeSet<IpAddr>) -> anyhow::Result<LeftOut> {
-        let there = self.addresses()?;
+        let until = Instant::now() + WITHIN;
+        let there = self.addresses(until)?;
         let mut refused = None;
         for address in there.difference(right) {
-            match self.change("del", *address) {
+            match self.change("del", *address, until) {
                 Ok(()) => tracing::info!(%address, "taken off"),
                 Err(error) => refused = Some(error),
             }
         }
         let mut left_out = LeftOut::new();
         for address in right.difference(&there) {
-            match self.change("replace", *address) {
+            match self.change("replace", *address, until) {
                 Ok(()) => tracing::info!(%address, "put on"),
                 Err(error) => left_out.push((*address, format!("{error:#}"))),
             }
         }
         // Somebody else may have taken it off meanwhile, which is as good.
-        let is_left = |error| match self.addresses() {
+        let is_left = |error| match self.addresses(until) {
             Ok(there) if there.is_subset(right) => None,
             Ok(_) | Err(_) => Some(error),
         };
@@ -73,9 +80,9 @@ impl Interface {
 
     /// Those of the ranges that are on it, each by itself as they are put on: not an address with
     /// its network, nor one of the loopback's own.
-    fn addresses(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
-        let output = self.ip(&["-json", "address", "show", "dev", &self.name])?;
-        let shown: Vec<Shown> = serde_json::from_slice(&output)
+    fn addresses(&self, until: Instant) -> anyhow::Result<BTreeSet<IpAddr>> {
+        let said = self.ip(&["-json", "address", "show", "dev", &self.name], until)?;
+        let shown: Vec<Shown> = serde_json::from_str(&said)
             .with_context(|| format!("ip does not say which addresses {} has", self.name))?;
         let ours = |shown: ShownAddress| {
             let address: IpAddr = shown.local?.parse().ok()?;
@@ -87,24 +94,25 @@ impl Interface {
         Ok(shown.into_iter().flat_map(|shown| shown.addr_info).filter_map(ours).collect())
     }
 
-    fn change(&self, verb: &str, address: IpAddr) -> anyhow::Result<()> {
+    fn change(&self, verb: &str, address: IpAddr, until: Instant) -> anyhow::Result<()> {
         let target = format!("{address}/{}", bits(address));
         let mut arguments = vec!["address", verb, &target, "dev", &self.name];
         if address.is_ipv6() && verb != "del" {
             arguments.push("nodad");
         }
-        self.ip(&arguments).map(|_| ())
+        self.ip(&arguments, until).map(|_| ())
     }
 
-    fn ip(&self, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
-        let mut command = Command::new(find(&self.folders, "ip")?);
-        command.args(arguments).env_clear().stdin(Stdio::null());
-        let output = command.output().context("cannot start ip")?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("ip {}: {}", arguments.join(" "), said.trim());
-        }
-        Ok(output.stdout)
+    /// Its output, with its warnings: a list that it warns of is not to be trusted, and is no JSON.
+    fn ip(&self, arguments: &[&str], until: Instant) -> anyhow::Result<String> {
+        let mut command = Command::new(self.programs.installed("ip")?);
+        let left = until.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "ip {}: no time was left for it", arguments.join(" "));
+        let whom = Path::new(&self.name);
+        let printed =
+            self.programs.run(command.args(arguments), whom, left).map_err(anyhow::Error::msg)?;
+        ensure!(printed.is_success, "ip {}: {}", arguments.join(" "), printed.text.trim());
+        Ok(printed.text)
     }
 }
 
@@ -116,15 +124,17 @@ fn bits(address: IpAddr) -> u8 {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
 
     use super::*;
 
-    /// An `ip` that keeps the addresses in the file `on` beside it, and fails with the verb that
-    /// the file `fails` names.
+    /// An `ip` that keeps the addresses in the file `on` beside it, and fails, or hangs, with the
+    /// verb that the file `fails` names.
     const IP: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
-[ "$(cat fails)" = "$2" ] && { echo "it fails" >&2; exit 2; }
+case "$(cat fails)" in
+"$2") echo "it fails" >&2; exit 2 ;;
+"$2 hangs") exec sleep 60 ;;
+esac
 case "$*" in
 "-json address show dev lo")
     s=; printf '[{"addr_info":['
@@ -148,7 +158,8 @@ esac
         .unwrap();
         fail(folder, "");
         let within = within.iter().map(|range| range.parse().unwrap()).collect();
-        Interface { name: "lo".to_owned(), within, folders: vec![folder.to_owned()] }
+        let programs = Programs::new(vec![folder.to_owned()]);
+        Interface { name: "lo".to_owned(), within, programs }
     }
 
     pub(crate) fn fail(folder: &Path, verb: &str) {
@@ -194,6 +205,30 @@ esac
         fail(dir.path(), "");
         lo.set(&set(&[])).unwrap();
         assert!(on(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn an_ip_that_hangs_keeps_nobody_waiting_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let lo = interface(dir.path(), &["192.0.2.0/24"], &["192.0.2.7/32"]);
+        for verb in ["address", "del", "replace"] {
+            fail(dir.path(), &format!("{verb} hangs"));
+            let start = Instant::now();
+            let error = match lo.set(&set(&["192.0.2.8", "192.0.2.9"])) {
+                Ok(left_out) => left_out[0].1.clone(),
+                Err(error) => format!("{error:#}"),
+            };
+            assert!(error.contains("ip did not end within 1 s"), "{verb}: {error}");
+            assert!(start.elapsed() < Duration::from_secs(30), "{verb}");
+            // The one that was killed is waited for elsewhere.
+            let start = Instant::now();
+            fail(dir.path(), "");
+            while lo.set(&set(&["192.0.2.7"])).is_err() {
+                assert!(start.elapsed() < Duration::from_secs(30), "it is gone");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(on(dir.path()), ["192.0.2.7/32"]);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! It is small because it runs as root: it reads one file of settings, takes requests of one user
-//! and of root, starts three programs, and only for drives that its settings name. What is said on
+//! and of root, starts a few programs, and only for what its settings name. What is said on
 //! the socket is `wire::v1::agent`.
 
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! The three programs that are started: by whole path, without a shell, with a bound on time and
-//! output, for devices and folders of the configuration only.
+//! The programs that are started and waited for: by whole path, without a shell, with a bound on
+//! time and output, for devices, folders and the interface of the configuration only.
 //!
 //! ```text
 //! asked ──> program ──> ends in time: what it printed
@@ -31,27 +31,20 @@ const RANGE_WITHIN: Duration = Duration::from_secs(300);
 const HEALTH_WITHIN: Duration = Duration::from_secs(20);
 /// smartctl's output has some 20 KiB.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// How often an end is looked for.
+/// How often an end is looked for: after a millisecond first, since `ip` takes a few.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// A program's path in the first of these folders that has it.
-pub(crate) fn find(folders: &[PathBuf], name: &str) -> anyhow::Result<PathBuf> {
-    let package = if name == "ip" { "iproute2" } else { name };
-    let found = folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.with_context(|| format!("{name} is not installed: install the package {package}"))
-}
 
 #[derive(Debug)]
 pub(crate) struct Programs {
     folders: Vec<PathBuf>,
-    /// Folders and devices that a program still waits for though it was killed.
+    /// Folders, devices and interfaces that a program still waits for though it was killed.
     silent: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// A program's output, and whether it ended with 0.
-struct Printed {
-    text: String,
-    is_success: bool,
+pub(crate) struct Printed {
+    pub(crate) text: String,
+    pub(crate) is_success: bool,
 }
 
 impl Programs {
@@ -62,6 +55,13 @@ impl Programs {
 
     fn find(&self, name: &str) -> Option<PathBuf> {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
+    /// The path of a program that has to be there.
+    pub(crate) fn installed(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let package = if name == "ip" { "iproute2" } else { name };
+        let missing = || format!("{name} is not installed: install the package {package}");
+        self.find(name).with_context(missing)
     }
 
     /// Runs fstrim on the file system mounted at `path`, or on the range of its device that is
@@ -131,13 +131,20 @@ impl Programs {
     }
 
     /// Runs a program to its end or to the end of its time; output and errors come together. The
-    /// program asks the drive `whom`. Not even SIGKILL ends a program that waits for a drive that
-    /// hangs: it is left alone then, and `whom` is asked nothing until the program has ended.
-    fn run(&self, command: &mut Command, whom: &Path, within: Duration) -> Result<Printed, String> {
+    /// program asks the drive, or the interface, `whom`. Not even SIGKILL ends a program that waits
+    /// for a drive that hangs: it is left alone then, and `whom` is asked nothing until the program
+    /// has ended.
+    pub(crate) fn run(
+        &self,
+        command: &mut Command,
+        whom: &Path,
+        within: Duration,
+    ) -> Result<Printed, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         if lock(&self.silent).contains(whom) {
             return Err(format!(
-                "{name}: an earlier one still waits for an answer: does the drive hang?"
+                "{name}: an earlier one still waits for an answer: does {} hang?",
+                whom.display()
             ));
         }
         let failed = |error: std::io::Error| format!("{name}: {error}");
@@ -150,7 +157,7 @@ impl Programs {
         // The command holds the writing end, and reading ends only when nobody does.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = spawned.map_err(failed)?;
-        let start = Instant::now();
+        let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
         let status = loop {
             match child.try_wait().map_err(failed)? {
                 Some(status) => break status,
@@ -158,9 +165,13 @@ impl Programs {
                     let _ = child.kill();
                     lock(&self.silent).insert(whom.to_owned());
                     let _ = leave.send(child);
-                    return Err(format!("{name} did not end within {} s", within.as_secs()));
+                    let within = within.as_secs_f64().ceil();
+                    return Err(format!("{name} did not end within {within} s"));
                 }
-                None => std::thread::sleep(LOOK_EVERY),
+                None => {
+                    std::thread::sleep(pause);
+                    pause = LOOK_EVERY.min(2 * pause);
+                }
             }
         };
         drop(leave);

@@ -16,6 +16,7 @@ use model::units::{Instant, Nanos};
 use crate::followed::Followed;
 use crate::sums::{Dimension, Names, Rows, Source, Sums};
 use crate::viewers::Viewer;
+use crate::watch::LastStalled;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,7 @@ struct Playback {
     begun: bool,
     /// The picture stands still, and it is counted as a stall.
     stalls: bool,
+    stalled: LastStalled,
     failed: bool,
 }
 
@@ -120,6 +122,7 @@ impl Events {
                 playback.take(now, line, &mut sums);
             }
         }
+        playback.stalled.count(now, &mut sums);
         assert!(sums.starts <= 1, "a playback begins once");
         self.rows.add_to(&playback.names, Source::Events, &sums, |dimension| match dimension {
             Dimension::Site => config.sites_max,
@@ -163,6 +166,7 @@ impl Playback {
             wanted: None,
             begun: false,
             stalls: false,
+            stalled: LastStalled::default(),
             failed: false,
         }
     }

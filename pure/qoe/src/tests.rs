@@ -135,7 +135,8 @@ fn start_up_and_stalls_are_told_as_they_were_felt() {
     assert_eq!(8 * told.media_bytes / told.media_time_s(), 3_000_000);
     assert_eq!((told.cut, told.sent_bytes), (0, 9 * 750_000));
     let two = [400, 100, 100, 6_100, 9_100, 100, 100, 100, 100, 12_345, 100, 100];
-    assert_eq!(check(Player::default(), &two).stalls, 3);
+    let told = check(Player::default(), &two);
+    assert_eq!((told.stalls, told.playbacks_stalled), (3, 1));
     check(Player { repeats: true, ..Player::default() }, &two);
 }
 
@@ -506,7 +507,13 @@ fn control_sums_up_and_remembers_minutes() {
         source: Source::Requests,
     };
     let minute = |n: u64| Instant(n * 60_000_000_000);
-    let sums = Sums { stalls: 5, stall_time: 5 << 30, watched: 100 << 30, ..Sums::default() };
+    let sums = Sums {
+        stalls: 5,
+        playbacks_stalled: 5,
+        stall_time: 5 << 30,
+        watched: 100 << 30,
+        ..Sums::default()
+    };
     let site = key(Dimension::Site, "lab");
     totals.add(minute(0), &site, &sums);
     totals.add(minute(3), &site, &sums);
@@ -534,9 +541,36 @@ fn control_sums_up_and_remembers_minutes() {
 }
 
 #[test]
+fn a_site_is_warned_of_when_several_stall_and_not_of_one_who_does_often() {
+    let config = EventConfig { playbacks_max: 3, lines_max: 60, ..EVENTS };
+    let (mut events, now) = (Events::new(config), Instant(0));
+    let mut totals = Totals::new(TotalsConfig { rows_max: 9, sites_max: 2 });
+    let (dimension, source) = (Dimension::Site, Source::Requests);
+    let others = Sums { watched: 100 << 30, ..Sums::default() };
+    totals.add(now, &crate::Key { dimension, name: "lab".into(), source }, &others);
+    let states = [State::Playing, State::Rebuffering];
+    let often: Vec<_> =
+        (0..60).zip(states.into_iter().cycle()).map(|(at, of)| line(of, 1000 * at)).collect();
+    let mut warned = |key| {
+        assert_eq!(events.take(now, &viewer(key), "lab", &often), Taken::Yes);
+        for (key, sums) in events.take_rows().iter() {
+            totals.add(now, key, sums);
+        }
+        totals.warnings(now).iter().map(|(_, warning)| warning.stalls).sum::<u64>()
+    };
+    assert_eq!([1, 2, 3].map(&mut warned), [0, 0, 90]);
+}
+
+#[test]
 fn each_site_has_its_rows_and_its_warning_until_it_is_there_no_more() {
     let mut totals = Totals::new(TotalsConfig { rows_max: 1, sites_max: 50 });
-    let stalls = Sums { stalls: 5, stall_time: 5 << 30, watched: 100 << 30, ..Sums::default() };
+    let stalls = Sums {
+        stalls: 5,
+        playbacks_stalled: 5,
+        stall_time: 5 << 30,
+        watched: 100 << 30,
+        ..Sums::default()
+    };
     let now = Instant(0);
     for site in 0..50 {
         for source in Source::ALL {

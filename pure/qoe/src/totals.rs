@@ -80,9 +80,9 @@ impl Totals {
             return;
         }
         if let Some(watch) = self.watches.get_mut(&key.name) {
-            watch.add(now, sums);
+            watch.add(now, key.source, sums);
         } else if self.watches.len() < self.config.sites_max {
-            self.watches.entry(key.name.clone()).or_default().add(now, sums);
+            self.watches.entry(key.name.clone()).or_default().add(now, key.source, sums);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::followed::Followed;
 use crate::playback::Told;
 use crate::silent::Silent;
 use crate::sums::{Dimension, Names, Rows, Source, Sums};
+use crate::watch::LastStalled;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,7 @@ pub struct Viewers {
 struct Playback {
     names: Names,
     player: Player,
+    stalled: LastStalled,
 }
 
 #[derive(Debug)]
@@ -68,12 +70,14 @@ impl Viewers {
         let Some(playback) = self.followed.hear(response.ended, viewer.key, || Playback {
             names: viewer.names(site.clone()),
             player: Player::Silent(Silent::default(), response.begun),
+            stalled: LastStalled::default(),
         }) else {
             self.unfollowed += 1;
             return;
         };
         let mut sums = Sums::default();
         let source = playback.take(response, &mut sums);
+        playback.stalled.count(response.ended, &mut sums);
         assert!(sums.stalls_unmeasured <= sums.stalls, "what is unmeasured is counted");
         if !sums.is_empty() {
             self.rows.add_to(&playback.names, source, &sums, |_| config.rows_max);

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! share = time stalled / time stalled and watched, of the last minute
-//! warn   share >= 1 %, and >= 3 times the usual, from 3 stalls on
+//! warn   share >= 1 %, and >= 3 times the usual, in 3 playbacks or more
 //! calm   share below the half of both, a minute long
 //! usual  moves by a hundredth each 10 s towards the share; not while it warns
 //! ```
 
 use model::units::{Instant, Nanos};
 
-use crate::sums::Sums;
+use crate::sums::{Source, Sums};
 
 /// A share in millionths.
 type Ppm = u64;
@@ -22,8 +22,11 @@ const STEPS: usize = 6;
 /// and the 2 % at which viewers were measured to watch less (Dobrian and others, SIGCOMM 2011).
 const LEAST: Ppm = 10_000;
 const TIMES_USUAL: u64 = 3;
-/// Fewer are chance.
-const STALLS_MIN: u64 = 3;
+/// Fewer are chance, or what those viewers have at home.
+const PLAYBACKS_MIN: u64 = 3;
+/// A playback that goes on stalling counts again after so long: not twice in the same minute, and
+/// its report takes a few seconds.
+const AGAIN: Nanos = Nanos::seconds(70);
 const WATCHED_MIN: Nanos = Nanos::seconds(60);
 /// How fast the usual follows: half-way in 11 minutes.
 const USUAL_PARTS: u64 = 100;
@@ -55,16 +58,20 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Step {
     stalls: u64,
+    /// That stalled, by requests or the server's guess, and by events.
+    playbacks: [u64; 2],
     stalled: Nanos,
     watched: Nanos,
 }
 
 impl Watch {
-    /// Adds what was told now.
-    pub fn add(&mut self, now: Instant, sums: &Sums) {
+    /// Adds what this source told now.
+    pub fn add(&mut self, now: Instant, source: Source, sums: &Sums) {
         self.turn(now);
         let step = &mut self.steps[0];
         step.stalls = step.stalls.saturating_add(sums.stalls);
+        let playbacks = &mut step.playbacks[usize::from(source == Source::Events)];
+        *playbacks = playbacks.saturating_add(sums.playbacks_stalled);
         step.stalled = Nanos(step.stalled.0.saturating_add(sums.stall_time));
         step.watched = Nanos(step.watched.0.saturating_add(sums.watched));
     }
@@ -77,7 +84,7 @@ impl Watch {
         assert!(share <= 1_000_000, "a part is no more than all");
         let least = LEAST.max(TIMES_USUAL * self.usual);
         let is_much = least <= share
-            && STALLS_MIN <= minute.stalls
+            && PLAYBACKS_MIN <= minute.playbacks()
             && WATCHED_MIN.0 <= minute.watched.0.saturating_add(minute.stalled.0);
         let is_calm = share < least / 2;
         if self.warns_since.is_none() && is_much {
@@ -104,6 +111,7 @@ impl Watch {
     fn minute(&self) -> Step {
         let add = |sum: Step, step: &Step| Step {
             stalls: sum.stalls.saturating_add(step.stalls),
+            playbacks: [0, 1].map(|at| sum.playbacks[at].saturating_add(step.playbacks[at])),
             stalled: Nanos(sum.stalled.0.saturating_add(step.stalled.0)),
             watched: Nanos(sum.watched.0.saturating_add(step.watched.0)),
         };
@@ -132,10 +140,30 @@ impl Watch {
 }
 
 impl Step {
+    /// That stalled, at least: one that tells by requests and by events is one.
+    fn playbacks(&self) -> u64 {
+        self.playbacks.into_iter().max().unwrap_or(0)
+    }
+
     fn share(&self) -> Ppm {
         let all = u128::from(self.stalled.0) + u128::from(self.watched.0);
         let part = u128::from(self.stalled.0) * 1_000_000;
         u64::try_from(part.checked_div(all).unwrap_or(0)).expect("a part of a million")
+    }
+}
+
+/// When a playback last counted as one that stalled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastStalled(Option<Instant>);
+
+impl LastStalled {
+    /// Counts the playback once in a while, if this is of a stall.
+    pub(crate) fn count(&mut self, now: Instant, sums: &mut Sums) {
+        let is_due = self.0.is_none_or(|last| AGAIN <= now.since(last));
+        if is_due && 0 < sums.stalls {
+            self.0 = Some(now);
+            sums.playbacks_stalled += 1;
+        }
     }
 }
 
@@ -147,8 +175,10 @@ mod tests {
     fn step(watch: &mut Watch, at: u64, stalls: u64) -> Option<Warning> {
         let second = 1_000_000_000;
         let watched = (1000 - stalls) * second;
-        let sums = Sums { stalls, stall_time: stalls * second, watched, ..Sums::default() };
-        watch.add(Instant(at * STEP.0), &sums);
+        let stall_time = stalls * second;
+        let sums =
+            Sums { stalls, playbacks_stalled: stalls, stall_time, watched, ..Sums::default() };
+        watch.add(Instant(at * STEP.0), Source::Requests, &sums);
         watch.look(Instant(at * STEP.0 + 1))
     }
 
@@ -189,23 +219,50 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_is_used_to_stalls_is_not_warned_of_and_few_stalls_are_chance() {
+    fn a_site_that_is_used_to_stalls_is_not_warned_of() {
         let mut watch = Watch::default();
         // Slowly, so that it becomes usual.
         for (at, stalls) in (0..3000).map(|at| (at, at / 300)) {
             assert!(step(&mut watch, at, stalls).is_none(), "{at}");
         }
+    }
+
+    #[test]
+    fn few_playbacks_are_chance_however_often_they_stall() {
         let mut watch = Watch::default();
-        let sums = Sums { stalls: 2, stall_time: 60 << 30, watched: 60 << 30, ..Sums::default() };
-        watch.add(Instant(1), &sums);
+        let stalled = |playbacks_stalled| Sums {
+            stalls: 40,
+            playbacks_stalled,
+            stall_time: 60 << 30,
+            watched: 60 << 30,
+            ..Sums::default()
+        };
+        watch.add(Instant(1), Source::Requests, &stalled(2));
         assert_eq!(watch.look(Instant(2)), None);
+        watch.add(Instant(3), Source::Events, &stalled(2));
+        assert_eq!(watch.look(Instant(4)), None, "they may be the same");
+        watch.add(Instant(5), Source::Events, &stalled(1));
+        assert_eq!(watch.look(Instant(6)).unwrap().stalls, 120);
+    }
+
+    #[test]
+    fn a_playback_that_goes_on_stalling_counts_once_in_a_minute() {
+        let mut last = LastStalled::default();
+        let mut counted = |at_s: u64, stalls| {
+            let mut sums = Sums { stalls, ..Sums::default() };
+            last.count(Instant(at_s * 1_000_000_000), &mut sums);
+            sums.playbacks_stalled
+        };
+        let told = [(0, 0), (1, 4), (11, 1), (70, 1), (71, 0), (72, 1), (80, 1)];
+        assert_eq!(told.map(|(at_s, stalls)| counted(at_s, stalls)), [0, 1, 0, 0, 0, 1, 0]);
     }
 
     #[test]
     fn what_cannot_be_breaks_nothing() {
         let mut watch = Watch::default();
-        let all = Sums { stalls: u64::MAX, stall_time: u64::MAX, ..Sums::default() };
-        (0..10).for_each(|at| watch.add(Instant(at * STEP.0), &all));
+        let (stalls, playbacks_stalled, stall_time) = (u64::MAX, u64::MAX, u64::MAX);
+        let all = Sums { stalls, playbacks_stalled, stall_time, ..Sums::default() };
+        (0..10).for_each(|at| watch.add(Instant(at * STEP.0), Source::Events, &all));
         assert!(watch.look(Instant(9 * STEP.0)).is_some());
     }
 

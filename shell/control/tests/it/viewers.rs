@@ -17,6 +17,7 @@ fn batch(number: u64, stalls: u64) -> Option<ViewerBatch> {
         sums: BTreeMap::from([
             ("playbacks_total".to_owned(), 1),
             ("stalls_total".to_owned(), stalls),
+            ("playbacks_stalled_total".to_owned(), stalls.min(3)),
             ("stalled_seconds_total".to_owned(), stalls * 2_000_000_000),
             ("watched_seconds_total".to_owned(), 100_000_000_000),
             ("something_new_total".to_owned(), 5),

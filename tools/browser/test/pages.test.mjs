@@ -69,6 +69,27 @@ for (const scenario of ["lively", "filling", "faults", "empty", "no-assets", "la
   });
 }
 
+test("the heads of the viewers' columns stand apart on a phone", async () => {
+  await withMock({ scenario: "faults" }, (mock) =>
+    visit(mock, "/", { viewport: PHONE }, async (page) => {
+      await page.locator(".viewers-table td").first().waitFor();
+      const beyond = await page.evaluate(() => {
+        const text = document.createRange();
+        const isBeyond = (head) => {
+          text.selectNodeContents(head);
+          const { paddingRight } = getComputedStyle(head);
+          const end = head.getBoundingClientRect().right - parseFloat(paddingRight);
+          return end + 1 < text.getBoundingClientRect().right;
+        };
+        const heads = [...document.querySelectorAll(".viewers-table th[scope=col]")];
+        return heads.filter(isBeyond).map((head) => head.textContent);
+      });
+      assert.deepEqual(beyond, []);
+      await assertFits(page, PHONE.width);
+    }),
+  );
+});
+
 test("a link with a token logs in only who is not logged in", async () => {
   const token = "nc_0123456789ab_ff";
   for (const [status, expected] of [[200, []], [503, []], [401, [token]]]) {

@@ -18,7 +18,7 @@ use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, RANGE}
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::transport::DefaultConnector;
 
-/// How long to wait for a connection.
+/// How long to wait for a connection, and for its name to be resolved before.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long to wait for the first bytes of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -72,7 +72,8 @@ pub fn trusted(extra: Option<&Path>) -> Result<TlsConfig, TrustError> {
 
 /// A client for origins that keeps its connections. Each thread has its own.
 pub(crate) fn agent(tls: &TlsConfig, silence_max: Nanos) -> ureq::Agent {
-    config(tls, silence_max, 3).new_agent()
+    let names = Dial::default();
+    ureq::Agent::with_parts(config(tls, silence_max, 3), DefaultConnector::new(), names)
 }
 
 /// The same for members of the fleet, which are where `dial` says and never send us elsewhere.

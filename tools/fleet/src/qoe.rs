@@ -84,6 +84,10 @@ fn lines(args: &Args, viewers: &ViewersOut, colours: bool) -> Vec<String> {
     if lines.is_empty() {
         lines.push("Nobody has watched, as far as this process has heard.".to_owned());
     }
+    let left_out = viewers.networks_left_out;
+    if 0 < left_out && args.by.as_deref().is_none_or(|by| by == "network") {
+        lines.push(format!("No room for {left_out} more networks of sites."));
+    }
     lines
 }
 
@@ -174,7 +178,8 @@ mod tests {
             row("site", "s1", "estimate", 20_000),
             row("player", "avplayer", "requests", 1),
         ];
-        let viewers = ViewersOut { rows, warnings: vec![warning], now_unix_s: 0 };
+        let warnings = vec![warning];
+        let mut viewers = ViewersOut { rows, warnings, now_unix_s: 0, networks_left_out: 0 };
         let text = lines(&args(&["--by", "site"]), &viewers, false);
         let expected = [
             "Viewers of site s1 stall: 3.4 % of the last minute in 41 stalls, usual is 0.2 %.",
@@ -190,5 +195,10 @@ mod tests {
         assert_eq!(lines(&args(&["--most", "1"]), &viewers, false).len(), 7);
         let nobody = lines(&args(&["--total"]), &viewers, false);
         assert_eq!(nobody.len(), 1, "the totals are empty, and the warning stays");
+        viewers.networks_left_out = 12;
+        let last = |words: &[&str]| lines(&args(words), &viewers, false).pop().unwrap();
+        let said = "No room for 12 more networks of sites.";
+        assert_eq!((last(&[]), last(&["--by", "network"])), (said.to_owned(), said.to_owned()));
+        assert!(last(&["--by", "site"]).starts_with("s1"));
     }
 }

@@ -62,6 +62,9 @@ pub struct ViewersOut {
     pub rows: Vec<ViewersRow>,
     /// Sites whose viewers stall more than usual.
     pub warnings: Vec<ViewersWarning>,
+    /// Prefixes of sites that are no network here, since there are too many: viewers in them are
+    /// told of with the next shorter one, or elsewhere.
+    pub networks_left_out: u64,
 }
 
 /// The figures of those who have something in common.

@@ -203,7 +203,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     tell_identities(&control, &mut page);
     tell_director(&control, &mut page);
     tell_following(&control, &mut page);
-    control.viewers.put(&mut page, control.clock.now());
+    control.viewers.put(&mut page, control.clock.now(), &control.snapshot().view.sites);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page.into_text()).into_response()
 }
 

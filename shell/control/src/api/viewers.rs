@@ -20,7 +20,8 @@ use super::{NO_STORE, SMALL_BODY_MAX, Shared};
 #[utoipa::path(get, path = "/v1/viewers", tag = "fleet",
     responses((status = 200, body = ViewersOut)))]
 pub(crate) async fn viewers(State(control): Shared) -> Json<ViewersOut> {
-    Json(control.viewers.out(control.clock.now(), control.clock.unix()))
+    let (now, unix) = (control.clock.now(), control.clock.unix());
+    Json(control.viewers.out(now, unix, &control.snapshot().view.sites))
 }
 
 /// Takes events of a player (CTA-5004-A, event mode): a line each. The URL has the ticket of the

@@ -99,6 +99,8 @@ pub(crate) struct TakenBatch {
 struct Known {
     sites: Sites,
     networks: Arc<Networks>,
+    /// Prefixes beyond `NETWORKS_MAX`.
+    left_out: usize,
     names: BTreeSet<Arc<str>>,
 }
 
@@ -253,19 +255,21 @@ impl Viewers {
     }
 
     /// All rows, for people.
-    pub(crate) fn out(&self, now: Instant, unix: UnixSeconds) -> ViewersOut {
+    pub(crate) fn out(&self, now: Instant, unix: UnixSeconds, sites: &Sites) -> ViewersOut {
         let warnings = self.warnings(now);
-        let inner = self.inner();
+        let mut inner = self.inner();
+        let networks_left_out = u64::try_from(inner.known(sites).left_out).unwrap_or(u64::MAX);
         let rows = inner.totals.rows().map(|(key, row)| row_out(now, key, row)).collect();
-        ViewersOut { now_unix_s: unix.0, rows, warnings }
+        ViewersOut { now_unix_s: unix.0, rows, warnings, networks_left_out }
     }
 
     /// Rows of `/metrics`: by site and by player. Assets and networks are too many.
-    pub(crate) fn put(&self, page: &mut Page, now: Instant) {
+    pub(crate) fn put(&self, page: &mut Page, now: Instant, sites: &Sites) {
         let warned = Metric::gauge("viewer_warning", "1 while viewers of a site stall too much.");
         let warnings = self.warnings(now);
         // Copied, so that reports wait for that and not for hundreds of thousands of lines.
-        let inner = self.inner();
+        let mut inner = self.inner();
+        let left_out = inner.known(sites).left_out;
         let (followed, crowded) = (inner.events.followed(), inner.totals.crowded());
         let rows = inner.totals.rows().map(|(key, row)| (key.clone(), row.total));
         let is_few = |key: &Key| matches!(key.dimension, Dimension::Site | Dimension::Player);
@@ -297,6 +301,8 @@ impl Viewers {
         page.put(&metric, "", followed);
         let help = "Sums that are in the row of others, since there was no room for their own.";
         page.put(&Metric::counter("viewer_sums_of_others_total", help), "", crowded);
+        let help = "Prefixes of sites that viewers are not told apart by: there are too many.";
+        page.put(&Metric::gauge("viewer_networks_left_out", help), "", left_out);
     }
 }
 
@@ -305,10 +311,11 @@ impl Inner {
     fn known(&mut self, sites: &Sites) -> &Known {
         let known = self.networks.take().filter(|known| Arc::ptr_eq(&known.sites, sites));
         self.networks.insert(known.unwrap_or_else(|| {
-            let networks = Arc::new(networks_of(sites));
+            let (networks, left_out) = networks_of(sites);
+            let networks = Arc::new(networks);
             let names = networks.prefixes.iter().map(|name| name.as_str().into());
             let names = names.chain([ELSEWHERE.into(), qoe::OTHERS.into()]).collect();
-            Known { sites: sites.clone(), networks, names }
+            Known { sites: sites.clone(), networks, left_out, names }
         }))
     }
 
@@ -400,14 +407,16 @@ fn network(snapshot: &Snapshot, client: &Prefix) -> String {
     longest.map_or_else(|| ELSEWHERE.to_owned(), ToString::to_string)
 }
 
-fn networks_of(sites: &BTreeMap<SiteId, Site>) -> Networks {
+/// And how many prefixes are too many for them.
+fn networks_of(sites: &BTreeMap<SiteId, Site>) -> (Networks, usize) {
     let prefixes: BTreeSet<&Prefix> = sites.values().flat_map(|site| &site.prefixes).collect();
+    let left_out = prefixes.len().saturating_sub(NETWORKS_MAX);
     let prefixes: Vec<String> =
         prefixes.into_iter().take(NETWORKS_MAX).map(ToString::to_string).collect();
     let mut hasher = DefaultHasher::new();
     prefixes.hash(&mut hasher);
     // 0 is of an appliance that knows none.
-    Networks { state: hasher.finish().max(1), prefixes }
+    (Networks { state: hasher.finish().max(1), prefixes }, left_out)
 }
 
 fn row_out(now: Instant, key: &Key, row: &Row) -> ViewersRow {

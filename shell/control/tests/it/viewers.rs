@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use wire::v1::viewers::{ViewerBatch, ViewerRow};
+use wire::v1::viewers::{NETWORKS_MAX, ViewerBatch, ViewerRow};
 
 use crate::control::Running;
 use crate::players::with_appliances;
@@ -99,6 +99,27 @@ fn what_appliances_tell_is_summed_once_and_stalls_are_warned_of() {
     assert!(page.contains("nearcast_control_viewer_sums_of_others_total 0\n"), "{page}");
     let fleet = control.json("/v1/fleet").to_string();
     assert!(fleet.contains("uptime_s") && !fleet.contains("stalls_total"), "{fleet}");
+}
+
+#[test]
+fn networks_that_are_too_many_are_counted_and_shown() {
+    let (control, mut appliances, _) = with_appliances("");
+    let left_out = |number: usize| {
+        let line = format!("nearcast_control_viewer_networks_left_out {number}\n");
+        let page = control.get("/metrics").text();
+        assert!(page.contains(&line), "{line} in {page}");
+        assert_eq!(control.get("/v1/viewers").json()["networks_left_out"], number);
+    };
+    left_out(0);
+    let a1 = &mut appliances[0];
+    a1.report.networks = Some(0);
+    let before = a1.report(&control).networks.expect("it knows none").prefixes.len();
+    let prefixes: Vec<String> =
+        (0..NETWORKS_MAX).map(|at| format!("2001:db8:{at:x}::/48")).collect();
+    control.put("/v1/sites/x", &json!({ "prefixes": prefixes }));
+    left_out(before);
+    let networks = a1.report(&control).networks.expect("it knows others");
+    assert_eq!(networks.prefixes.len(), NETWORKS_MAX);
 }
 
 #[test]

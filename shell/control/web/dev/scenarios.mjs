@@ -287,7 +287,7 @@ export function viewersAt(name, now) {
     return { by, name: of, source, recent, total: recent, bitrates, stalled_ms };
   };
   const [first, second] = SCENARIOS[name](now / 1000).sites.map(({ id }) => id);
-  if (!first) return { now_unix_s: now / 1000, rows: [], warnings: [] };
+  if (!first) return { now_unix_s: now / 1000, rows: [], warnings: [], networks_left_out: 0 };
   const many = name === "lively" ? 2 : 340;
   const rows = [
     row("site", first, "requests", 52_000, many, 5.8e6),
@@ -303,5 +303,6 @@ export function viewersAt(name, now) {
   ];
   const share = { stalled_share: 0.034, usual_share: 0.002 };
   const warning = { site: first, since_s: 74, ...share, stalls: 41 };
-  return { now_unix_s: now / 1000, rows, warnings: name === "lively" ? [] : [warning] };
+  const warnings = name === "lively" ? [] : [warning];
+  return { now_unix_s: now / 1000, rows, warnings, networks_left_out: name === "large" ? 12 : 0 };
 }

@@ -5,7 +5,7 @@ import { History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
-import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
+import { cellsOf, leftOut, rowsOf, wordsOf } from "../src/status/viewers";
 import { appliance, fleet, report, viewersRow } from "./support";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
@@ -52,6 +52,13 @@ test("rows of viewers say what is known, those with most of them first", () => {
   assert.equal(plain(cells.start), "0.8 s");
   assert.equal(cells.bitrate, "–");
   assert.equal(cells.rates, "– / –");
+});
+
+test("networks that are left out are counted", () => {
+  const out = { now_unix_s: 0, rows: [], warnings: [], networks_left_out: 0 };
+  assert.equal(leftOut(out), "");
+  assert.match(plain(leftOut({ ...out, networks_left_out: 1 })), /^No room for 1 more network of/);
+  assert.match(plain(leftOut({ ...out, networks_left_out: 12 })), /for 12 more networks of sites:/);
 });
 
 test("a concern names each thing that is wrong", () => {

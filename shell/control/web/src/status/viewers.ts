@@ -81,6 +81,13 @@ export const wordsOf = ({ stalled_share, usual_share, stalls }: ViewersWarning):
   `viewers stall: ${share(stalled_share)} of the last minute in ${plural(stalls, "stall")}, ` +
   `usual is ${share(usual_share)}`;
 
+/** What the group of networks leaves out, in words; empty if it has all of them. */
+export const leftOut = ({ networks_left_out }: ViewersOut): string =>
+  networks_left_out > 0
+    ? `No room for ${plural(networks_left_out, "more network")} of sites: viewers in there are ` +
+      "told of with the next shorter prefix, or elsewhere."
+    : "";
+
 const BAR = { width: 4, gap: 1, height: 16 };
 
 function rowView(): View<ViewersRow> {
@@ -143,6 +150,7 @@ export class Viewers {
   private readonly warnings: KeyedList<ViewersWarning>;
   private readonly groups: KeyedList<Group>;
   private readonly empty: HTMLElement;
+  private readonly leftOut = h("p", { class: "nothing" });
 
   constructor(root: HTMLElement) {
     const list = h("div", { role: "status" });
@@ -172,7 +180,7 @@ export class Viewers {
       },
     );
     this.groups = new KeyedList<Group>(tables, ({ by }) => by, groupView);
-    root.append(list, tables, this.empty);
+    root.append(list, tables, this.empty, this.leftOut);
   }
 
   update(out: ViewersOut): void {
@@ -183,6 +191,8 @@ export class Viewers {
     const shown = groups.filter(({ rows }) => rows.length);
     this.groups.update(shown);
     this.empty.hidden = shown.length > 0;
+    setText(this.leftOut, leftOut(out));
+    this.leftOut.hidden = !out.networks_left_out;
   }
 }
 

@@ -29,6 +29,9 @@ pub use tickets::{ROTATION, TicketKey, Tickets};
 /// Most plaintext in a record.
 pub const RECORD_LEN_MAX: usize = seal::PLAINTEXT_MAX;
 
+/// Of a handshake, by its own word. rustls ends the connection there and makes no alert.
+const MESSAGE_TOO_LONG: rustls::InvalidMessage = rustls::InvalidMessage::HandshakePayloadTooLarge;
+
 /// Why a connection cannot go on. The caller sends what is pending (an alert) and closes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
@@ -75,6 +78,7 @@ impl TlsError {
             Self::Authentication => 20,
             Self::Overflow(_) | Self::Handshake(rustls::Error::PeerSentOversizedRecord) => 22,
             Self::Handshake(_) if self.is_missing_extension() => 109,
+            Self::Handshake(rustls::Error::InvalidMessage(MESSAGE_TOO_LONG)) => 50,
             Self::Handshake(_) | Self::Closed => 40,
             Self::IllegalParameter(_) => 47,
             Self::Malformed(_) | Self::TooLong(_) => 50,

@@ -447,6 +447,15 @@ fn a_record_in_the_open_that_is_too_long_is_told_so() {
 }
 
 #[test]
+fn a_message_that_says_that_it_is_too_long_is_told_so_before_it_is_there() {
+    let (acceptor, _) = acceptor();
+    for versions in [Versions::Tls13, Versions::Tls12Too] {
+        let out = alert_to(&acceptor, versions, &record(22, &[1, 2, 0, 0, 3, 3, 7, 7]));
+        assert_eq!(out, [21, 3, 3, 0, 2, 2, 50]);
+    }
+}
+
+#[test]
 fn in_tls_1_2_a_client_is_told_why_until_our_cipher_changes() {
     let (acceptor, roots) = acceptor();
     let config = Arc::new(client_config(roots, &[&rustls::version::TLS12], None));

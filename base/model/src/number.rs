@@ -3,3 +3,8 @@
 
 /// A set of numbers, compressed: runs cost 4 bytes, and what is scattered 2 bytes each.
 pub use roaring::RoaringBitmap as NumberSet;
+
+/// The place of a number in a list that has one item for each.
+pub fn index(number: u32) -> usize {
+    usize::try_from(number).expect("Linux has no 16-bit targets")
+}

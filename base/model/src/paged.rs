@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::number::index;
+
 /// Items by number. A copy costs O(len / 256), a change O(256) once per page and copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paged<T> {
@@ -67,7 +69,7 @@ impl<T: Clone> Paged<T> {
 }
 
 fn place(number: u32) -> (usize, usize) {
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    let number = index(number);
     (number / PAGE, number % PAGE)
 }
 

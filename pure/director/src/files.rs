@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::id::{AssetVersionId, ObjectId};
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 
 use crate::catalog::Version;
 
@@ -127,10 +127,6 @@ impl Files {
     pub(crate) fn empty(&self) -> &NumberSet {
         &self.empty
     }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn head(object: &ObjectId) -> u64 {

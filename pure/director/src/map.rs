@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 use model::topology::Site;
 use model::units::Instant;
 use model::view::{ApplianceView, FleetView, SiteView};
@@ -52,8 +52,7 @@ impl Map {
     }
 
     fn standing_mut(&mut self, site: u32) -> &mut BTreeSet<ApplianceId> {
-        let at = usize::try_from(site).unwrap_or(usize::MAX);
-        &mut self.sites[at].appliances
+        &mut self.sites[index(site)].appliances
     }
 
     /// The number of a site that was seen.
@@ -63,8 +62,7 @@ impl Map {
 
     /// The appliances of a site, in the order of their names.
     pub(crate) fn standing(&self, site: u32) -> &BTreeSet<ApplianceId> {
-        let at = usize::try_from(site).unwrap_or(usize::MAX);
-        &self.sites[at].appliances
+        &self.sites[index(site)].appliances
     }
 
     /// The picture of a site is old.
@@ -181,8 +179,7 @@ impl Director {
 
     /// The name of a site.
     pub(crate) fn site_name(&self, number: u32) -> &SiteId {
-        let at = usize::try_from(number).unwrap_or(usize::MAX);
-        &self.map.sites[at].id
+        &self.map.sites[index(number)].id
     }
 
     /// The picture of an appliance's site is old.
@@ -195,8 +192,7 @@ impl Director {
     /// Draws the sites whose picture is old. O(their appliances).
     pub(crate) fn draw_sites(&mut self) {
         for number in std::mem::take(&mut self.map.outdated) {
-            let at = usize::try_from(number).unwrap_or(usize::MAX);
-            let Standing { id, appliances } = &self.map.sites[at];
+            let Standing { id, appliances } = &self.map.sites[index(number)];
             let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
             let known = self.desired.sites.get(id);
             let serves_strangers = known.is_none_or(Site::serves_strangers);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use model::id::SiteId;
 use model::near::{Class, Route, Step};
+use model::number::index;
 use model::place::{Nearness, Place};
 use model::topology::{Prefix, SiteKind};
 
@@ -57,10 +58,8 @@ impl Way {
 /// A MED compares announcements of one neighbour only, so it gives no order of all: first all are
 /// sorted without it, then those of each neighbour are sorted by it in the places that they have.
 pub(crate) fn sort(ways: &mut [Way], place: Option<&Place>, sites: &[Option<Known>]) {
-    let known = |way: &Way| {
-        let number = usize::try_from(way.site).expect("Linux has no 16-bit targets");
-        sites[number].as_ref().expect("ways of a site that is gone are gone")
-    };
+    let known =
+        |way: &Way| sites[index(way.site)].as_ref().expect("ways of a site that is gone are gone");
     let closeness =
         |way: &Way| (way.class(known(way)), way.heard.as_ref().map_or(0, |heard| heard.path_len()));
     let last = |way: &Way| {

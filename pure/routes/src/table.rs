@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ipnet::{Ipv4Net, Ipv6Net};
 use model::id::SiteId;
 use model::near::{By, Near, Step};
+use model::number::index;
 use model::place::{Nearness, Place};
 use model::topology::{Prefix, Site};
 use prefix_trie::PrefixMap;
@@ -327,8 +328,7 @@ impl Table {
     }
 
     fn known(&self, number: u32) -> &Known {
-        let at = usize::try_from(number).expect("Linux has no 16-bit targets");
-        self.sites[at].as_ref().expect("the ways of a site that is gone are gone")
+        self.sites[index(number)].as_ref().expect("the ways of a site that is gone are gone")
     }
 
     fn is_nearer(&self, prefix: &Prefix, before: u32, site: &Known) -> bool {
@@ -353,7 +353,7 @@ impl Places {
             Prefix::V4(net) => self.v4.get_lpm(net).map(|(_, number)| *number),
             Prefix::V6(net) => self.v6.get_lpm(net).map(|(_, number)| *number),
         };
-        found.map(|number| usize::try_from(number).expect("Linux has no 16-bit targets"))
+        found.map(index)
     }
 
     /// Sites of these numbers are others than before: which are near to each of the first places.
@@ -611,10 +611,6 @@ impl Tally {
         self.digest.take(prefix, heard);
         self.bytes -= heard.bytes();
     }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("Linux has no 16-bit targets")
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use model::id::SiteId;
+use model::number::index;
 use model::topology::Prefix;
 
-use super::{Own, PARTS, Places, Routes, Table, Tally, Ways, index, nearest};
+use super::{Own, PARTS, Places, Routes, Table, Tally, Ways, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
@@ -141,7 +142,6 @@ impl Routes {
             prefixes = prefixes.saturating_sub(1);
         }
         assert!(!self.is_half_done() || prefixes == 0, "it stops when its slice is over");
-        self.show();
         done
     }
 

@@ -36,11 +36,13 @@ pub mod front;
 mod heard;
 mod history;
 mod identity;
+mod kept;
 mod machines;
 mod map;
 mod observed;
 mod playbacks;
 mod publish;
+mod reply;
 mod sealed;
 pub mod sources;
 mod token_keys;
@@ -56,7 +58,7 @@ use model::machine::Machine;
 use model::manifest::Manifest;
 use model::number::NumberSet;
 use model::topology::Site;
-use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::Health;
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
@@ -460,54 +462,6 @@ impl Director {
         self.counters
     }
 
-    /// The answer to the report of an appliance that was handled last.
-    pub fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
-        let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
-        // Two machines are asked for no full list: nobody knows which of them it is of.
-        let is_cloned = self.is_cloned(id);
-        let known = |of: &Observed| if is_cloned { of.told } else { of.inventory_state() };
-        Ok(Reply {
-            generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
-            inventory: observed.map_or(0, known),
-            interval: spread(self.config.report_interval, id),
-            siblings: self.serving_beside(id),
-            routes: self.routes_wanted(id),
-            peers: self.peers_beside(id),
-        })
-    }
-
-    /// The other appliances of a site. Each report asks: a look at its site, not at the fleet.
-    fn beside<'a>(
-        &'a self,
-        id: &'a ApplianceId,
-    ) -> impl Iterator<Item = (&'a ApplianceId, &'a Member)> {
-        let near = self.members.get(id).map(|member| self.map.standing(member.site));
-        let near = near.into_iter().flatten().filter(move |other| *other != id);
-        near.filter_map(|other| Some((other, self.members.get(other)?)))
-    }
-
-    /// The base URLs of the others that can serve now.
-    fn serving_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let serving = self
-            .beside(id)
-            .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
-        let url = |(id, member): (&ApplianceId, &Member)| {
-            Some((id.clone(), member.observed.as_ref()?.base_url.clone()))
-        };
-        serving.filter_map(url).take(NEIGHBOURS_MAX).collect()
-    }
-
-    /// Where the others let siblings fetch whose addresses this one may take over, well or not.
-    fn peers_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let has_addresses =
-            |id: &ApplianceId| !self.desired.appliances[id].appliance.addresses.is_empty();
-        let peers = self.beside(id).filter(|(other, _)| has_addresses(other));
-        let address = |(id, member): (&ApplianceId, &Member)| {
-            Some((id.clone(), member.observed.as_ref()?.peer_address.clone()?))
-        };
-        peers.filter_map(address).take(NEIGHBOURS_MAX).collect()
-    }
-
     /// # Panics
     /// If this is a replica: it has nothing to publish.
     fn publisher(&mut self) -> &mut Publisher {
@@ -599,86 +553,6 @@ impl Director {
         self.replace(now);
         self.settle_withdrawals();
         self.view_is_old = true;
-    }
-
-    /// Numbers follow the catalogue, and which versions should be held follows from it and from the
-    /// policy. Looked at are the objects of those that come and go, for each appliance that holds
-    /// some of them. O(versions) besides.
-    fn choose_kept(&mut self) {
-        let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
-        let catalog = Arc::clone(&self.desired.catalog);
-        self.number_versions(&catalog);
-        self.kept = catalog.kept(count).into_iter().map(|(_, version)| version.clone()).collect();
-        let number = |version: &Arc<Version>| self.files.number(version.id());
-        let kept = self.kept.iter().filter_map(number).collect::<NumberSet>();
-        assert_eq!(kept.len(), Bytes::of(self.kept.len()).0, "each that is kept has a number");
-        let came = &kept - &self.kept_numbers;
-        let is_same = kept == self.kept_numbers;
-        self.kept_numbers = kept;
-        if is_same {
-            return;
-        }
-        let known = Known {
-            files: &self.files,
-            kept: &self.kept_numbers,
-            others_max: self.config.objects_held_max,
-        };
-        for member in self.members.values_mut() {
-            let Some(observed) = &mut member.observed else { continue };
-            let before = Arc::clone(&observed.complete);
-            observed.keep(&came, known);
-            if !Arc::ptr_eq(&before, &observed.complete) {
-                self.map.holds(member.number, &before, &observed.complete);
-                self.map.outdate(member.site);
-            }
-        }
-    }
-
-    /// Gives numbers to versions that are new in the catalogue, and takes those of others.
-    fn number_versions(&mut self, catalog: &Catalog) {
-        // One that came back with other files between two looks is another version.
-        let files = &self.files;
-        let is_other = |number: u32, version: &Arc<Version>| {
-            files.version(number).is_some_and(|before| !before.has_same_objects(version))
-        };
-        let numbers = files.numbers().iter().map(|(id, number)| (catalog.version(id), *number));
-        let (mut gone, mut other) = (Vec::new(), Vec::new());
-        for (version, number) in numbers {
-            match version {
-                None => gone.push(number),
-                Some(version) if is_other(number, version) => other.push(number),
-                Some(_) => {}
-            }
-        }
-        other.into_iter().for_each(|number| self.number_goes(number));
-        for version in catalog.all() {
-            let is_new = self.files.number(version.id()).is_none();
-            let number = self.files.put(version);
-            if is_new {
-                let twins = self.twins(number);
-                let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
-                observed.for_each(|of| of.version_came(number, &twins, &self.files));
-            }
-        }
-        gone.into_iter().for_each(|number| self.number_goes(number));
-    }
-
-    fn number_goes(&mut self, number: u32) {
-        let most = self.config.objects_held_max;
-        let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
-        observed.for_each(|of| of.version_goes(number, &self.files, most));
-        self.files.take(number);
-    }
-
-    /// The files of a version whose objects have other numbers too, each with one of those.
-    fn twins(&self, version: u32) -> Vec<(u32, u32)> {
-        let range = self.files.range(version);
-        let objects = self.files.version(version).into_iter().flat_map(|of| of.objects());
-        let twin = |(file, object): (u32, &ObjectId)| {
-            let twin = self.files.of(object).find(|twin| !range.contains(twin))?;
-            Some((file, twin))
-        };
-        range.clone().zip(objects).filter_map(twin).collect()
     }
 
     /// Works out which appliances should hold which versions, and stages the manifests that differ.
@@ -807,16 +681,6 @@ impl Member {
     }
 }
 
-/// The interval of one appliance: up to a tenth more or less, by its name, so that appliances which
-/// began together (with control's return, for example) do not go on together.
-fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
-    let hash = blake3::hash(id.as_str().as_bytes());
-    let fifth = interval.0 / 5;
-    let part = fifth.saturating_mul(u64::from(hash.as_bytes()[0])) / 255;
-    assert!(part <= fifth, "a byte is at most 255");
-    Nanos(interval.0 - fifth / 2 + part)
-}
-
 fn is_reporting(health: Health) -> bool {
     match health {
         Health::Healthy | Health::Draining | Health::Drained | Health::Unhealthy => true,
@@ -829,9 +693,6 @@ const TICK: Nanos = Nanos::millis(100);
 
 /// How long to wait for the shell to do something before saying it again.
 const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);
-
-/// Most siblings that a reply names: a large site, and 3 KB.
-const NEIGHBOURS_MAX: usize = 64;
 
 #[cfg(test)]
 impl Director {

@@ -6,6 +6,7 @@ use super::tests::{
 use super::*;
 use drain::Drain;
 use model::inventory::Delta;
+use model::units::Bytes;
 use proptest::prelude::*;
 
 #[test]
@@ -124,7 +125,7 @@ fn appliances_are_told_intervals_of_their_own() {
 proptest! {
     #[test]
     fn an_interval_is_off_by_no_more_than_a_tenth(ms in 100_u64..60_000, name in "[a-z]{1,20}") {
-        let interval = spread(Nanos::millis(ms), &id(&name)).0;
+        let interval = reply::spread(Nanos::millis(ms), &id(&name)).0;
         let whole = Nanos::millis(ms).0;
         prop_assert!((whole - whole / 10..=whole + whole / 10).contains(&interval));
     }

@@ -1,0 +1,286 @@
+//! What operators and services change of desired state: sites, appliances, the policy, versions.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+
+use director::drain::Drain;
+use director::{Change, Policy, Version, Window};
+use identity::member::Member;
+use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
+use model::units::{Bytes, UnixSeconds};
+use wire::v1::ingest::NewVersion;
+
+use super::Control;
+use crate::buckets::BucketError;
+use crate::state::convert::{self, Checked, Refused};
+use crate::state::store::StoreError;
+
+/// Bounds of desired state, as far as all of control was tried with so much. The director alone is
+/// made for more.
+pub(super) const SITES_MAX: usize = 4096;
+const APPLIANCES_MAX: usize = 4096;
+pub(super) const VERSIONS_MAX: usize = 100_000;
+
+/// Why a change was refused. What the client did wrong, but for `Store`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    #[error(
+        "asset version {0} has other files or entries already: a version is immutable, so a \
+             change needs a new name"
+    )]
+    OtherContent(AssetVersionId),
+    #[error(
+        "asset version {version} was withdrawn at {}: {}", crate::state::convert::time_out(*at),
+        if *new { "if it may be shown again, ingest it with --again" }
+        else { "GET /v1/withdrawals says who has confirmed it" }
+    )]
+    Withdrawn {
+        version: AssetVersionId,
+        at: UnixSeconds,
+        /// It is ingested again; else it is to be changed.
+        new: bool,
+    },
+    #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
+    Unknown { asset: AssetId, version: Option<AssetVersionId> },
+    #[error("asset version {version} belongs to asset {asset} already")]
+    OtherAsset { version: AssetVersionId, asset: AssetId },
+    #[error("there is no site {0}: PUT /v1/sites/{0} first")]
+    NoSite(SiteId),
+    #[error("address {0} is one of {1}'s: give each appliance its own")]
+    Address(IpAddr, ApplianceId),
+    #[error(
+        "address {address} ends with the same byte as {other}, which is {appliance}'s at the same \
+         site: that byte is their number for VRRP, so give one of them another address"
+    )]
+    Alike { address: IpAddr, other: IpAddr, appliance: ApplianceId },
+    #[error("appliances stand in site {site}: delete or move {appliance} first")]
+    SiteInUse { site: SiteId, appliance: ApplianceId },
+    #[error("there are {most} {what} already, as many as control takes: one has to go first")]
+    TooMany { what: &'static str, most: usize },
+}
+
+impl Control {
+    /// Makes a site new or different.
+    pub(crate) async fn put_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        let count = {
+            let state = self.state();
+            let sites = &state.director.desired().sites;
+            if sites.contains_key(&site.id) { 0 } else { sites.len() }
+        };
+        room_for("sites", count, SITES_MAX)?;
+        self.store.put_site(&site).await?;
+        self.changed(Change::Site(site)).await;
+        Ok(())
+    }
+
+    /// Removes a site; false if there is none.
+    pub(crate) async fn delete_site(self: &Arc<Self>, id: &SiteId) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let (known, appliance) = {
+            let state = self.state();
+            let desired = state.director.desired();
+            let standing = desired.appliances.values().find(|a| a.appliance.site == *id);
+            (desired.sites.contains_key(id), standing.map(|a| a.appliance.id.clone()))
+        };
+        if let Some(appliance) = appliance {
+            return Err(ChangeError::SiteInUse { site: id.clone(), appliance });
+        }
+        if known {
+            self.store.delete_site(id).await?;
+            self.changed(Change::SiteGone(id.clone())).await;
+        }
+        Ok(known)
+    }
+
+    /// Registers an appliance, or moves it.
+    pub(crate) async fn put_appliance(
+        self: &Arc<Self>,
+        appliance: Appliance,
+    ) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        let (site_known, count, in_site) = {
+            let state = self.state();
+            let desired = state.director.desired();
+            let others = || desired.appliances.values().map(|of| &of.appliance);
+            let others = || others().filter(|other| other.id != appliance.id);
+            for address in &appliance.addresses {
+                if let Some(other) = others().find(|other| other.addresses.contains(address)) {
+                    return Err(ChangeError::Address(*address, other.id.clone()));
+                }
+            }
+            let here = || others().filter(|other| other.site == appliance.site);
+            if let Some(alike) = here().find_map(|other| alike(&appliance, other)) {
+                return Err(alike);
+            }
+            let here = here();
+            let in_site: usize = here.map(|other| other.addresses.len()).sum();
+            let known = desired.appliances.contains_key(&appliance.id);
+            let count = if known { 0 } else { desired.appliances.len() };
+            (desired.sites.contains_key(&appliance.site), count, in_site)
+        };
+        if !site_known {
+            return Err(ChangeError::NoSite(appliance.site));
+        }
+        room_for("appliances", count, APPLIANCES_MAX)?;
+        let addresses = in_site + appliance.addresses.len();
+        room_for("addresses of a site", addresses.saturating_sub(1), SITE_ADDRESSES_MAX)?;
+        self.store.put_appliance(&appliance).await?;
+        self.changed(Change::Appliance(appliance)).await;
+        Ok(())
+    }
+
+    /// Removes an appliance for good; false if there is none.
+    pub(crate) async fn delete_appliance(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+    ) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let known = self.state().director.desired().appliances.contains_key(id);
+        if known {
+            // Its identity first: if that fails it is still there, and can be removed again.
+            self.revoke_now(&Member::appliance(id)).await?;
+            self.store.delete_appliance(id).await?;
+            self.changed(Change::ApplianceGone(id.clone())).await;
+            self.state().reports.remove(id);
+            self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        }
+        Ok(known)
+    }
+
+    /// An operator says that an appliance's drives hold for good what it reports, though that is
+    /// less than half of what its files are planned for: that, and what it reports. None if it
+    /// reports no such thing.
+    pub(crate) async fn accept_usable(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+    ) -> Result<Option<(Bytes, Bytes)>, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let slump = self.state().director.slump(self.clock.now(), id);
+        if let Some((_, reported)) = slump {
+            self.store.put_usable(id, reported).await?;
+            self.changed(Change::Usable(id.clone(), reported)).await;
+        }
+        Ok(slump)
+    }
+
+    /// Has an appliance drained so, or not any more; false if there is none.
+    pub(crate) async fn put_drain(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+        drain: Option<Drain>,
+    ) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let known = self.state().director.desired().appliances.contains_key(id);
+        if known {
+            self.store.put_drain(id, drain).await?;
+            // One from now on begins now, and not with the next tick.
+            self.tick();
+            self.changed(Change::Drain(id.clone(), drain)).await;
+        }
+        Ok(known)
+    }
+
+    pub(crate) async fn put_policy(self: &Arc<Self>, policy: Policy) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        self.store.put_policy(policy).await?;
+        self.changed(Change::Policy(policy)).await;
+        Ok(())
+    }
+
+    /// Takes a version, or makes a known one current again; true if it is new.
+    pub(crate) async fn ingest(
+        self: &Arc<Self>,
+        asset: AssetId,
+        version: AssetVersionId,
+        new: NewVersion,
+    ) -> Result<bool, ChangeError> {
+        let (name, again) = (version.clone(), new.again);
+        // Proving tens of thousands of hashes takes milliseconds that no other request should wait.
+        let checked =
+            tokio::task::spawn_blocking(move || convert::version_in(&asset, &version, &new));
+        let checked = checked.await.expect("the check does not panic")?;
+        checked.files.sources.iter().try_for_each(|source| self.buckets.check(source))?;
+        let _writing = self.writing.lock().await;
+        let catalog = self.snapshot().catalog;
+        let known = catalog.version(&name).cloned();
+        if known.is_none() {
+            if let Some(at) = self.store.withdrawn(&name).await?.filter(|_| !again) {
+                return Err(ChangeError::Withdrawn { version: name, at, new: true });
+            }
+            room_for("asset versions", catalog.version_count(), VERSIONS_MAX)?;
+        }
+        let newest = catalog.assets().flat_map(|(_, versions)| versions).map(|v| v.sequence).max();
+        let current = catalog.versions(&checked.files.asset).first();
+        let sequence = match (&known, current) {
+            (Some(known), Some(current)) if known.id() == current.id() => known.sequence,
+            _ => newest.unwrap_or(0) + 1,
+        };
+        let is_new = known.is_none();
+        let before = known.as_ref().map(|known| known.window);
+        let window = checked.window.or(before).unwrap_or_else(|| inherited(current));
+        let (version, blocks) = merged(known.as_deref(), checked, sequence)?;
+        let version = version.shown(window);
+        if known.as_deref() == Some(&version) {
+            return Ok(false);
+        }
+        self.store.put_version(&version, &blocks).await?;
+        self.metrics.ingests.count();
+        tracing::info!(version = %name, is_new, "asset version is current");
+        self.changed(Change::Version(Arc::new(version))).await;
+        Ok(is_new)
+    }
+}
+
+/// The version to be stored: what was known of it stays, but for its place and its sources.
+fn merged(
+    known: Option<&Version>,
+    checked: Checked,
+    sequence: u64,
+) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
+    let Checked { mut files, entries, blocks, window: _ } = checked;
+    if let Some(known) = known {
+        if known.files.asset != files.asset {
+            let (version, asset) = (files.id, known.files.asset.clone());
+            return Err(ChangeError::OtherAsset { version, asset });
+        }
+        if known.files.files != files.files || known.entries != entries {
+            return Err(ChangeError::OtherContent(files.id));
+        }
+        // The first time counts: players and appliances have seen it as Last-Modified.
+        files.modified = known.files.modified;
+    }
+    Ok((Version::new(Arc::new(files), entries, sequence), blocks))
+}
+
+/// A title's contract ends with its current version, whatever comes after that.
+fn inherited(current: Option<&Arc<Version>>) -> Window {
+    Window { from: None, until: current.and_then(|current| current.window.until) }
+}
+
+fn of_version(version: Option<&AssetVersionId>) -> String {
+    version.map_or_else(String::new, |version| format!(" with a version {version}"))
+}
+
+/// Two addresses whose virtual routers would be the same one. O(addresses of both).
+fn alike(appliance: &Appliance, other: &Appliance) -> Option<ChangeError> {
+    let addresses = other
+        .addresses
+        .iter()
+        .flat_map(|other| appliance.addresses.iter().map(move |address| (*address, *other)));
+    let (address, other_address) =
+        addresses.into_iter().find(|(address, other)| share_router(*address, *other))?;
+    let appliance = other.id.clone();
+    Some(ChangeError::Alike { address, other: other_address, appliance })
+}
+
+pub(super) fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeError> {
+    if count < most { Ok(()) } else { Err(ChangeError::TooMany { what, most }) }
+}

@@ -7,8 +7,6 @@
 //!   drained ── a1 killed, started ── drained ── DELETE drain ──> new playbacks: with a1
 //! ```
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +16,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
+use crate::room::RoomArgs;
 
 /// `nearcast-lab drain`
 #[derive(Debug, clap::Args)]
@@ -25,10 +24,8 @@ pub(crate) struct Args {
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18950)]
     port: u16,
-    /// Keep everything, logs included, in this directory. Without it, a directory is made and
-    /// removed.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -62,11 +59,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let temporary = tempfile::tempdir()?;
-    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
-    fs::create_dir_all(&room)?;
+    let room = args.room.open()?;
     Film::of(Duration::from_secs(60)).write(&room.join("source"))?;
-    let plan = Plan { appliances: APPLIANCES, ..Plan::new(room.clone(), args.port, ASSET) };
+    let plan = Plan { appliances: APPLIANCES, ..Plan::new(room.to_path_buf(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let report = drain(&mut fleet, &room.join("ca.pem"))?;
     rig::say(args.json, &report, || format!("{report:#?}"))?;

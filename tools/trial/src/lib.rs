@@ -17,6 +17,7 @@ mod odd;
 mod outage;
 mod qoe;
 mod retry_storm;
+mod room;
 mod routes;
 mod stall;
 mod storm;

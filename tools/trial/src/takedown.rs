@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
+use crate::room::RoomArgs;
 
 /// `nearcast-lab takedown`
 #[derive(Debug, clap::Args)]
@@ -30,10 +31,8 @@ pub(crate) struct Args {
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18900)]
     port: u16,
-    /// Keep everything, logs included, in this directory. Without it, a directory is made and
-    /// removed.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -87,12 +86,10 @@ const EMPTY_MAX: u64 = 64 << 10;
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let temporary = tempfile::tempdir()?;
-    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
-    fs::create_dir_all(&room)?;
+    let room = args.room.open()?;
     Film::of(Duration::from_secs(60)).write(&room.join("source"))?;
     let (fronts, appliances) = (1, APPLIANCES);
-    let plan = Plan { fronts, appliances, ..Plan::new(room.clone(), args.port, ASSET) };
+    let plan = Plan { fronts, appliances, ..Plan::new(room.to_path_buf(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let report = withdraw(args, &mut fleet, &room)?;
     rig::say(args.json, &report, || format!("{report:#?}"))?;

@@ -16,7 +16,6 @@ mod film;
 mod model;
 mod player;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
@@ -26,6 +25,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
+
+use crate::room::RoomArgs;
 
 pub(crate) use film::{Film, SEGMENT, name as segment_name};
 pub(crate) use player::{Outcome, Playback, World, entry_urls};
@@ -51,10 +52,8 @@ pub(crate) struct Args {
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18700)]
     port: u16,
-    /// Keep everything, logs included, in this directory. Without it, a directory is made and
-    /// removed.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -127,13 +126,11 @@ const ASSET: &str = "film";
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
-    let temporary = tempfile::tempdir()?;
-    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
-    std::fs::create_dir_all(&room)?;
+    let room = args.room.open()?;
     let film = Film::of(Duration::from_secs(args.phase * 6 + 120));
     film.write(&room.join("source"))?;
     let (fronts, appliances) = (args.fronts, args.appliances);
-    let plan = Plan { fronts, appliances, ..Plan::new(room.clone(), args.port, ASSET) };
+    let plan = Plan { fronts, appliances, ..Plan::new(room.to_path_buf(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let world = Arc::new(World {
         fronts: fleet.roles().into_iter().map(|role| fleet.url(role)).collect(),

@@ -13,7 +13,7 @@ mod network;
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
+use crate::room::RoomArgs;
 use network::{Announced, Network};
 
 /// `nearcast-lab routes`: as root, with iproute2 and bird2.
@@ -33,9 +34,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 19_400)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
-    /// Keep everything, logs included, in this directory.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -68,8 +68,7 @@ const ASSET: &str = "film";
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let temporary = tempfile::tempdir()?;
-    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
+    let room = args.room.open()?;
     let source = room.join("source");
     Film::of(Duration::from_secs(2)).write(&source)?;
     let mut world = World::start(&room, &source, args.port)?;

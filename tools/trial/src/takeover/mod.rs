@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
+use crate::room::RoomArgs;
 use crowd::Crowd;
 use viewers::{Answer, LONG, LONG_LEN, Played, Way, play, waiting};
 use world::{ASSET, By, World, additional, service};
@@ -55,9 +56,8 @@ pub(crate) struct Args {
     /// The folder of their film; the demo's own, unless another is named.
     #[arg(long)]
     film: Option<PathBuf>,
-    /// Keep everything, logs included, in this directory.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -131,8 +131,7 @@ fn crowd_size(text: &str) -> Result<usize, String> {
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let temporary = tempfile::tempdir()?;
-    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("site"));
+    let room = args.room.open()?;
     rig::raise_file_limit()?;
     let source = room.join("source");
     let film = args.players.as_ref().map(|_| browser::film(args.film.as_deref())).transpose()?;

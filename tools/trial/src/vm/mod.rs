@@ -26,16 +26,16 @@ use tracing::{info, warn};
 use player::Seen;
 use world::World;
 
+use crate::room::RoomArgs;
+
 /// What `vm` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// An unpacked kernel package, with its modules.dep (./x vm test makes one).
     #[arg(long)]
     kernel: PathBuf,
-    /// Keep everything, logs included, in this directory. Without it, a directory is made and
-    /// removed.
-    #[arg(long)]
-    room: Option<PathBuf>,
+    #[command(flatten)]
+    room: RoomArgs,
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
@@ -75,9 +75,7 @@ type Test<W> = fn(&mut W) -> Result<Option<f64>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
-    let temporary = tempfile::Builder::new().prefix("nearcast-vm-").tempdir()?;
-    let dir = args.room.clone().unwrap_or_else(|| temporary.path().to_owned());
-    std::fs::create_dir_all(&dir)?;
+    let dir = args.room.open()?;
     let mut outcome = Outcome::default();
     let mut world = None;
     outcome.test("boot-and-fill", || {

@@ -80,7 +80,8 @@ fn another_drive_in_its_place_is_used_when_it_is_formatted() {
     let (drive, before) = (w.rig.drive(0).to_owned(), handle.drives()[0].id);
     handle.set_aside(FIRST, Cause::Refused("a read failed: EIO".to_owned()));
     w.rig.wait_for(&files[..4]);
-    std::fs::remove_dir_all(&drive).unwrap();
+    // At once: a drive that is half removed was touched, and may be found well.
+    std::fs::rename(&drive, drive.with_extension("before")).unwrap();
     std::fs::create_dir(&drive).unwrap();
     assert!(!is_in_use(&handle));
     appliance::storage::format::format(&drive, "10%".parse().unwrap(), UnixSeconds(2)).unwrap();

@@ -90,7 +90,7 @@ pub(crate) async fn routes_part(
         let part = routes_part_in(&part).map_err(Problem::bad_request)?;
         Ok::<_, Problem>(PartTaken { next: control.routes_part(&appliance, part) })
     };
-    // The last part of a large table orders all of it.
+    // To read a part takes milliseconds, in which players should be answered.
     tokio::task::spawn_blocking(taken).await.expect("nothing in it panics").map(Json)
 }
 
@@ -100,8 +100,8 @@ fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<S
 
 /// Memory for a report or a part that is read: of all that are on their way at a time, so much and
 /// no more. With every appliance at once, those for which there is no room are asked to come again.
-/// A body that does not say its length has room for the longest that its
-/// route takes: a part of a table if `IS_PART`.
+/// A body that does not say its length has room for the longest that its route takes: a part of a
+/// table if `IS_PART`.
 pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
 }

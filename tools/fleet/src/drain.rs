@@ -14,7 +14,7 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which appliance
+    /// Its id: `nearcast appliance list` has them
     appliance: String,
     /// From then on, in UTC: 2027-01-31T02:00:00Z [default: now]
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "end")]

@@ -57,11 +57,11 @@ const VERBS: &[Verb] = &[
     verb("site", "list", "List sites, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Site))),
     verb("site", "show", "Show a site and its appliances", &[FLEET])
-        .takes(&[name("site", "Which site")])
+        .takes(&[name("site", "Its name: `nearcast site list` has them")])
         .by(|call| list::show(call, Kind::Site)),
     verb("site", "set", "Make a site, or change what is said of it", SITE)
         .takes(&[
-            name("site", "Which site"),
+            name("site", "Its name: a new one, or one of `nearcast site list`"),
             texts("prefixes", "prefix", "Clients that it is for: all of them, none for nobody"),
             take("kind", "embedded in an ISP, or exchange, for all", What::Text),
             take("place", "Degrees north and east, country, region, city", What::Text),
@@ -69,36 +69,36 @@ const VERBS: &[Verb] = &[
         ])
         .says("site {site} is for {prefixes}"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)
-        .takes(&[name("site", "Which site")])
+        .takes(&[name("site", "Its name: `nearcast site list` has them")])
         .says("site {site} is gone"),
     // Appliances
     verb("appliance", "list", "List appliances, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Appliance))),
     verb("appliance", "show", "Show all about an appliance", SHOW_APPLIANCE)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .by(|call| list::show(call, Kind::Appliance)),
     verb("appliance", "set", "Register an appliance, or change what is said of it", APPLIANCE)
         .takes(&[
-            name("id", "Which appliance"),
+            name("id", "Its id: a new one, or one of `nearcast appliance list`"),
             take("site", "Where it stands; a new one needs it", What::FirstText),
             take("weight", "Its share among those of its site, 1 to 1000", What::Number),
             take("addresses", "Its service addresses: all of them, or none", What::Addresses),
         ])
         .says("appliance {id} stands in {site}, with a weight of {weight}, addresses {addresses}"),
     verb("appliance", "remove", "Remove an appliance for good: its copies move", REMOVE_APPLIANCE)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .says("appliance {id} is gone, and its identity is refused"),
     verb("appliance", "accept", "Say that its drives hold so little for good: files move", ACCEPT)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .says("{id} is planned with {usable_bytes} from now on; it was with {planned_bytes}"),
     verb("appliance", "enrol", "Make a one-time code with which a machine becomes it", ENROL)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .only("code"),
     verb("appliance", "revoke", "Refuse its identity from now on", REVOKE)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .says("the identity of {id} is refused from now on"),
     verb("appliance", "trust", "Say that the second machine under its identity is gone", TRUST)
-        .takes(&[name("id", "Which appliance")])
+        .takes(&[name("id", "Its id: `nearcast appliance list` has them")])
         .says("players are sent to {id} again"),
     // Fronts and identities
     verb("front", "list", "List fronts that have an identity", IDENTITIES)
@@ -109,10 +109,10 @@ const VERBS: &[Verb] = &[
         "Make a one-time code with which a machine becomes a front",
         FRONT_ENROL,
     )
-    .takes(&[name("name", "Which front")])
+    .takes(&[name("name", "Its name: a new one, or one of `nearcast front list`")])
     .only("code"),
     verb("front", "revoke", "Refuse its identity from now on", FRONT_REVOKE)
-        .takes(&[name("name", "Which front")])
+        .takes(&[name("name", "Its name: `nearcast front list` has them")])
         .says("the identity of {name} is refused from now on"),
     verb("identity", "list", "List identities that are good", IDENTITIES)
         .shows(Shows::Rows(IDENTITY)),
@@ -127,17 +127,17 @@ const VERBS: &[Verb] = &[
     verb("asset", "list", "List assets, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Asset))),
     verb("asset", "show", "Show an asset and its versions", SHOW_ASSET)
-        .takes(&[name("asset", "Which asset")])
+        .takes(&[name("asset", "Its id: `nearcast asset list` has them")])
         .by(|call| list::show(call, Kind::Asset)),
     verb("asset", "public", "Let anybody play an asset, without a grant", PUBLIC)
-        .takes(&[name("asset", "Which asset")])
+        .takes(&[name("asset", "Its id: `nearcast asset list` has them")])
         .says("anybody may play {asset} from now on, without a grant"),
     verb("asset", "private", "Let nobody play an asset without a grant", PRIVATE)
-        .takes(&[name("asset", "Which asset")])
+        .takes(&[name("asset", "Its id: `nearcast asset list` has them")])
         .says("playing {asset} needs a grant from now on"),
     verb("asset", "window", "Say from when and until when a title may be shown", WINDOW)
         .takes(&[
-            name("asset", "Which asset"),
+            name("asset", "Its id: `nearcast asset list` has them"),
             take("version", "Which of its versions; without it, all of them", What::MayName),
             take("from", "No playback begins before, in UTC: 2027-01-31T22:00:00Z", What::Time),
             take("until", "From then on it is withdrawn, in UTC", What::Time),
@@ -145,7 +145,7 @@ const VERBS: &[Verb] = &[
         .says("{version|asset} is shown from {from|now} until {until|further notice}"),
     verb("asset", "remove", "Take a title down: at once for new playbacks", REMOVE)
         .takes(&[
-            name("asset", "Which asset"),
+            name("asset", "Its id: `nearcast asset list` has them"),
             take("version", "Which of its versions; without it, all of them", What::MayName),
             take("wait", "Wait until every appliance that reports has confirmed it", What::Switch),
         ])

@@ -24,7 +24,7 @@ use table::rows;
 /// `nearcast-lab conformance`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whom to ask.
+    /// The peer, which is started.
     #[arg(long, value_parser = ["nginx"], default_value = "nginx")]
     peer: String,
     /// Where it listens, on loopback.

@@ -25,7 +25,7 @@ use table::{Case, Names, cases};
 /// `nearcast-lab odd`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whom to ask.
+    /// The peer, which is started.
     #[arg(long, value_parser = ["nginx"], default_value = "nginx")]
     peer: String,
     /// Where it listens, on loopback.

@@ -66,6 +66,7 @@ pub(crate) struct Path {
     trial: Option<Trial>,
     /// When the last trial began and ended.
     tried: (Instant, Instant),
+    looked_at: Instant,
     /// Sent since one last had to wait for room.
     unheld: Bytes,
     /// Since when, and what had arrived by then, bursts have to wait one after the other; the last
@@ -128,6 +129,9 @@ const TRIAL_MAX: Nanos = Nanos::seconds(2);
 const TRIAL_PAUSE: u64 = 8;
 /// A longer way is asked for again so often: it may have been somebody else's queue.
 const BASE_LASTS: Nanos = Nanos::seconds(10);
+/// So long without a look, a player had nothing to ask for: longer than bursts are apart, and than
+/// any wait for room.
+const GAP: Nanos = Nanos::millis(500);
 /// A client that takes less for so long, where more would go, is slow: half of the least pace.
 const SLOW: BitsPerSecond = BitsPerSecond(250_000);
 const SLOW_FOR: Nanos = Nanos::seconds(1);
@@ -183,6 +187,7 @@ impl Path {
         // Before the first round trip the kernel tells the longest for the shortest.
         let sample = &TcpSample { rtt_min: sample.rtt_min.min(sample.rtt), ..*sample };
         self.resent_so_far(config, sample.retransmitted.into());
+        self.leave_out_gap(now);
         self.base = self.base.max(sample.rtt_min);
         let queued = sample.rtt.0.saturating_sub(self.base.0);
         if !self.narrow && (0 < self.halvings || QUEUED_LONG.0 <= queued) {
@@ -216,6 +221,19 @@ impl Path {
         let drains = interval(taken.saturating_sub(flight), self.carries);
         // Half of it, since it may carry more than was seen.
         Some(Nanos(drains.0 / 2).min(wait_max).max(GRANULARITY))
+    }
+
+    /// A time in which nothing was to be sent says nothing of the path: what arrived is not divided
+    /// by it, and no trial took it.
+    fn leave_out_gap(&mut self, now: Instant) {
+        let gap = now.since(std::mem::replace(&mut self.looked_at, now));
+        if gap < GAP {
+            return;
+        }
+        self.began = None;
+        if let Some(trial) = &mut self.trial {
+            trial.began = trial.began + gap;
+        }
     }
 
     /// Since when the client takes little, if more waits for it to take that.

@@ -275,6 +275,33 @@ fn a_path_that_carries_less_of_a_sudden_is_found_out() {
     }
 }
 
+/// A segment, and nothing to ask for until the buffer has room again: the time between says nothing
+/// of the path.
+#[test]
+fn a_player_that_pauses_gets_its_segments_as_fast_as_the_path_carries_them() {
+    let changes = [longer::<20>, longer::<50>, longer::<80>, longer::<170>];
+    for (mbps, pace) in [(3, 9), (8, 24), (30, 28), (30, 90)] {
+        for (case, trip) in changes.into_iter().enumerate() {
+            for pause in [600, 1500, 4000] {
+                let mut link = Link { trip, ..Link::new(mbps, Bytes::mib(1)) };
+                let mut sender = Sender::default();
+                let mut segment = || {
+                    let span = Nanos::millis(700);
+                    let share = sender.send(&mut link, pace, span, &mut || Nanos(500_000));
+                    sender.now = sender.now + Nanos::millis(pause);
+                    share * pace / mbps.min(pace)
+                };
+                // The way has become longer, and that is known.
+                (0..20).for_each(|_| drop(segment()));
+                let shares: Vec<u64> = (0..40).map(|_| segment()).collect();
+                let (worst, mean) = (shares.iter().min().unwrap(), shares.iter().sum::<u64>() / 40);
+                let of = format!("{mbps} Mb/s at {pace}, {case}, {pause} ms");
+                assert!(80 <= mean && 40 <= *worst, "{mean} %, {worst} % at least: {of}");
+            }
+        }
+    }
+}
+
 proptest! {
     /// Whatever TCP says: a burst goes or has a moment to be asked for again.
     #[test]

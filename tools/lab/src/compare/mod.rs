@@ -64,6 +64,12 @@ pub(crate) struct Args {
     /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
     #[arg(long)]
     null: bool,
+    /// Fail if ours divided by the peer's is more.
+    #[arg(long)]
+    bound: Option<f64>,
+    /// With TLS 1.2: fail if ours divided by ours with 1.3 is more.
+    #[arg(long)]
+    bound_newer: Option<f64>,
     #[command(flatten)]
     common: Common,
 }
@@ -242,6 +248,26 @@ struct Bench<'a> {
     flames: Option<&'a Path>,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Peer,
+    /// Ours with TLS 1.3, where the others are with 1.2.
+    Newer,
+}
+
+/// In another order each time, so that none always comes after the same one.
+fn order(pair: u32, sides: &[Side]) -> Vec<Side> {
+    let pair = usize::try_from(pair).unwrap_or(0);
+    let mut order = sides.to_vec();
+    order.rotate_left(pair % sides.len());
+    if pair / sides.len() % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// What was seen of both sides: all pairs, and where CPU time went if that was wanted.
 struct Seen {
     turns: Vec<(Turn, Turn)>,
@@ -259,8 +285,13 @@ struct Meter {
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let asked = (args.workload, args.asking);
+    ensure!(
+        args.bound_newer.is_none() || args.common.tls == Tls::V12,
+        "--bound-newer needs --tls 1.2: without it nothing newer is measured"
+    );
     let report = report(&args.against, asked, args.null, &args.common, None)?;
-    rig::say(args.common.json, &report, || report.table())
+    rig::say(args.common.json, &report, || report.table())?;
+    report.verdict(args.bound, args.bound_newer)
 }
 
 /// `nearcast-lab ideal`
@@ -420,24 +451,25 @@ impl<'a> Bench<'a> {
             Ok(peer) => peer,
             Err(reason) => return Ok(Err(reason)),
         };
-        let (mut turns, mut newer) = (Vec::new(), Vec::new());
+        let all = [Side::Ours, Side::Peer, Side::Newer];
+        let sides = if self.common.tls == Tls::V12 { &all[..] } else { &all[..2] };
+        let (mut first, mut second, mut newer) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..self.common.pairs {
             let seed = self.asking.seed.wrapping_add(u64::from(pair));
-            info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
-            let first = self.turn(ours, seed, self.pace.window).context("our side failed")?;
-            match attempt(self.turn(&mut peer, seed, self.pace.window))? {
-                Ok(second) => turns.push((first, second)),
-                Err(reason) => return Ok(Err(reason)),
-            }
-            if self.common.tls == Tls::V12 {
-                info!("ours with TLS 1.3");
-                let older =
-                    std::mem::replace(&mut ours.plan.suites, vec![Tls::V13.suite(self.key)]);
-                let turn = self.turn(ours, seed, self.pace.window);
-                ours.plan.suites = older;
-                newer.push(turn.context("our side failed")?);
+            for side in order(pair, sides) {
+                info!(pair = pair + 1, of = self.common.pairs, ?side, "next");
+                let own = |turn: Result<Turn>| turn.context("our side failed");
+                match side {
+                    Side::Ours => first.push(own(self.turn(ours, seed, self.pace.window))?),
+                    Side::Newer => newer.push(own(self.newer_turn(ours, seed))?),
+                    Side::Peer => match attempt(self.turn(&mut peer, seed, self.pace.window))? {
+                        Ok(turn) => second.push(turn),
+                        Err(reason) => return Ok(Err(reason)),
+                    },
+                }
             }
         }
+        let turns = first.into_iter().zip(second).collect();
         let mut profiles = None;
         if self.flames.is_some() {
             let both = (self.profile(ours)?, self.profile(&mut peer)?);
@@ -446,6 +478,13 @@ impl<'a> Bench<'a> {
             }
         }
         Ok(Ok(Seen { turns, newer, profiles }))
+    }
+
+    fn newer_turn(&self, ours: &mut Server, seed: u64) -> Result<Turn> {
+        let older = std::mem::replace(&mut ours.plan.suites, vec![Tls::V13.suite(self.key)]);
+        let turn = self.turn(ours, seed, self.pace.window);
+        ours.plan.suites = older;
+        turn
     }
 
     /// Where CPU time goes, of one window that does not count; none if perf fails.
@@ -679,4 +718,28 @@ fn check_space(dir: &Path, workload: Workload) -> Result<()> {
     let free = Bytes(stat.f_bavail.saturating_mul(stat.f_frsize));
     ensure!(need <= free, "{} has {free} free, and {need} are needed", dir.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_side_always_comes_after_the_same_one() {
+        let all = [Side::Ours, Side::Peer, Side::Newer];
+        for sides in [&all[..2], &all[..]] {
+            let orders: Vec<Vec<Side>> = (0..6).map(|pair| order(pair, sides)).collect();
+            for side in sides {
+                let place = |order: &Vec<Side>| order.iter().position(|one| one == side).unwrap();
+                let mut places: Vec<usize> = orders.iter().map(place).collect();
+                places.sort_unstable();
+                assert_eq!((places[0], places[5]), (0, sides.len() - 1), "{side:?}");
+                let after: Vec<Side> = orders
+                    .iter()
+                    .filter_map(|order| place(order).checked_sub(1).map(|before| order[before]))
+                    .collect();
+                assert!(sides.iter().all(|one| one == side || after.contains(one)), "{side:?}");
+            }
+        }
+    }
 }

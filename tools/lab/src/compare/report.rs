@@ -220,6 +220,21 @@ impl Report {
         Ok(Self { rows: ledger::rows(both), flame: Some(path), ..self })
     }
 
+    /// An error if a ratio is above its bound.
+    pub(crate) fn verdict(&self, bound: Option<f64>, newer: Option<f64>) -> Result<()> {
+        let with_newer = self.newer.as_ref().map(|newer| newer.ratio);
+        let ratios = [
+            ("ours divided by the peer's", Some(self.ratio), bound),
+            ("ours divided by ours with TLS 1.3", with_newer, newer),
+        ];
+        for (name, ratio, bound) in ratios {
+            if let (Some(ratio), Some(bound)) = (ratio, bound) {
+                ensure!(ratio <= bound, "{name} is {ratio:.3}, more than {bound}");
+            }
+        }
+        Ok(())
+    }
+
     /// What a reader should know before believing the figures.
     pub(crate) fn doubts(&self) -> Vec<String> {
         let shares = [
@@ -392,6 +407,10 @@ pub(crate) mod tests {
         assert_eq!(json["newer"]["ratio"], 1.05);
         assert_eq!(json["newer"]["cpu_s_per_gb"], 2.0);
         assert_eq!(json["newer"]["cipher"], "AES of 1.3");
+        assert!(report.verdict(Some(0.7), Some(1.05)).is_ok());
+        let error = |bound, newer| report.verdict(bound, newer).unwrap_err().to_string();
+        assert!(error(Some(0.5), None).starts_with("ours divided by the peer's is 0.550, more"));
+        assert!(error(None, Some(1.04)).starts_with("ours divided by ours with TLS 1.3 is 1.050"));
         let line = "ours with AES of 1.3: 2.000 CPU s/GB; ours as above divided by that: 1.050 (";
         assert!(report.table().contains(line), "{}", report.table());
     }

@@ -3,7 +3,9 @@
 //! A paced session is compared with the unpaced one of the same player in the same round. Worse
 //! beyond noise: if it did not matter who was paced, each difference might as well have the other
 //! sign, and of all such worlds less than a share of `FALSE_ALARM` would look so bad or worse (a
-//! permutation test by signs, one-sided). That share is divided by the number of tests.
+//! permutation test by signs, one-sided). That share is divided by the number of tests: of all
+//! rows, and of all links together. Stalls, which are rare, are judged once more, undivided, over
+//! all links and both kinds of pacing.
 
 use std::fmt::Write as _;
 
@@ -16,8 +18,10 @@ use super::{Arm, Session};
 
 /// Drops of unpaced sessions over those of paced ones, at least.
 const FEWER_MIN: f64 = 5.0;
-/// Chance of any false "worse" in the whole table.
+/// Chance of any false "worse" in all rows; and in what is said of all links; and of stalls.
 const FALSE_ALARM: f64 = 0.05;
+/// Links for a verdict: three rates, two queues.
+const LINKS_MIN: usize = 6;
 /// Sessions of each kind behind each link, for a verdict.
 const SESSIONS_MIN: usize = 10;
 /// Who never began waited for longer than any session.
@@ -36,8 +40,11 @@ pub(super) struct Report {
     fewer_drops_holds: bool,
     /// The least of all rows.
     fewer_drops_worst_row: f64,
-    /// Below this probability a figure is worse beyond noise.
+    /// Below this probability a figure of a row is worse beyond noise; one of all links.
     p_min: f64,
+    p_min_overall: f64,
+    /// Probability that chance alone makes stalls of both kinds of pacing so long.
+    p_stalls: f64,
     /// Figures that are, in words.
     worse: Vec<String>,
     not_worse_holds: bool,
@@ -84,7 +91,26 @@ struct Compared {
     p_start: f64,
     p_stalls: f64,
     p_bitrate: f64,
+    p_drops: f64,
     p_neighbour: f64,
+}
+
+impl Compared {
+    fn tests(&self) -> [(&'static str, f64); 5] {
+        [
+            ("start-up", self.p_start),
+            ("stalls", self.p_stalls),
+            ("bitrate", self.p_bitrate),
+            ("drops", self.p_drops),
+            ("neighbour's delay", self.p_neighbour),
+        ]
+    }
+
+    /// Figures that are worse beyond noise, each a line that begins with `name`.
+    fn worse(&self, name: &str, p_min: f64) -> Vec<String> {
+        let bad = self.tests().into_iter().filter(|(_, p)| *p < p_min);
+        bad.map(|(figure, p)| format!("{name}: {figure} (p = {p:.4})")).collect()
+    }
 }
 
 impl Report {
@@ -99,26 +125,28 @@ impl Report {
         let paced = [Arm::Cmcd, Arm::Silent];
         let overall: Vec<Compared> =
             paced.iter().map(|arm| compare(&all, *arm)).collect::<Result<_>>()?;
-        let every = || rows.iter().flat_map(|row| &row.compared).chain(&overall);
-        let tests = u32::try_from(every().count() * 4)?;
-        let p_min = FALSE_ALARM / f64::from(tests);
-        let of_row = rows.iter().flat_map(|row| {
-            row.compared.iter().map(|one| (format!("{}: {}", row.name(), one.arm.name()), one))
-        });
-        let of_all = overall.iter().map(|one| (format!("all links: {}", one.arm.name()), one));
-        let worse: Vec<String> = of_row
-            .chain(of_all)
-            .flat_map(|(name, one)| {
-                let tests = [
-                    ("start-up", one.p_start),
-                    ("stalls", one.p_stalls),
-                    ("bitrate", one.p_bitrate),
-                    ("neighbour's delay", one.p_neighbour),
-                ];
-                let bad = tests.into_iter().filter(|(_, p)| *p < p_min);
-                bad.map(|(what, p)| format!("{name}: {what} (p = {p:.4})")).collect::<Vec<_>>()
+        let of_rows: Vec<(String, &Compared)> = rows
+            .iter()
+            .flat_map(|row| {
+                let name = |one: &Compared| format!("{}: {}", row.name(), one.arm.name());
+                row.compared.iter().map(move |one| (name(one), one))
             })
             .collect();
+        let share = |all: usize| anyhow::Ok(FALSE_ALARM / f64::from(u32::try_from(all * 5)?));
+        let (p_min, p_min_overall) = (share(of_rows.len())?, share(overall.len())?);
+        let name = |one: &Compared| format!("all links: {}", one.arm.name());
+        let mut worse: Vec<String> =
+            of_rows.iter().flat_map(|(name, one)| one.worse(name, p_min)).collect();
+        worse.extend(overall.iter().flat_map(|one| one.worse(&name(one), p_min_overall)));
+        let stalls: Vec<f64> = paced
+            .iter()
+            .flat_map(|arm| pairs(&all, *arm))
+            .map(|(paced, unpaced)| paced.stall_ms - unpaced.stall_ms)
+            .collect();
+        let p_stalls = chance(&stalls);
+        if p_stalls < FALSE_ALARM {
+            worse.push(format!("all links, all that are paced: stalls (p = {p_stalls:.4})"));
+        }
         let least = |all: &mut dyn Iterator<Item = &Compared>| {
             all.map(|one| one.fewer_drops).fold(f64::INFINITY, f64::min)
         };
@@ -132,6 +160,8 @@ impl Report {
             fewer_drops_holds: FEWER_MIN <= fewer_drops,
             fewer_drops_worst_row: least(&mut rows.iter().flat_map(|row| &row.compared)),
             p_min,
+            p_min_overall,
+            p_stalls,
             not_worse_holds: worse.is_empty(),
             worse,
             rows,
@@ -141,6 +171,11 @@ impl Report {
 
     /// An error unless pacing spares the queues, nothing is worse for it, and all players played.
     pub(super) fn verdict(&self) -> Result<()> {
+        ensure!(
+            LINKS_MIN <= self.rows.len(),
+            "{} links say too little: {LINKS_MIN} at least",
+            self.rows.len()
+        );
         let arms = || self.rows.iter().flat_map(|row| &row.arms);
         let fewest = arms().map(|arm| arm.sessions).min().unwrap_or(0);
         ensure!(
@@ -186,21 +221,22 @@ impl Report {
             }
         }
         for one in &self.overall {
+            let chances = one.tests().map(|(figure, p)| format!("{figure} {p:.3}")).join(", ");
+            let (name, pairs, fewer) = (one.arm.name(), one.pairs, one.fewer_drops);
             let _ = write!(
                 text,
-                "\nOver all links, {}: {} pairs, drops fewer by {:.1}; p of start-up {:.3}, of \
-                 stalls {:.3}, of bitrate {:.3}, of the neighbour's delay {:.3}.",
-                one.arm.name(),
-                one.pairs,
-                one.fewer_drops,
-                one.p_start,
-                one.p_stalls,
-                one.p_bitrate,
-                one.p_neighbour
+                "\nOver all links, {name}: {pairs} pairs, drops fewer by {fewer:.1}; p of \
+                 {chances}."
             );
         }
+        let _ = write!(text, "\nStalls of all that are paced: p = {:.3}.", self.p_stalls);
         let worse = if self.worse.is_empty() { "none".to_owned() } else { self.worse.join("; ") };
-        let _ = writeln!(text, "\nWorse beyond noise (p < {:.4}): {worse}.", self.p_min);
+        let (row, all) = (self.p_min, self.p_min_overall);
+        let _ = writeln!(
+            text,
+            "\nWorse beyond noise (p < {row:.4} of a row, {all:.3} of all links, {FALSE_ALARM} of \
+             all stalls): {worse}."
+        );
         text
     }
 }
@@ -243,16 +279,21 @@ fn figures(here: &[&Session], arm: Arm) -> Result<Figures> {
     })
 }
 
-fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
-    let pair = |paced: &'a Session| {
-        let same = |one: &&&Session| {
-            let of = |one: &Session| (one.rate_bps, one.queue_bytes, one.round);
+/// Each paced session with the unpaced one of the same player in the same round.
+fn pairs<'a>(here: &[&'a Session], arm: Arm) -> Vec<(&'a Session, &'a Session)> {
+    let of = |one: &Session| (one.rate_bps, one.queue_bytes, one.round);
+    let unpaced = |paced: &Session| {
+        let same = |one: &&&'a Session| {
             one.arm == Arm::Unpaced && of(one) == of(paced) && one.player == paced.player
         };
-        Some((paced, *here.iter().find(same)?))
+        here.iter().find(same).copied()
     };
-    let paced = here.iter().filter(|one| one.arm == arm);
-    let pairs: Vec<(&Session, &Session)> = paced.filter_map(|one| pair(one)).collect();
+    let paced = here.iter().copied().filter(|one| one.arm == arm);
+    paced.filter_map(|one| Some((one, unpaced(one)?))).collect()
+}
+
+fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
+    let pairs = pairs(here, arm);
     ensure!(!pairs.is_empty(), "no session is {} and has another to compare with", arm.name());
     let rate = |which: &dyn Fn(&(&'a Session, &'a Session)) -> &'a Session| {
         let all = pairs.iter().map(which);
@@ -275,6 +316,7 @@ fn compare<'a>(here: &[&'a Session], arm: Arm) -> Result<Compared> {
         p_start: worse_by(&start),
         p_stalls: worse_by(&|one| one.stall_ms),
         p_bitrate: worse_by(&|one| -one.mean_kbps),
+        p_drops: worse_by(&|one| float(one.drops) / float(one.packets).max(1.0)),
         p_neighbour: worse_by(&|one| one.neighbour_ms_p95),
     })
 }
@@ -329,6 +371,18 @@ mod tests {
         Report::of(&sessions(12, paced)).unwrap()
     }
 
+    /// Behind each of six links.
+    fn six(mut sessions: Vec<Session>) -> Vec<Session> {
+        let first = sessions.clone();
+        for link in 1..6 {
+            sessions.extend(first.iter().map(|one| {
+                let queue_bytes = one.queue_bytes + link;
+                Session { queue_bytes, ..one.clone() }
+            }));
+        }
+        sessions
+    }
+
     fn sessions(rounds: u32, paced: impl Fn(u32) -> (f64, u64)) -> Vec<Session> {
         (0..rounds)
             .flat_map(|round| {
@@ -348,6 +402,7 @@ mod tests {
         let of = |sessions: &[Session]| {
             Report::of(sessions).unwrap().verdict().map_err(|error| error.to_string())
         };
+        let sessions = |rounds, paced: fn(u32) -> (f64, u64)| six(sessions(rounds, paced));
         let good = || sessions(12, |_| (1002.0, 10));
         assert_eq!(of(&good()), Ok(()));
         let says = |sessions: &[Session], text: &str| {
@@ -363,12 +418,24 @@ mod tests {
             sessions
         };
         says(&with(&|one| one.neighbour_ms_p95 = 50.0), "neighbour's delay");
+        let mut five = good();
+        five.retain(|one| one.queue_bytes != 32_768);
+        says(&five, "5 links");
+        // Too few for a row, and for either kind of pacing alone.
+        let mut rare = good();
+        let stalls = rare.iter_mut().filter(|one| one.arm != Arm::Unpaced && one.round == 3);
+        stalls.take(6).for_each(|one| one.stall_ms = 900.0);
+        says(&rare, "all that are paced: stalls");
+        let mut one_link = good();
+        let drops = one_link.iter_mut().filter(|one| one.arm == Arm::Silent);
+        drops.take(12).for_each(|one| one.drops = 101);
+        says(&one_link, "3 Mb/s, 32 KiB: paced, silent: drops");
         let mut one_fails = good();
         one_fails[1].error = Some("gave up".to_owned());
         says(&one_fails, "1 sessions failed");
         let never = Report::of(&with(&|one| one.start_ms = None)).unwrap();
         assert_eq!(never.rows[0].arms[1].start_ms.to_string(), "90000");
-        assert_eq!(never.failed, 12);
+        assert_eq!(never.failed, 72);
     }
 
     #[test]

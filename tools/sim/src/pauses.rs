@@ -37,7 +37,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn is_good(&self) -> bool {
-        self.ended_wrongly == 0 && self.longest <= HANG_MAX
+        0 < self.hangs && self.ended_wrongly == 0 && self.longest <= HANG_MAX
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Plan {
     /// More settings of every process of the control plane, by table and key.
     pub settings: Value,
     pub appliance: Value,
+    /// The same of single ones, from the first; those beyond its end have none.
+    pub each: Vec<Value>,
     /// A CPU for appliances; where none is named, they run where this thread may.
     pub cpu: Option<usize>,
     /// Groups that appliances join (see `On::joins`).
@@ -80,6 +82,7 @@ impl Plan {
             asset: asset.to_owned(),
             settings,
             appliance,
+            each: Vec::new(),
             cpu: None,
             joins: Vec::new(),
             whole_max: WHOLE_MAX,
@@ -438,6 +441,9 @@ impl Plan {
             "metrics": { "listen": self.metrics(index).to_string() },
         });
         merge(&mut config, &self.appliance);
+        if let Some(own) = self.each.get(usize::from(index)) {
+            merge(&mut config, own);
+        }
         config
     }
 

@@ -6,8 +6,9 @@
 //! each second: connections and responses of the others, answers of the front ──> calm?
 //! ```
 //!
-//! Valid only if no player stalled or got a wrong byte, no appliance turned a connection away, and
-//! it was calm again in time.
+//! Those that live may have few connections more than their share of the players will be. Valid
+//! only if no player stalled or got a wrong byte, no appliance turned a connection away, and it was
+//! calm again in time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,10 @@ pub(crate) struct Args {
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18_660)]
     port: u16,
+    /// Connections that each survivor may have, in percent of the players. Two share them evenly:
+    /// with less than 50 the run must fail.
+    #[arg(long, default_value_t = 65, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -40,6 +45,8 @@ pub(crate) struct Args {
 #[derive(Debug, Default, Serialize)]
 struct Report {
     players: u32,
+    /// Connections that each survivor may have.
+    limit: u32,
     /// Of these on the appliance when it died.
     on_dead: f64,
     /// From its death to the end of the last second that was not calm.
@@ -119,10 +126,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // All players have one address here.
     let serve = json!({ "connections_max": 20_000, "connections_per_address_max": 20_000 });
     let settings = json!({ "serve": serve, "steering": { "rate_max": rate_max(args.players) } });
+    let limit = json!({ "serve": { "connections_max": args.limit() } });
     let plan = Plan {
         fronts: 1,
         appliances: APPLIANCES,
         settings,
+        each: vec![json!(null), limit.clone(), limit],
         ..Plan::new(room.path().join("fleet"), args.port, ASSET)
     };
     let mut fleet = Fleet::start(plan, &room.path().join("source"))?;
@@ -156,8 +165,20 @@ fn all(args: &Args, fleet: &mut Fleet, world: &Arc<World>) -> Result<Report> {
             outcomes.push(player.join().unwrap_or_else(|_| bail!("a player panicked"))?);
         }
         let (before, after) = samples.context("there are players")??;
+        let silent = |sample: &Sample| sample.appliances[1..].iter().any(BTreeMap::is_empty);
+        ensure!(
+            !before.iter().chain(&after).any(silent),
+            "a survivor did not answer for its figures within 2 s: they cannot be judged"
+        );
         Ok(Report::of(args, &outcomes, &before, &after))
     })
+}
+
+impl Args {
+    /// Connections that each survivor may have.
+    fn limit(&self) -> u32 {
+        (self.players * self.limit / 100).max(1)
+    }
 }
 
 type Player<'s> = ScopedJoinHandle<'s, Result<Outcome>>;
@@ -270,6 +291,7 @@ impl Report {
         let last = before.last().map_or(0.0, |s| value(&s.appliances[0], "connections"));
         Self {
             players: args.players,
+            limit: args.limit(),
             on_dead: last,
             calm_s: calm(args, before, after),
             stalls: outcomes.iter().map(|outcome| outcome.stalls).sum(),
@@ -289,6 +311,7 @@ impl Report {
         for other in &self.others {
             let Other { name, refused, connections_peak, .. } = other;
             ensure!(*refused == 0.0, "{name} turned {refused} connections away");
+            ensure!(0.0 < *connections_peak, "{name} had no connection at all");
             let share = connections_peak / f64::from(self.players);
             ensure!(share <= SHARE_MAX, "{name} got {share:.2} of the players");
         }
@@ -383,7 +406,7 @@ fn text(report: &Report) -> String {
 mod tests {
     use super::*;
 
-    const ARGS: Args = Args { players: 1000, port: 0, json: false };
+    const ARGS: Args = Args { players: 1000, port: 0, limit: 65, json: false };
 
     /// A sample a second, of so many new connections and answers in it.
     fn samples(seconds: &[(f64, f64)]) -> Vec<Sample> {

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Handshakes under way at once.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
+    /// Fail if a full or a resumed handshake costs more CPU than so many of the peer's.
+    #[arg(long)]
+    bound: Option<f64>,
     #[command(flatten)]
     common: Common,
 }
@@ -192,7 +195,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
-    rig::say(args.common.json, &report, || report.table())
+    rig::say(args.common.json, &report, || report.table())?;
+    args.bound.map_or(Ok(()), |bound| report.verdict(bound))
 }
 
 /// One small file, so that nothing but the start costs anything.
@@ -369,6 +373,16 @@ impl Kind {
 }
 
 impl Report {
+    /// An error if a full or a resumed handshake costs more than so many of the peer's.
+    fn verdict(&self, bound: f64) -> Result<()> {
+        for (start, kind) in [(Start::Full, &self.full), (Start::Resumed, &self.resumed)] {
+            let cost = 1.0 / kind.ratio;
+            let name = start.name();
+            ensure!(cost <= bound, "a {name} handshake costs {cost:.3} of the peer's, not {bound}");
+        }
+        Ok(())
+    }
+
     fn kinds(&self) -> [(&'static str, &Kind); 3] {
         let Self { full, first, resumed, .. } = self;
         [(Start::Full, full), (Start::First, first), (Start::Resumed, resumed)]
@@ -468,6 +482,10 @@ mod tests {
         assert_eq!((report.resumed.ratio, report.resumed.ratio_iqr), (1.5, 0.75));
         assert_eq!((report.first.ratio, report.first.ours_per_cpu_s), (1.6, 80.0));
         assert_eq!(report.full.ratio_cpu_busy, 1.0);
+        assert!(report.verdict(0.67).is_ok());
+        let error = report.verdict(0.6).unwrap_err().to_string();
+        assert_eq!(error, "a resumed handshake costs 0.667 of the peer's, not 0.6");
+        assert!(report.verdict(0.4).unwrap_err().to_string().starts_with("a full handshake"));
     }
 
     #[test]

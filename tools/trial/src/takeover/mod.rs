@@ -50,9 +50,13 @@ pub(crate) struct Args {
     /// Without tickles: who waits goes on waiting, or the run is not valid. Nothing else is judged.
     #[arg(long)]
     no_tickles: bool,
-    /// Real players too, in Chromium: all four, unless some are named. Needs node and Chromium.
-    #[arg(long, num_args = 0.., value_name = "PLAYER", value_parser = browser::PLAYERS)]
-    players: Option<Vec<String>>,
+    /// These real players alone, in Chromium, which needs node.
+    #[arg(long, num_args = 1.., value_name = "PLAYER", value_parser = browser::PLAYERS)]
+    #[arg(default_values = browser::PLAYERS)]
+    players: Vec<String>,
+    /// No real player: the machine has no Chromium. Without tickles none plays anyway.
+    #[arg(long, conflicts_with = "players")]
+    no_players: bool,
     /// The folder of their film; the demo's own, unless another is named.
     #[arg(long)]
     film: Option<PathBuf>,
@@ -114,6 +118,9 @@ const GAP_MAX_MS: u64 = 5000;
 const CROWD_MAX: usize = 18_000;
 /// Machines that are cut off; a third serves their crowds.
 const CUT_OFF_MAX: usize = 2;
+/// Of a real player after the first cut: more than its buffer holds. After the second it has to
+/// play more than was in its buffer.
+const PLAYED_ON_MIN_S: f64 = 30.0;
 const BACK_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long players go on when the address is back.
@@ -134,7 +141,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let room = args.room.open()?;
     rig::raise_file_limit()?;
     let source = room.join("source");
-    let film = args.players.as_ref().map(|_| browser::film(args.film.as_deref())).transpose()?;
+    let with_players = !args.no_players && !args.no_tickles;
+    let film = with_players.then(|| browser::film(args.film.as_deref())).transpose()?;
     match &film {
         Some(film) => copy(film, &source)?,
         None => Film::of(Duration::from_secs(10)).write(&source)?,
@@ -156,11 +164,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             change(&world, &way, pattern, &mut report)?;
         }
     }
-    if let Some(named) = &args.players {
+    if with_players {
         world.cut_off(0, false)?;
-        let all = || browser::PLAYERS.map(str::to_owned).to_vec();
-        let players = if named.is_empty() { all() } else { named.clone() };
-        report.players = browser::play(&world, &source, &players)?;
+        report.players = browser::play(&world, &source, &args.players)?;
+        let (played, named) = (report.players.len(), args.players.len());
+        ensure!(played == named, "{played} of {named} players played");
     }
     drop(world);
     rig::say(args.json, &report, || format!("{report:#?}"))?;
@@ -211,9 +219,10 @@ fn cut_off(args: &Args, world: &World, way: &Way, room: &Path, report: &mut Repo
     // Until they are in the middle of their bodies and the sibling knows of all.
     std::thread::sleep(Duration::from_secs(2));
     info!("cutting a1 off");
+    // Before the first of them is away, however long it takes to cut off the others.
+    let began = Instant::now();
     world.owners().try_for_each(|index| world.cut_off(index, true))?;
     cut.store(true, Ordering::SeqCst);
-    let began = Instant::now();
     rig::until("the sibling's first answer", STALLED, LOOK_EVERY, || {
         let answer =
             way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "master.m3u8", ""));
@@ -382,6 +391,12 @@ impl Report {
                 let next = player[field].as_u64().unwrap_or(u64::MAX);
                 ensure!(next <= NEXT_BYTE_MAX_MS, "{name}: {field} is {next}");
             }
+            let of = |value: &Value| value.as_f64().unwrap_or(0.0);
+            let (after_cut, hang) = (of(&player["played_after_kill_s"]), &player["hang"]);
+            ensure!(
+                PLAYED_ON_MIN_S <= after_cut && of(&hang["buffer_s"]) < of(&hang["played_on_s"]),
+                "{name}: played {after_cut} s on after the first cut: {player}"
+            );
             for stalls in [&player["stalls"], &player["hang"]["stalls"], &player["wrong_bytes"]] {
                 ensure!(*stalls == 0, "{name}: stalls or wrong bytes: {player}");
             }
@@ -394,17 +409,20 @@ impl Report {
 mod tests {
     use clap::Parser;
 
-    #[derive(Parser)]
+    use super::browser;
+
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        _args: super::Args,
+        args: super::Args,
     }
 
     #[test]
     fn what_cannot_be_run_is_refused_on_the_command_line() {
         let parse = |words: &[&str]| Line::try_parse_from([&["takeover"], words].concat());
         assert!(parse(&["--crowd", "36000", "--players", "hls.js", "Shaka"]).is_ok());
-        assert!(parse(&["--players"]).is_ok(), "all of them");
+        assert!(parse(&["--no-players"]).is_ok());
+        assert_eq!(parse(&[]).unwrap().args.players, browser::PLAYERS);
         for (words, said) in [
             (["--crowd", "36001"], "at most 36,000: two machines of 18,000"),
             (["--players", "vlc"], "possible values: hls.js, dash.js, Shaka, video.js"),

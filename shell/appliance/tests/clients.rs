@@ -1,8 +1,8 @@
 //! The TLS clients that people have, against the real process: OpenSSL, curl and GnuTLS, with TLS
 //! 1.2 and 1.3, and with a certificate of RSA and one of ECDSA side by side.
 //!
-//! One that is not installed is not tried, and the test says so: `./x check` installs all of them.
-//! OLD_NODE is a Node.js 8, which has OpenSSL 1.0.2 of 2019 in it: `./x tlsfuzzer` fetches one.
+//! One that is not installed fails its test: `./x check` installs all but OpenSSL 1.0.2, which is
+//! tried where OLD_NODE is a Node.js 8, which has it (of 2019): `./x tlsfuzzer` fetches one.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
 mod held;

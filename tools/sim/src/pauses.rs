@@ -5,7 +5,8 @@
 //! pause of the machine ──> watcher and process stand still, and wake some 0.4 s apart
 //! pause of the watcher ──> it looks late
 //! short stall          ──> the process shows nothing for up to 0.5 s
-//! hang                 ──> the process shows nothing any more: it must be ended
+//! hang                 ──> the process shows nothing any more, or one of its workers does not move
+//!                          while the other does: it must be ended
 //! ```
 
 use std::collections::VecDeque;
@@ -22,9 +23,10 @@ const STEP: Nanos = Nanos::millis(5);
 const SHOWS_EVERY: Nanos = Nanos::millis(100);
 /// A worker with nothing to do counts this often.
 const COUNTS_EVERY: Nanos = Nanos::millis(200);
-/// A process that hangs is ended after so much time in which its watcher could look: it may have
-/// shown life in the middle between two looks, and is judged at one.
-const HANG_MAX: Nanos = Nanos(CONFIG.silent_max.0 + 2 * CONFIG.look_every.0);
+/// A process that hangs is ended after so much time in which its watcher could look: its last move
+/// may be shown a moment later, in the middle between two looks, and it is judged at one.
+const HANG_MAX: Nanos =
+    Nanos(CONFIG.silent_max.0 + 2 * CONFIG.look_every.0 + SHOWS_EVERY.0 + STEP.0);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -66,14 +68,34 @@ struct Scene {
 enum Process {
     /// Starts then, or shows life for the first time.
     Begins(Instant),
-    Lives {
-        counts: [u64; 2],
-        shows_at: Instant,
-    },
-    /// For so long, as far as the watcher could look.
-    Hangs(Nanos),
+    Lives(Life),
+    /// For so long, as far as the watcher could look; what one of two workers goes on showing.
+    Hangs(Nanos, Option<Life>),
     Ends(Instant),
     Gone,
+}
+
+/// What two workers show.
+#[derive(Clone, Copy)]
+struct Life {
+    counts: [u64; 2],
+    /// The one whose count stands still.
+    hung: Option<usize>,
+    shows_at: Instant,
+}
+
+impl Life {
+    /// What is shown now, if it is time.
+    fn go_on(&mut self, now: Instant) -> Option<[u64; 2]> {
+        let counts = [self.counts[0] + 1, now.0 / COUNTS_EVERY.0];
+        for worker in (0..counts.len()).filter(|worker| self.hung != Some(*worker)) {
+            self.counts[worker] = counts[worker];
+        }
+        (self.shows_at <= now).then(|| {
+            self.shows_at = now + SHOWS_EVERY;
+            self.counts
+        })
+    }
 }
 
 impl Scene {
@@ -121,9 +143,16 @@ impl Scene {
             4..7 if self.watcher_until <= self.now => self.watcher_until = self.soon(10, 700),
             7..10 if self.process_until <= self.now => self.process_until = self.soon(10, 500),
             // Before it has shown life, it has `start_max`.
-            10..11 if self.dog.is_watched() && matches!(self.process, Process::Lives { .. }) => {
-                self.report.hangs += 1;
-                self.process = Process::Hangs(Nanos(0));
+            10..11 if self.dog.is_watched() => {
+                if let Process::Lives(life) = self.process {
+                    self.report.hangs += 1;
+                    let lives = match self.rng.below(4) {
+                        0 => Some(Life { hung: Some(0), ..life }),
+                        1 => Some(Life { hung: Some(1), ..life }),
+                        _ => None,
+                    };
+                    self.process = Process::Hangs(Nanos(0), lives);
+                }
             }
             _ => {}
         }
@@ -132,23 +161,19 @@ impl Scene {
     fn live(&mut self) {
         match &mut self.process {
             Process::Begins(at) if *at <= self.now => {
-                self.process = Process::Lives { counts: [0, 0], shows_at: self.now };
+                let life = Life { counts: [0, 0], hung: None, shows_at: self.now };
+                self.process = Process::Lives(life);
             }
-            Process::Lives { counts, shows_at } => {
-                let busy = self.now.0 / COUNTS_EVERY.0;
-                *counts = [counts[0] + 1, busy];
-                if *shows_at <= self.now {
-                    *shows_at = self.now + SHOWS_EVERY;
-                    self.shown.push_back(*counts);
-                }
+            Process::Lives(life) | Process::Hangs(_, Some(life)) => {
+                self.shown.extend(life.go_on(self.now));
             }
             Process::Ends(at) if *at <= self.now => self.process = Process::Gone,
-            Process::Begins(_) | Process::Hangs(_) | Process::Ends(_) | Process::Gone => {}
+            Process::Begins(_) | Process::Hangs(_, None) | Process::Ends(_) | Process::Gone => {}
         }
     }
 
     fn watch(&mut self) {
-        if let Process::Hangs(since) = &mut self.process {
+        if let Process::Hangs(since, _) = &mut self.process {
             since.0 += STEP.0;
             self.report.longest = self.report.longest.max(*since);
         }
@@ -172,7 +197,7 @@ impl Scene {
                     self.process = Process::Begins(self.soon(50, 400));
                 }
                 Action::Kill(_) => {
-                    let hung = matches!(self.process, Process::Hangs(_));
+                    let hung = matches!(self.process, Process::Hangs(..));
                     self.report.ended_wrongly += u64::from(!hung);
                     self.process = Process::Ends(self.soon(1, 50));
                 }

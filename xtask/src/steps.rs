@@ -54,7 +54,7 @@ const CHECK: [Step; 12] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 15] = [
+const NIGHTLY: [Step; 17] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -71,7 +71,9 @@ const NIGHTLY: [Step; 15] = [
     Step { name: "lab-ssd", run: |root| lab(root, "release", &["ssd"]) },
     Step { name: "lab-drive", run: |root| lab(root, "release", &["drive"]) },
     // Called through `./x`, which installs what they need.
-    Step { name: "lab-faults", run: lab_faults },
+    Step { name: "lab-faults", run: |root| labs(root, &FAULTS) },
+    Step { name: "lab-viewers", run: |root| labs(root, &VIEWERS) },
+    Step { name: "lab-tls", run: |root| labs(root, &OLD_TLS) },
     Step { name: "vm", run: |root| run_program(root, "./x", &["vm", "test", "--json"]) },
     // `docs/reports` says what to make of what is found.
     Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },
@@ -311,10 +313,22 @@ fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {
 }
 
 /// Appliances that die, with keepalived, with BIRD, and under all of their players at once.
-fn lab_faults(root: &Path) -> Result<Count> {
+const FAULTS: [&str; 3] = ["takeover", "takeover --by bird", "retry-storm"];
+/// What is said of viewers, and what pacing does to them and to others.
+const VIEWERS: [&str; 3] = ["qoe", "pace --link-only", "shaped"];
+/// TLS 1.2 against nginx, and against our 1.3.
+const OLD_TLS: [&str; 3] = [
+    "compare --peer nginx --workload warm --tls 1.2 --pairs 12 --bound 0.45 --bound-newer 1.05",
+    "handshake --peer nginx --tls 1.2 --bound 1",
+    "handshake --peer nginx --tls 1.2 --bound 1 --key rsa",
+];
+
+fn labs(root: &Path, runs: &[&str]) -> Result<Count> {
     let mut total = Count::default();
-    for arguments in [&["takeover"][..], &["takeover", "--by", "bird"], &["retry-storm"]] {
-        total += run_program(root, "./x", &[&["lab"], arguments, &["--json"]].concat())?;
+    for line in runs {
+        let words: Vec<&str> =
+            ["lab"].into_iter().chain(line.split(' ')).chain(["--json"]).collect();
+        total += run_program(root, "./x", &words)?;
     }
     Ok(total)
 }

@@ -10,11 +10,12 @@
 //!
 //! Who has an address is not decided here: that is elected by the priorities. A client that waits
 //! for the rest of a response sends nothing, so that its new server has nothing to answer with a
-//! reset. Each appliance therefore knows its siblings' clients. When it has an address whose owner
-//! is silent, or its own again, it has each client of that address tickled: sent an ACK that is out
-//! of order, which the client answers (RFC 9293 section 3.10.7.4), and that answer is reset by the
-//! kernel, which knows no such connection. A tickle to a client of a live connection changes
-//! nothing, so that one too many costs a packet, and a wrong suspicion costs no viewer anything.
+//! reset. Each appliance therefore knows its siblings' clients. When it is elected to have an
+//! address, has one whose owner is silent, or has its own again, it has each client of that address
+//! tickled: sent an ACK that is out of order, which the client answers (RFC 9293 section 3.10.7.4),
+//! and that answer is reset by the kernel, which knows no such connection. A tickle to a client of
+//! a live connection changes nothing, so that one too many costs a packet, and a wrong suspicion
+//! costs no viewer anything.
 //!
 //! ```text
 //! owner:   away ── serves ──> waits ── no sibling is busy with its addresses ──> has them
@@ -109,6 +110,9 @@ pub enum Event<'a> {
     },
     /// The addresses of the site that the machine has now.
     Held(&'a [IpAddr]),
+    /// Whether one machine at a time has an address (VRRP). If not, which is so until this comes,
+    /// each has all of them all the time, and routes choose (BIRD).
+    Elected(bool),
     /// Those that its agent does not let it have.
     LeftOut(&'a [IpAddr]),
     /// So many clients were sent a packet.
@@ -134,10 +138,13 @@ pub struct Member {
     site: Vec<SiteMember>,
     siblings: BTreeMap<ApplianceId, Sibling>,
     held: BTreeSet<IpAddr>,
+    /// One machine at a time has an address.
+    is_elected: bool,
     /// Never here, though somebody may give them: they are not waited for.
     left_out: BTreeSet<IpAddr>,
-    /// Of those held: the ones whose clients were, or are being, tickled.
-    covered: BTreeSet<IpAddr>,
+    /// Of those held: the ones whose clients were, or are being, tickled; and whether for more than
+    /// that this machine was elected to have it.
+    covered: BTreeMap<IpAddr, bool>,
     /// Since when this process serves.
     serving: Option<Instant>,
     /// It may have its own addresses.
@@ -211,8 +218,9 @@ impl Member {
             site: Vec::new(),
             siblings: BTreeMap::new(),
             held: BTreeSet::new(),
+            is_elected: false,
             left_out: BTreeSet::new(),
-            covered: BTreeSet::new(),
+            covered: BTreeMap::new(),
             serving: None,
             is_ready: false,
             had_own: BTreeSet::new(),
@@ -314,7 +322,7 @@ impl Member {
         }
         let known: BTreeSet<IpAddr> = site.iter().flat_map(|of| of.addresses.clone()).collect();
         self.held.retain(|address| known.contains(address));
-        self.covered.retain(|address| known.contains(address));
+        self.covered.retain(|address, _| known.contains(address));
         self.queue.retain(|(at, _)| known.contains(&at.ip()));
         self.rounds.retain(|(_, address)| known.contains(address));
     }
@@ -362,7 +370,7 @@ impl Member {
     }
 
     fn look_at_addresses(&mut self, now: Instant) {
-        let is_covered = |address: &IpAddr| {
+        let cover = |address: &IpAddr| {
             let owner = self.owner(address);
             let of_owner = owner.and_then(|owner| self.siblings.get(owner));
             // Its own while a sibling has it too, as after a link between them was cut: those who
@@ -373,23 +381,28 @@ impl Member {
             };
             match of_owner {
                 // It waits, too, when its agent or its network let the address go.
-                Some(sibling) => sibling.is_silent(now) || sibling.waits,
-                None => owner == Some(&self.id) && !is_shared(),
+                Some(sibling) if sibling.is_silent(now) || sibling.waits => Some(true),
+                // It may have been told nothing, as when its keepalived hangs: packets come here.
+                Some(_) => self.is_elected.then_some(false),
+                None => (owner == Some(&self.id) && !is_shared()).then_some(true),
             }
         };
-        let covered: BTreeSet<IpAddr> = self.held.iter().copied().filter(is_covered).collect();
+        let covered = self.held.iter().filter_map(|address| Some((*address, cover(address)?)));
+        let covered: BTreeMap<IpAddr, bool> = covered.collect();
         if covered != self.covered {
+            let begins = |(address, why): &(&IpAddr, &bool)| self.covered.get(address) < Some(why);
+            let begun: BTreeSet<IpAddr> =
+                covered.iter().filter(begins).map(|(address, _)| *address).collect();
             // Whoever is tickled from now on is queued by the rounds that follow: a sibling that is
             // heard now and then makes nothing grow.
-            let (old, new) = (&self.covered, &covered);
-            self.queue.retain(|(at, _)| old.contains(&at.ip()) && new.contains(&at.ip()));
+            let goes_on =
+                |address: &IpAddr| covered.contains_key(address) && !begun.contains(address);
+            self.queue.retain(|(at, _)| goes_on(&at.ip()));
+            self.rounds.retain(|(_, address)| goes_on(address));
+            let rounds = |address| ROUNDS.iter().map(move |after| (now + *after, address));
+            self.rounds.extend(begun.into_iter().flat_map(rounds));
+            self.covered = covered;
         }
-        for address in covered.difference(&self.covered) {
-            self.rounds.extend(ROUNDS.iter().map(|after| (now + *after, *address)));
-        }
-        self.covered = covered;
-        let covered = &self.covered;
-        self.rounds.retain(|(_, address)| covered.contains(address));
         let waits = |member: &&SiteMember| {
             self.siblings.get(&member.id).is_some_and(|of| of.waits && !of.is_silent(now))
         };
@@ -442,6 +455,7 @@ impl Machine for Member {
                 self.counters.taken += u64::try_from(came.count()).unwrap_or(0);
                 self.held = held;
             }
+            Event::Elected(is) => self.is_elected = is,
             Event::LeftOut(addresses) => self.left_out = addresses.iter().copied().collect(),
             Event::Tickled(sent) => self.counters.tickled += sent,
             Event::Serving(serves) => {

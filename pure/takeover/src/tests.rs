@@ -79,14 +79,48 @@ fn clients_of_a_silent_owner_are_tickled_in_rounds_once_its_address_is_here() {
 }
 
 #[test]
-fn without_the_address_or_with_an_owner_that_speaks_nobody_is_tickled() {
+fn without_the_address_or_by_routes_with_an_owner_that_speaks_nobody_is_tickled() {
     let mut member = member();
     hear(&mut member, at(0), "a1", all(&[client(1, 1000)]));
     member.handle(at(5000), Event::Tick);
     assert_eq!(run(&mut member, at(9000)), [], "silent, and the address is elsewhere");
     hear(&mut member, at(9000), "a1", all(&[client(1, 1000)]));
     member.handle(at(9100), Event::Held(&[address(1)]));
-    assert_eq!(member.poll(), None, "here, and its owner speaks: a link between others is cut");
+    assert_eq!(member.poll(), None, "here as it is on all, and its owner speaks");
+}
+
+#[test]
+fn clients_of_an_owner_that_speaks_are_tickled_when_its_address_is_elected_to_be_here() {
+    let mut member = member();
+    member.handle(at(0), Event::Elected(true));
+    let speaks = |member: &mut Member, millis: u64| {
+        hear(member, at(millis), "a1", all(&[client(1, 1000)]));
+    };
+    // Its keepalived hangs: it has the address, too, and has noticed nothing.
+    for millis in [0, 250] {
+        speaks(&mut member, millis);
+    }
+    assert_eq!(member.poll(), None, "it is elsewhere");
+    member.handle(at(400), Event::Held(&[address(1)]));
+    let tickle = Action::Tickle(vec![client(1, 1000)]);
+    assert_eq!(member.poll(), Some(tickle.clone()));
+    let mut came = Vec::new();
+    for millis in (500..5000).step_by(250) {
+        came.extend(run(&mut member, at(millis)));
+        speaks(&mut member, millis);
+    }
+    assert_eq!(came, [(at(900), tickle.clone()), (at(1900), tickle.clone())], "three rounds");
+    // It dies after all: whoever was still with it comes here.
+    member.handle(at(5550), Event::Tick);
+    assert_eq!(member.poll(), Some(tickle.clone()), "it is silent");
+    speaks(&mut member, 5600);
+    let went_on = run(&mut member, at(6300));
+    assert_eq!(went_on, [(at(6050), tickle.clone())], "it speaks, and is not tickled anew");
+    member.handle(at(6400), Event::Held(&[]));
+    assert_eq!(run(&mut member, at(9000)), [], "the address is elsewhere");
+    speaks(&mut member, 9000);
+    member.handle(at(9100), Event::Held(&[address(1)]));
+    assert_eq!(member.poll(), Some(tickle), "and here again");
 }
 
 #[test]
@@ -302,7 +336,14 @@ fn clients_of_an_owner_whose_address_went_without_its_doing_are_tickled() {
 
 #[test]
 fn an_owner_that_is_heard_now_and_then_lets_no_queue_grow() {
+    for is_elected in [false, true] {
+        check_that_no_queue_grows(is_elected);
+    }
+}
+
+fn check_that_no_queue_grows(is_elected: bool) {
     let mut member = member();
+    member.handle(at(0), Event::Elected(is_elected));
     let clients: Vec<Client> =
         (0..CLIENTS_MAX).map(|n| client(1, u16::try_from(n % 60_000).unwrap())).collect();
     let mut clients: Vec<Client> = clients.into_iter().collect();

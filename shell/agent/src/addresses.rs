@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use model::topology::router_number;
-use wire::v1::agent::{Answer, Request, TICKLES_MAX};
+use wire::v1::agent::{Answer, Held, Request, TICKLES_MAX};
 
 use crate::config::{Addresses, By, Settings};
 use crate::interface::{Interface, LeftOut};
@@ -100,7 +100,7 @@ impl Answerer for Mover {
     fn answer(&self, request: Request) -> Result<Answer, String> {
         match request {
             Request::Addresses { wanted } => self.take(wanted),
-            Request::Held => Ok(Answer::Held(held(self.state().wanted.keys()))),
+            Request::Held => Ok(Answer::Held(self.held(&self.state(), LeftOut::new()))),
             Request::Tickle { clients } => self.tickle(&clients),
             Request::Drives
             | Request::Trim { .. }
@@ -147,11 +147,13 @@ impl Mover {
             state.left_out.clone_from(&left_out);
         }
         // After the change: what was put on the interface is here.
-        let held = held(state.wanted.keys());
-        Ok(match left_out.is_empty() {
-            true => Answer::Held(held),
-            false => Answer::HeldInPart { held, left_out },
-        })
+        Ok(Answer::Held(self.held(&state, left_out)))
+    }
+
+    /// Those of the last word that are here.
+    fn held(&self, state: &State, left_out: LeftOut) -> Held {
+        let here = state.wanted.keys().copied().filter(|address| is_local(*address)).collect();
+        Held { here, left_out, is_elected: self.settings.by == By::Keepalived }
     }
 
     /// Those that this machine may have, and the others. Of two with one virtual router the first
@@ -377,10 +379,6 @@ fn router(address: IpAddr) -> String {
     format!("v{family}_{}", router_number(address))
 }
 
-fn held<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Vec<IpAddr> {
-    addresses.copied().filter(|address| is_local(*address)).collect()
-}
-
 /// An address of this machine: one can bind to it. (`ip_nonlocal_bind` is looked at first.)
 fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
@@ -440,11 +438,10 @@ mod tests {
 
     fn take(mover: &Mover, wanted: &[(&str, u8)]) -> Result<Vec<(String, String)>, String> {
         let wanted = wanted.iter().map(|(at, priority)| (at.parse().unwrap(), *priority));
-        let answer = mover.take(wanted.collect())?;
-        let is_whole = matches!(answer, Answer::Held(_));
-        let left_out =
-            if let Answer::HeldInPart { left_out, .. } = answer { left_out } else { Vec::new() };
-        assert!(is_whole || !left_out.is_empty(), "it says either");
+        let Answer::Held(Held { left_out, is_elected, .. }) = mover.take(wanted.collect())? else {
+            panic!("another answer");
+        };
+        assert_eq!(is_elected, mover.settings.by == By::Keepalived);
         Ok(left_out.into_iter().map(|(address, why)| (address.to_string(), why)).collect())
     }
 

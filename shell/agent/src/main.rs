@@ -130,7 +130,6 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         | Answer::Trimmed { .. }
         | Answer::Health(_)
         | Answer::Held(_)
-        | Answer::HeldInPart { .. }
         | Answer::Routes(_)
         | Answer::RoutesPart(_)
         | Answer::Tickled(_)) => Ok(print(&serde_json::to_string_pretty(&answer)?)?),

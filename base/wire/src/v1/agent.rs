@@ -5,11 +5,11 @@
 //! {"v":1,"verb":"drives"}                         {"v":1,"drives":[...]}
 //! {"v":1,"verb":"trim","drive":"/srv/nearcast/1"} {"v":1,"trimmed":{"drive":"...","bytes":4096}}
 //! {"v":1,"verb":"health"}                         {"v":1,"health":[...]}
-//! {"v":1,"verb":"addresses","wanted":[["192.0.2.1",200]]}  {"v":1,"held":["192.0.2.1"]}
+//! {"v":1,"verb":"addresses","wanted":[["192.0.2.1",200]]}
+//!       {"v":1,"held":{"here":["192.0.2.1"],"left_out":[["192.0.2.9","why"]],"is_elected":true}}
 //! {"v":1,"verb":"routes"}                         {"v":1,"routes":{...}}
 //! {"v":1,"verb":"routes_part","to":"2-...","number":0}  {"v":1,"routes_part":{...}}
 //! {"v":1,"verb":"tickle","clients":[["192.0.2.1:443","10.0.0.9:50000"]]}  {"v":1,"tickled":1}
-//!       {"v":1,"held_in_part":{"held":["192.0.2.1"],"left_out":[["192.0.2.9","why"]]}}
 //!                                                 {"v":1,"refused":"why, and what to do"}
 //! ```
 //!
@@ -91,19 +91,28 @@ pub enum Answer {
     },
     /// In the order of the configuration.
     Health(Vec<DriveHealth>),
-    /// Those of the wanted addresses that the machine has.
-    Held(Vec<IpAddr>),
-    /// The same where some are left out: each of those with the fault and the remedy.
-    HeldInPart {
-        held: Vec<IpAddr>,
-        left_out: Vec<(IpAddr, String)>,
-    },
+    /// What has come of the wanted addresses.
+    Held(Held),
     /// How many were sent a packet.
     Tickled(u64),
     Routes(Box<Heard>),
     RoutesPart(Box<Part>),
     /// It is not done: the fault and the remedy.
     Refused(String),
+}
+
+/// The addresses that a machine has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Those of the wanted ones that are here.
+    pub here: Vec<IpAddr>,
+    /// Those that the machine may not have, each with the fault and the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(IpAddr, String)>,
+    /// One machine at a time has an address, elected by the priorities (VRRP). If not, each machine
+    /// of the site has all addresses all the time, and routes choose (BIRD).
+    #[serde(default)]
+    pub is_elected: bool,
 }
 
 /// How a drive is mounted.
@@ -180,9 +189,14 @@ mod tests {
         };
         assert!(drives[0].is_mount_point && drives[0].errors.is_none());
         let at = "192.0.2.9".parse().unwrap();
-        let part = Answer::HeldInPart { held: vec![at], left_out: vec![(at, "why".to_owned())] };
-        let line = serde_json::to_string(&Line { v: VERSION, said: part.clone() }).unwrap();
-        assert_eq!(serde_json::from_str::<Line<Answer>>(&line).unwrap().said, part);
+        let left_out = vec![(at, "why".to_owned())];
+        let held = Answer::Held(Held { here: vec![at], left_out, is_elected: true });
+        let line = serde_json::to_string(&Line { v: VERSION, said: held.clone() }).unwrap();
+        assert_eq!(
+            line,
+            r#"{"v":1,"held":{"here":["192.0.2.9"],"left_out":[["192.0.2.9","why"]],"is_elected":true}}"#
+        );
+        assert_eq!(serde_json::from_str::<Line<Answer>>(&line).unwrap().said, held);
         assert!(serde_json::from_str::<Line<Answer>>(r#"{"v":1,"later":[]}"#).is_err(), "no panic");
     }
 }

@@ -23,7 +23,7 @@ use model::id::{ApplianceId, Generation};
 use model::machine::Machine as _;
 use model::units::{Instant, Nanos};
 use takeover::{Action, Client, Event, Known, Member, Told};
-use wire::v1::agent::{Answer, Request};
+use wire::v1::agent::{Answer, Held, Request};
 use wire::v1::clients::{ANSWER_LEN_MAX, Clients as Answered};
 
 use crate::lock::lock;
@@ -277,12 +277,13 @@ impl Part<'_> {
     /// Asks the agent for addresses, or only which of them are here.
     fn move_addresses(&mut self, request: Request) {
         let is_told = matches!(request, Request::Addresses { .. });
-        let Some((held, left_out)) = self.ask_agent(request, addresses) else { return };
-        if is_told && self.left_out != left_out {
-            self.leave_out(left_out);
+        let Some(held) = self.ask_agent(request, held) else { return };
+        if is_told && self.left_out != held.left_out {
+            self.leave_out(held.left_out);
         }
         let before = self.member.taken();
-        self.member.handle(self.now(), Event::Held(&held));
+        self.member.handle(self.now(), Event::Elected(held.is_elected));
+        self.member.handle(self.now(), Event::Held(&held.here));
         let taken = self.member.taken();
         if taken != before {
             tracing::warn!("service addresses of siblings that are here: {}", list(&taken));
@@ -376,11 +377,10 @@ fn ask_sibling(
     }
 }
 
-/// The addresses that the agent says are here, and those that it leaves out.
-fn addresses(answer: Answer) -> Option<(Vec<IpAddr>, LeftOut)> {
+/// What the agent says of addresses.
+fn held(answer: Answer) -> Option<Held> {
     match answer {
-        Answer::Held(held) => Some((held, Vec::new())),
-        Answer::HeldInPart { held, left_out } => Some((held, left_out)),
+        Answer::Held(held) => Some(held),
         Answer::Tickled(_)
         | Answer::Drives(_)
         | Answer::Trimmed { .. }

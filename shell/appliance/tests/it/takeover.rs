@@ -13,7 +13,7 @@ use appliance::membership::takeover::Config;
 use appliance::serving::clients::{Client, Clients, Word};
 use identity::member::Member;
 use model::manifest::SiteMember;
-use wire::v1::agent::{Answer, Line, Request, VERSION};
+use wire::v1::agent::{Answer, Held, Line, Request, VERSION};
 use wire::v1::clients::Clients as Told;
 
 use crate::fleet::ours;
@@ -29,6 +29,8 @@ struct Agent {
     /// It sends no packets: `tickle` is false.
     is_quiet: AtomicBool,
     left_out: Mutex<Vec<(IpAddr, String)>>,
+    /// One machine at a time has an address.
+    elects: AtomicBool,
 }
 
 impl Agent {
@@ -51,11 +53,6 @@ impl Agent {
         match request {
             Request::Addresses { wanted } => {
                 *self.wanted.lock().unwrap() = wanted.into_iter().collect();
-                let left_out = self.left_out.lock().unwrap().clone();
-                if !left_out.is_empty() {
-                    let held = self.held.lock().unwrap().clone();
-                    return Answer::HeldInPart { held, left_out };
-                }
             }
             Request::Tickle { clients } => {
                 self.tickled.lock().unwrap().extend(&clients);
@@ -71,7 +68,11 @@ impl Agent {
             | Request::Routes
             | Request::RoutesPart { .. } => {}
         }
-        Answer::Held(self.held.lock().unwrap().clone())
+        Answer::Held(Held {
+            here: self.held.lock().unwrap().clone(),
+            left_out: self.left_out.lock().unwrap().clone(),
+            is_elected: self.elects.load(Ordering::SeqCst),
+        })
     }
 
     fn wants(&self, address: IpAddr) -> u8 {
@@ -286,6 +287,22 @@ fn an_address_that_the_agent_leaves_out_is_said_and_the_others_are_here() {
     assert_eq!(machine.errors("do not move"), 0);
     assert_eq!(machine.agent.wants(address(1)), 200);
     assert!((30..200).contains(&machine.agent.wants(address(2))), "it is asked for on");
+}
+
+#[test]
+fn clients_are_reset_when_an_address_comes_though_its_owner_has_noticed_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let a1 = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    let a2 = Machine::start("a2", &dir.path().join("a2"), &[]);
+    a2.agent.elects.store(true, Ordering::SeqCst);
+    a2.meet("a1", &a1);
+    let (client, accepted) = connection(address(1));
+    let _noted = a1.clients.note(&accepted).unwrap();
+    wait("the sibling to know of its client", || a2.knows(1));
+    // As when the owner's keepalived hangs.
+    a2.agent.held.lock().unwrap().push(address(1));
+    let who = (accepted.local_addr().unwrap(), client.local_addr().unwrap());
+    wait("its client to be tickled", || a2.agent.tickled.lock().unwrap().contains(&who));
 }
 
 #[test]

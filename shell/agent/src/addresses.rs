@@ -56,8 +56,13 @@ struct Mover {
 
 #[derive(Default)]
 struct State {
+    /// The last word of the appliance, or that it has none: in force, as far as that went.
     wanted: BTreeMap<IpAddr, u8>,
     told: Option<Instant>,
+    /// With keepalived: what its files say. Of a priority, or of the addresses, nothing while they
+    /// may say something else.
+    written: BTreeMap<IpAddr, u8>,
+    configured: Option<BTreeSet<IpAddr>>,
     keepalived: Option<Child>,
     started: Option<Instant>,
     /// With BIRD: the addresses of the ranges that the interface has, if that is known, and since
@@ -116,7 +121,11 @@ impl Mover {
     /// taken off then.
     fn new(settings: Addresses, programs: Programs) -> Self {
         let (name, within) = (settings.interface.clone(), settings.within.clone());
-        let state = State { told: Some(Instant::now()), ..State::default() };
+        let state = State {
+            told: Some(Instant::now()),
+            configured: Some(BTreeSet::new()),
+            ..State::default()
+        };
         Self {
             settings,
             interface: Interface { name, within, programs },
@@ -138,8 +147,11 @@ impl Mover {
         if state.has_left {
             return Err("this agent ends, and has given its addresses away".to_owned());
         }
+        let moved = self.want(&mut state, wanted);
+        // Now and not before: a change may take as long as a silence, and whoever waits for it to
+        // end is not silent.
         state.told = Some(Instant::now());
-        left_out.extend(self.want(&mut state, wanted)?);
+        left_out.extend(moved?);
         if state.left_out != left_out {
             for (address, why) in &left_out {
                 tracing::warn!("{address} is left out: {why}");
@@ -150,7 +162,7 @@ impl Mover {
         Ok(Answer::Held(self.held(&state, left_out)))
     }
 
-    /// Those of the last word that are here.
+    /// Those of the last word that are here, also if it could not be put in force.
     fn held(&self, state: &State, left_out: LeftOut) -> Held {
         let here = state.wanted.keys().copied().filter(|address| is_local(*address)).collect();
         Held { here, left_out, is_elected: self.settings.by == By::Keepalived }
@@ -195,46 +207,51 @@ impl Mover {
     /// Puts the addresses and their priorities in force. What failed is tried again whenever it is
     /// asked for again.
     fn want(&self, state: &mut State, wanted: BTreeMap<IpAddr, u8>) -> Result<LeftOut, String> {
-        let moved = match self.settings.by {
-            By::Keepalived if state.wanted == wanted => Ok(LeftOut::new()),
-            By::Keepalived => self.tell_keepalived(state, &wanted).map(|()| LeftOut::new()),
-            By::Bird => self.put_on_interface(state, &wanted),
-        };
-        let left_out = moved.map_err(|error| format!("{error:#}"))?;
         state.wanted = wanted;
-        Ok(left_out)
+        let moved = match self.settings.by {
+            By::Keepalived => self.tell_keepalived(state).map(|()| LeftOut::new()),
+            By::Bird => self.put_on_interface(state),
+        };
+        moved.map_err(|error| format!("{error:#}"))
     }
 
-    fn tell_keepalived(
-        &self,
-        state: &mut State,
-        wanted: &BTreeMap<IpAddr, u8>,
-    ) -> anyhow::Result<()> {
+    fn tell_keepalived(&self, state: &mut State) -> anyhow::Result<()> {
+        let State { wanted, written, .. } = state;
         let folder = self.folder();
-        let mut written = Ok(());
-        for (address, priority) in wanted {
-            if state.wanted.get(address) != Some(priority) {
+        written.retain(|address, priority| wanted.get(address) == Some(priority));
+        let mut all = Ok(());
+        for (address, priority) in &*wanted {
+            if !written.contains_key(address) {
                 let path = folder.join(format!("priority-{}", router(*address)));
-                let result = std::fs::write(&path, format!("{}\n", priority - AWAY))
-                    .with_context(|| format!("cannot write {}", path.display()));
-                written = written.and(result);
+                match std::fs::write(&path, format!("{}\n", priority - AWAY)) {
+                    Ok(()) => _ = written.insert(*address, *priority),
+                    Err(error) => {
+                        all =
+                            Err(error).with_context(|| format!("cannot write {}", path.display()));
+                    }
+                }
             }
         }
-        written?;
-        if state.wanted.keys().eq(wanted.keys()) && state.keepalived.is_some() {
+        all?;
+        let addresses: BTreeSet<IpAddr> = wanted.keys().copied().collect();
+        // One that ended is started again by `look`.
+        if state.configured.as_ref() == Some(&addresses) {
             return Ok(());
         }
+        state.configured = None;
         let path = folder.join("keepalived.conf");
-        let text = keepalived(&self.settings, wanted.keys(), folder);
+        let text = keepalived(&self.settings, addresses.iter(), folder);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         match &state.keepalived {
             Some(child) => {
                 let pid = rustix::process::Pid::from_child(child);
                 rustix::process::kill_process(pid, rustix::process::Signal::HUP)
-                    .context("cannot tell keepalived of its new configuration")
+                    .context("cannot tell keepalived of its new configuration")?;
             }
-            None => self.start_keepalived(state),
+            None => self.start_keepalived(state)?,
         }
+        state.configured = Some(addresses);
+        Ok(())
     }
 
     fn start_keepalived(&self, state: &mut State) -> anyhow::Result<()> {
@@ -254,18 +271,14 @@ impl Mover {
         Ok(())
     }
 
-    fn put_on_interface(
-        &self,
-        state: &mut State,
-        wanted: &BTreeMap<IpAddr, u8>,
-    ) -> anyhow::Result<LeftOut> {
-        state.waiting.retain(|address, _| wanted.get(address) == Some(&WAITS_MAX));
+    fn put_on_interface(&self, state: &mut State) -> anyhow::Result<LeftOut> {
+        let State { wanted, waiting, .. } = state;
+        waiting.retain(|address, _| wanted.get(address) == Some(&WAITS_MAX));
         for (address, _) in wanted.iter().filter(|(_, priority)| **priority == WAITS_MAX) {
-            state.waiting.entry(*address).or_insert_with(Instant::now);
+            waiting.entry(*address).or_insert_with(Instant::now);
         }
-        let has_waited = |address: &IpAddr| {
-            state.waiting.get(address).is_some_and(|at| WAIT_MAX <= at.elapsed())
-        };
+        let has_waited =
+            |address: &IpAddr| waiting.get(address).is_some_and(|at| WAIT_MAX <= at.elapsed());
         let is_right =
             |(address, priority): &(&IpAddr, &u8)| WAITS_MAX < **priority || has_waited(address);
         let right: BTreeSet<IpAddr> =
@@ -333,20 +346,17 @@ impl Mover {
                 Instant::now()
             });
         }
-        if state.waiting.values().any(|at| WAIT_MAX <= at.elapsed()) {
-            let wanted = state.wanted.clone();
-            if let Err(error) = self.put_on_interface(&mut state, &wanted) {
-                tracing::error!(error = format!("{error:#}"), "cannot take an address");
-            }
+        let has_waited = state.waiting.values().any(|at| WAIT_MAX <= at.elapsed());
+        if has_waited && let Err(error) = self.put_on_interface(&mut state) {
+            tracing::error!(error = format!("{error:#}"), "cannot take an address");
         }
         let ended = state.keepalived.as_mut().and_then(|child| child.try_wait().ok().flatten());
         if let Some(status) = ended {
             tracing::error!(%status, "keepalived ended; it is started again");
             state.keepalived = None;
         }
-        let is_missing = self.settings.by == By::Keepalived
-            && state.keepalived.is_none()
-            && !state.wanted.is_empty();
+        let is_configured = state.configured.as_ref().is_some_and(|of| !of.is_empty());
+        let is_missing = state.keepalived.is_none() && is_configured;
         if is_missing && let Err(error) = self.start_keepalived(&mut state) {
             tracing::error!(error = format!("{error:#}"), "no address moves");
         }
@@ -486,6 +496,58 @@ mod tests {
         let mut child = mover.state().keepalived.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_priority_that_could_not_be_written_is_written_when_it_is_wanted_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mover = mover(dir.path());
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        mover.state().keepalived = Some(child);
+        let file = |router: u8| dir.path().join(format!("priority-v4_{router}"));
+        let (whole, away) =
+            ([("192.0.2.1", 200), ("192.0.2.2", 150)], [("192.0.2.1", AWAY), ("192.0.2.2", AWAY)]);
+        assert!(take(&mover, &whole).unwrap().is_empty());
+        std::fs::remove_file(file(2)).unwrap();
+        std::fs::create_dir(file(2)).unwrap();
+        assert!(take(&mover, &away).unwrap_err().contains("cannot write"));
+        assert_eq!(std::fs::read_to_string(file(1)).unwrap(), "0\n", "the rest was done");
+        assert!(take(&mover, &whole).unwrap_err().contains("cannot write"));
+        assert_eq!(std::fs::read_to_string(file(1)).unwrap(), "199\n");
+        std::fs::remove_dir(file(2)).unwrap();
+        assert!(take(&mover, &whole).unwrap().is_empty());
+        assert_eq!(std::fs::read_to_string(file(2)).unwrap(), "149\n");
+        let mut child = mover.state().keepalived.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_appliance_that_waited_for_a_slow_change_has_not_been_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let _ = interface(dir.path(), &[], &[]);
+        fail(dir.path(), "replace is slow");
+        let mover = mover_by("bird", dir.path());
+        let began = Instant::now();
+        assert!(take(&mover, &[("192.0.2.1", 200)]).unwrap().is_empty());
+        let told = mover.state().told.unwrap();
+        assert!(Duration::from_millis(200) <= told - began, "{:?}", told - began);
+        mover.look();
+        assert_eq!(on(dir.path()), ["192.0.2.1/32"]);
+    }
+
+    #[test]
+    fn with_bird_it_is_known_what_is_here_though_another_address_cannot_be_taken_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let _ = interface(dir.path(), &[], &["192.0.2.1/32"]);
+        let mut mover = mover_by("bird", dir.path());
+        mover.settings.within.push("127.0.0.0/8".parse().unwrap());
+        fail(dir.path(), "del");
+        let refused = take(&mover, &[("127.0.0.9", 200), ("192.0.2.1", 1)]).unwrap_err();
+        assert!(refused.contains("still on"), "{refused}");
+        let here = vec!["127.0.0.9".parse().unwrap()];
+        let held = Held { here, ..Held::default() };
+        assert_eq!(mover.answer(Request::Held), Ok(Answer::Held(held)));
     }
 
     #[test]

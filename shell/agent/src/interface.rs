@@ -15,10 +15,11 @@ use serde::Deserialize;
 
 use crate::programs::Programs;
 
-/// For all that one change asks of `ip`, which takes milliseconds. So long the appliance waits for
-/// an answer, and whoever asks the agent for something else waits behind the change; what was not
-/// done in time is done when the appliance says again what it wants, four times a second.
-const WITHIN: Duration = Duration::from_secs(1);
+/// For all that one change asks of `ip`, which takes milliseconds. Less than the second for which
+/// the appliance waits for an answer, so that an `ip` that hangs is no agent that hangs. Whoever
+/// asks for something else waits behind the change. What was not done in time is done when the
+/// appliance says again what it wants, four times a second.
+const WITHIN: Duration = Duration::from_millis(700);
 
 /// Addresses that are not where they were wanted, each with the fault and the remedy.
 pub(crate) type LeftOut = Vec<(IpAddr, String)>;
@@ -127,13 +128,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An `ip` that keeps the addresses in the file `on` beside it, and fails, or hangs, with the
-    /// verb that the file `fails` names.
+    /// An `ip` that keeps the addresses in the file `on` beside it, and fails, hangs, or takes
+    /// 0.2 s with the verb that the file `fails` names.
     const IP: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 case "$(cat fails)" in
 "$2") echo "it fails" >&2; exit 2 ;;
 "$2 hangs") exec sleep 60 ;;
+"$2 is slow") sleep 0.2 ;;
 esac
 case "$*" in
 "-json address show dev lo")

@@ -47,8 +47,18 @@ pub fn start(socket: PathBuf, notes: SyncSender<String>, said: Said) -> std::io:
     Ok(())
 }
 
-/// One question to an agent, and its answer within `patience`.
+/// One question to an agent, and its answer within `patience`. A refusal is an error.
 pub(crate) fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Answer, String> {
+    let answer = hear(socket, request, patience)?;
+    if let Answer::Refused(why) = &answer { Err(refused(why)) } else { Ok(answer) }
+}
+
+pub(crate) fn refused(why: &str) -> String {
+    format!("refused: {why}")
+}
+
+/// The same, where a refusal is an answer: an agent that refuses is there.
+pub(crate) fn hear(socket: &Path, request: Request, patience: Duration) -> Result<Answer, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
@@ -61,7 +71,7 @@ pub(crate) fn ask(socket: &Path, request: Request, patience: Duration) -> Result
     let mut answer = String::new();
     BufReader::new(stream.take(most)).read_line(&mut answer).map_err(failed)?;
     match serde_json::from_str::<Line<Answer>>(&answer) {
-        Ok(Line { said: Answer::Refused(why), .. }) => Err(format!("refused: {why}")),
+        Ok(Line { said: refusal @ Answer::Refused(_), .. }) => Ok(refusal),
         Ok(Line { v: VERSION, said }) => Ok(said),
         Ok(Line { v, .. }) => Err(format!("it speaks version {v}")),
         Err(error) => Err(format!("no answer: {error}")),

@@ -98,6 +98,14 @@ struct Part<'a> {
     tickles_nobody: bool,
 }
 
+/// What came of a question to the agent.
+enum Asked<T> {
+    Answered(T),
+    /// It is there, and does not do all of it.
+    Refused,
+    Silent,
+}
+
 /// A word of whoever asks a sibling.
 enum Heard {
     /// The answer has begun.
@@ -247,37 +255,65 @@ impl Part<'_> {
         &mut self,
         request: Request,
         read: impl FnOnce(Answer) -> Option<T>,
-    ) -> Option<T> {
-        let answer = agent_link::ask(&self.config.agent, request, AGENT_MAX)
-            .and_then(|answer| read(answer).ok_or_else(|| "it answered something else".to_owned()));
-        match answer {
-            Ok(answer) => {
+    ) -> Asked<T> {
+        let asked = agent_link::hear(&self.config.agent, request, AGENT_MAX).and_then(|answer| {
+            if let Answer::Refused(why) = answer {
+                return Ok(Err(agent_link::refused(&why)));
+            }
+            read(answer).map(Ok).ok_or_else(|| agent_link::SOMETHING_ELSE.to_owned())
+        });
+        match asked {
+            Ok(Ok(answer)) => {
                 self.answered = self.now();
-                if self.said.take().is_some() {
-                    tracing::info!("nearcast-agent moves service addresses again");
-                }
-                Some(answer)
+                Asked::Answered(answer)
+            }
+            Ok(Err(error)) => {
+                self.answered = self.now();
+                self.complain(error);
+                Asked::Refused
             }
             Err(error) => {
-                if self.said.as_ref() != Some(&error) {
-                    tracing::warn!(error, "no service address moves");
-                    let text = format!("service addresses do not move: {error}");
-                    self.shared.ledger.note("agent", text);
-                    self.said = Some(error);
-                }
+                self.complain(error);
                 // An agent that ended gave the addresses away, and one that hangs may have.
                 if AGENT_SILENT <= self.now().since(self.answered) {
                     self.member.handle(self.now(), Event::Held(&[]));
                 }
-                None
+                Asked::Silent
             }
+        }
+    }
+
+    /// Once for each cause.
+    fn complain(&mut self, error: String) {
+        if self.said.as_ref() != Some(&error) {
+            tracing::warn!(error, "no service address moves");
+            let text = format!("service addresses do not move: {error}");
+            self.shared.ledger.note("agent", text);
+            self.said = Some(error);
+        }
+    }
+
+    fn end_complaint(&mut self) {
+        if self.said.take().is_some() {
+            tracing::info!("nearcast-agent moves service addresses again");
         }
     }
 
     /// Asks the agent for addresses, or only which of them are here.
     fn move_addresses(&mut self, request: Request) {
         let is_told = matches!(request, Request::Addresses { .. });
-        let Some(held) = self.ask_agent(request, held) else { return };
+        let held = match self.ask_agent(request, held) {
+            Asked::Answered(held) => {
+                self.end_complaint();
+                held
+            }
+            // Of many addresses one may have failed: which are here is another question.
+            Asked::Refused => match self.ask_agent(Request::Held, held) {
+                Asked::Answered(held) => Held { left_out: self.left_out.clone(), ..held },
+                Asked::Refused | Asked::Silent => return,
+            },
+            Asked::Silent => return,
+        };
         if is_told && self.left_out != held.left_out {
             self.leave_out(held.left_out);
         }
@@ -310,7 +346,8 @@ impl Part<'_> {
         let sent = self.ask_agent(Request::Tickle { clients }, |answer| {
             if let Answer::Tickled(sent) = answer { Some(sent) } else { None }
         });
-        let Some(sent) = sent else { return };
+        let Asked::Answered(sent) = sent else { return };
+        self.end_complaint();
         let sent = sent.min(u64::try_from(count).unwrap_or(u64::MAX));
         tracing::info!("{sent} of {count} clients are tickled");
         let nobody = sent == 0 && MANY <= count;

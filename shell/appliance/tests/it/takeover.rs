@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ struct Agent {
     /// It sends no packets: `tickle` is false.
     is_quiet: AtomicBool,
     left_out: Mutex<Vec<(IpAddr, String)>>,
+    /// It cannot do what it is asked, and so often it has said that.
+    cannot: AtomicBool,
+    refusals: AtomicUsize,
     /// One machine at a time has an address.
     elects: AtomicBool,
 }
@@ -53,6 +56,10 @@ impl Agent {
         match request {
             Request::Addresses { wanted } => {
                 *self.wanted.lock().unwrap() = wanted.into_iter().collect();
+                if self.cannot.load(Ordering::SeqCst) {
+                    self.refusals.fetch_add(1, Ordering::SeqCst);
+                    return Answer::Refused("one address is still on: it fails".to_owned());
+                }
             }
             Request::Tickle { clients } => {
                 self.tickled.lock().unwrap().extend(&clients);
@@ -287,6 +294,20 @@ fn an_address_that_the_agent_leaves_out_is_said_and_the_others_are_here() {
     assert_eq!(machine.errors("do not move"), 0);
     assert_eq!(machine.agent.wants(address(1)), 200);
     assert!((30..200).contains(&machine.agent.wants(address(2))), "it is asked for on");
+}
+
+#[test]
+fn an_agent_that_cannot_do_all_of_it_takes_no_address_off_who_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    wait("its own address to be wanted", || machine.agent.wants(address(1)) == 200);
+    machine.agent.cannot.store(true, Ordering::SeqCst);
+    // Longer than an agent may be silent.
+    wait("ten refusals", || 10 <= machine.agent.refusals.load(Ordering::SeqCst));
+    assert_eq!(machine.agent.wants(address(1)), 200, "it is here");
+    machine.agent.held.lock().unwrap().push(address(2));
+    wait("what comes meanwhile to be known", || machine.part().taken == 1);
+    wait("that it is said", || machine.errors("do not move: refused: one address is still") == 1);
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         storage.note_error("process", format!("started again, for the last process: {text}"));
     }
     let mut each_second = || {
-        reload.look(hup.swap(false, Ordering::Relaxed));
+        reload.look(Instant::now(), hup.swap(false, Ordering::Relaxed));
         let said = lock(&said).clone();
         let mut page = metrics::others(&storage, &reload, &settings.drives.paths, &said);
         aead::put(&mut page, &sealing);

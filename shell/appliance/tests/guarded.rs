@@ -14,7 +14,8 @@ use appliance::clock;
 use appliance::storage::format;
 use held::free_port;
 use identity::authority::Authority;
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::ptrace;
+use rustix::process::{Pid, Signal, WaitOptions, getuid, kill_process, waitpid};
 
 /// A folder with a drive, a state and a configuration.
 struct Place {
@@ -122,6 +123,56 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A thread that stands still while all others of its process go on. Of the test's own thread: who
+/// traces has to ask.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn thread(process: Pid, name: &str) -> Self {
+        assert!(getuid().is_root(), "run this test as root: it stops a thread of a process");
+        let is_it = |task: &fs::DirEntry| {
+            let comm = fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_pid())).unwrap();
+        let id = tasks.flatten().find(is_it).unwrap().file_name();
+        let id: i32 = id.to_str().unwrap().parse().unwrap();
+        let thread = nix::unistd::Pid::from_raw(id);
+        ptrace::seize(thread, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(thread).unwrap();
+        let thread = Pid::from_raw(id).unwrap();
+        let (_, status) = waitpid(Some(thread), WaitOptions::empty()).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
+        Self(thread)
+    }
+
+    /// Its process has been killed. It does not end before this was asked.
+    fn is_killed(&self) -> bool {
+        let told = waitpid(Some(self.0), WaitOptions::NOHANG).unwrap();
+        told.is_some_and(|(_, status)| status.signaled())
+    }
+}
+
+#[test]
+fn one_worker_that_hangs_ends_its_process_though_all_other_threads_go_on() {
+    let place = Place::new();
+    let guard = place.start();
+    place.wait("it to serve", || place.is_served());
+    let serving = guard.serving().unwrap();
+    let worker = Stopped::thread(serving, "worker-1");
+    let killed_after = place.wait("the guard to notice", || worker.is_killed());
+    assert!(
+        Duration::from_millis(700) < killed_after && killed_after < Duration::from_millis(1600),
+        "{killed_after:?}"
+    );
+    place.wait("the next to serve", || place.is_served());
+    assert_ne!(guard.serving().unwrap(), serving);
+    let log = place.log();
+    // Worker 0 is looked at first: it lived, and its life was shown.
+    assert!(log.contains("worker 1 was silent for 1"), "{log}");
+    assert_eq!(log.matches("hangs and is ended").count(), 1, "{log}");
 }
 
 #[test]

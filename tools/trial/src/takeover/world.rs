@@ -396,7 +396,13 @@ fn add_bridge(index: u8, address: Ipv4Addr) -> Result<()> {
     ip(&["link", "set", &bridge, "up"])
 }
 
-/// BIRD on the router and on both machines, as docs/operate/takeover.md says it.
+/// Of a session on either side: BIRD's own waits are 5 s, a minute and five.
+const BGP: &str = "bfd on; connect delay time 1; error wait time 1, 5; error forget time 10;";
+/// What routers and machines begin with.
+const COMMON: &str = "log stderr all;\nprotocol device { scan time 1; }\n\
+                      protocol bfd { interface \"*\" { interval 100 ms; multiplier 3; }; }\n";
+
+/// BIRD on the router and on the machines, there as docs/operate/takeover.md says it.
 fn routers(room: &Path, machines: u8) -> Result<Vec<Process>> {
     let start = |name: &str, config: &str, inside: &dyn Fn(&[&str]) -> Vec<String>| {
         let at = |kind: &str| room.join(format!("{name}.{kind}")).display().to_string();
@@ -404,39 +410,39 @@ fn routers(room: &Path, machines: u8) -> Result<Vec<Process>> {
         let command = inside(&[BIRD, "-f", "-c", &at("conf"), "-s", &at("ctl"), "-P", &at("pid")]);
         Process::start(name, &command, On::default(), Path::new(&at("log")))
     };
-    // BIRD's own wait after an error is a minute.
-    let bgp = "bfd on; connect delay time 1; error wait time 1, 5; error forget time 10;";
     let neighbour = |index| {
         let (gateway, own) = (gateway(index), own(By::Bird, index));
         format!(
-            "protocol bgp a{index} {{ local {gateway} as 64512; neighbor {own} as 64512; {bgp} \
+            "protocol bgp a{index} {{ local {gateway} as 64512; neighbor {own} as 64512; {BGP} \
              ipv4 {{ import all; export none; }}; }}\n"
         )
     };
     let neighbours: String = (0..machines).map(neighbour).collect();
-    let common = "log stderr all;\nprotocol device { scan time 1; }\n\
-                  protocol bfd { interface \"*\" { interval 100 ms; multiplier 3; }; }\n";
     let kernel =
         "protocol direct { ipv4; }\nprotocol kernel { ipv4 { export all; import none; }; }\n";
-    let router = format!("router id {};\n{common}{kernel}{neighbours}", viewers());
+    let router = format!("router id {};\n{COMMON}{kernel}{neighbours}", viewers());
     let hub = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let mut started = vec![start("router", &router, &hub)?];
     for index in 0..machines {
-        let (gateway, own) = (gateway(index), own(By::Bird, index));
-        let rule = |of: u8| {
-            let (address, preference) = (service(of).ip(), if of == index { 200 } else { 100 });
-            format!("if net = {address}/32 then {{ bgp_local_pref = {preference}; accept; }}\n")
-        };
-        let rules: String = (0..machines).map(rule).collect();
-        let config = format!(
-            "router id {own};\n{common}protocol direct {{ ipv4; interface \"lo\"; }}\n\
-             filter addresses {{\n{rules}reject;\n}}\n\
-             protocol bgp uplink {{ local {own} as 64512; neighbor {gateway} as 64512; {bgp}\n\
-             ipv4 {{ import none; export filter addresses; next hop self; }}; }}\n"
-        );
+        let config = machine_routes(index, machines);
         started.push(start(&format!("bird{index}"), &config, &|words| inside(index, words))?);
     }
     Ok(started)
+}
+
+fn machine_routes(index: u8, machines: u8) -> String {
+    let (gateway, own) = (gateway(index), own(By::Bird, index));
+    let rule = |of: u8| {
+        let (address, preference) = (service(of).ip(), if of == index { 200 } else { 100 });
+        format!("if net = {address}/32 then {{ bgp_local_pref = {preference}; accept; }}\n")
+    };
+    let rules: String = (0..machines).map(rule).collect();
+    format!(
+        "router id {own};\n{COMMON}protocol direct {{ ipv4; interface \"lo\"; }}\n\
+         filter addresses {{\n{rules}reject;\n}}\n\
+         protocol bgp uplink {{ local {own} as 64512; neighbor {gateway} as 64512; {BGP}\n\
+         ipv4 {{ import none; export filter addresses; next hop self; }}; }}\n"
+    )
 }
 
 fn set_link(index: u8, cut: bool) -> Result<()> {
@@ -467,6 +473,25 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_have_the_routes_of_the_page() {
+        let page = include_str!("../../../../docs/operate/takeover.md");
+        let begin = page.find("protocol device").unwrap();
+        let (block, _) = page[begin..].split_once("```").unwrap();
+        let words = |text: &str| {
+            let lines = text.lines().map(|line| line.split('#').next().unwrap());
+            lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+        };
+        let config = machine_routes(0, 2);
+        let config = &config[config.find("protocol device").unwrap()..];
+        let config = config
+            .replace(&service(0).ip().to_string(), "192.0.2.11")
+            .replace(&service(1).ip().to_string(), "192.0.2.12")
+            .replace(&own(By::Bird, 0).to_string(), "10.0.0.11")
+            .replace(&gateway(0).to_string(), "10.0.0.1");
+        assert_eq!(words(&config), words(block));
+    }
 
     #[test]
     fn a_second_lab_is_refused_and_told_who_has_the_lock() {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A playback has a key, which the shell makes from names that it forgets, and lives in a table of
-//! bounded size while it is heard of. What it adds goes into rows at once.
+//! bounded size while it is heard of. What it adds goes into rows at once, and is no more than it
+//! can have felt since it was first heard of: a player may lie about itself, and counts as one.
 //!
 //! Three sources are never mixed: *requests* (CMCD with requests), *events* (CMCD version 2, sent
 //! by themselves, exact) and *estimates* (the server's own, where a player says nothing).
@@ -16,6 +17,7 @@ mod events;
 mod followed;
 mod playback;
 mod silent;
+mod spent;
 mod sums;
 #[cfg(test)]
 mod tests;

@@ -32,6 +32,14 @@ const SHOWN: i64 = 250_000_000;
 const PLAYS_WITH: Nanos = Nanos::seconds(6);
 /// Who could play nothing for so long, and had asked for nothing, asked elsewhere.
 const ELSEWHERE: Nanos = Nanos::seconds(10);
+/// What a player has buffered and measured is heard of once in this: each playback counts as one,
+/// however often it asks.
+const HEAR_EVERY: Nanos = Nanos::seconds(1);
+/// A player loads so many times the time that passes, at most: twice as fast as it is watched, with
+/// as much again for what is thrown away at a jump or for a better quality...
+const LOADS: u64 = 4;
+/// ... and so much ahead.
+const LOADS_AHEAD: Nanos = Nanos::seconds(300);
 /// Responses of a player that may overlap.
 const OVERLAP: usize = 4;
 
@@ -46,6 +54,10 @@ pub(crate) struct Told {
     media: Nanos,
     /// The last that came whole: when, and how long.
     latest: [(Instant, Nanos); OVERLAP],
+    /// Of that, what was counted as loaded.
+    loaded: Nanos,
+    /// When its buffer and measure were heard of last.
+    heard: Option<Instant>,
     /// By so much its `bl` is behind: it leaves out what it has not appended yet.
     behind: Nanos,
     begun: bool,
@@ -82,6 +94,8 @@ impl Told {
             met: false,
             followed: Object::Audio,
             media: Nanos(0),
+            loaded: Nanos(0),
+            heard: None,
             latest: [(Instant(0), Nanos(0)); OVERLAP],
             behind: Nanos(0),
             begun: false,
@@ -121,7 +135,10 @@ impl Told {
             self.audio_asked = response.begun;
             return;
         }
-        sums.hear(hints, self.begun);
+        if self.heard.is_none_or(|last| HEAR_EVERY <= response.ended.since(last)) {
+            self.heard = Some(response.ended);
+            sums.hear(hints, self.begun);
+        }
         if let Some(buffer) = hints.buffer {
             self.look(response, buffer, sums);
         }
@@ -131,7 +148,11 @@ impl Told {
             self.media = Nanos(self.media.0.saturating_add(duration.0));
             self.latest.rotate_right(1);
             self.latest[0] = (response.ended, duration);
-            sums.load(duration, hints);
+            let passed = response.ended.since(self.first);
+            let most = passed.0.saturating_mul(LOADS).saturating_add(LOADS_AHEAD.0);
+            let loaded = duration.min(Nanos(most.saturating_sub(self.loaded.0)));
+            self.loaded = Nanos(self.loaded.0 + loaded.0);
+            sums.load(loaded, hints);
         }
     }
 
@@ -162,8 +183,9 @@ impl Told {
             return;
         }
         let position = position.max(0);
-        sums.start(unsigned(since_first - position));
-        sums.watched += unsigned(position).0;
+        let played = position.min(since_first);
+        sums.start(unsigned(since_first - played));
+        sums.watched += unsigned(played).0;
         // A stall so soon is told, and cannot be told apart from the start-up by its length.
         sums.stalls += u64::from(hints.starved);
         sums.stalls_unmeasured += u64::from(hints.starved);

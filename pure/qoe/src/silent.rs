@@ -14,6 +14,8 @@ use crate::sums::Sums;
 const RESPONSES: u32 = 3;
 /// No piece is shorter.
 const PIECE_MIN: Nanos = Nanos::millis(500);
+/// Nor longer: who waits for longer between two requests pauses.
+const PIECE_MAX: Nanos = Nanos::seconds(30);
 /// A player that waits between two requests has at least so many pieces.
 const FULL: u64 = 2;
 
@@ -48,12 +50,12 @@ impl Silent {
             return;
         }
         let waits = PIECE_MIN <= interval && interval.0 / 4 <= idle.0;
-        if waits {
+        if waits && interval <= PIECE_MAX {
             let mean = |piece: Nanos| Nanos((3 * piece.0 + interval.0.min(2 * piece.0)) / 4);
             self.piece = Some(self.piece.map_or(interval, mean));
         }
         let Some(piece) = self.piece else { return };
-        assert!(PIECE_MIN <= piece, "it was learned from nothing shorter");
+        assert!(PIECE_MIN <= piece && piece <= PIECE_MAX, "it was learned from such ones");
         let full = response.begun + Nanos(FULL * piece.0);
         let dry = self.dry.unwrap_or(full);
         let dry = if waits { dry.max(full) } else { dry };

@@ -9,6 +9,9 @@ use model::units::Nanos;
 
 use crate::{LOW_BUFFER, SLOW_START};
 
+/// Nobody has more buffered: hls.js stops there, and others before.
+const BUFFER_MAX: Nanos = Nanos::seconds(600);
+
 model::metrics! {
     /// Sums over playbacks. They only grow.
     pub struct Sums {
@@ -38,9 +41,9 @@ model::metrics! {
         media_bytes: Counter("media_bytes_total"),
         /// Of it, in the best quality that the player could ask for.
         media_top: Counter("media_top_seconds_total") in Nanos,
-        /// Times that a player told how much it has buffered.
+        /// Times that a player told how much it has buffered: once a second of a playback.
         buffers: Counter("buffers_total"),
-        /// What it told, together.
+        /// What it told, together, of ten minutes at most each time.
         buffer_time: Counter("buffer_seconds_total") in Nanos,
         /// Of these times, those with less than 2 s.
         buffers_low: Counter("buffers_low_total"),
@@ -104,7 +107,7 @@ impl Sums {
     pub(crate) fn hear(&mut self, hints: &Hints, plays: bool) {
         if let (Some(buffer), true) = (hints.buffer, plays) {
             self.buffers += 1;
-            self.buffer_time += buffer.0;
+            self.buffer_time += buffer.min(BUFFER_MAX).0;
             self.buffers_low += u64::from(buffer < LOW_BUFFER);
         }
         if let Some(measured) = hints.measured {

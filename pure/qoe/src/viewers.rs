@@ -8,6 +8,7 @@ use model::units::{Instant, Nanos};
 use crate::followed::Followed;
 use crate::playback::Told;
 use crate::silent::Silent;
+use crate::spent::Spent;
 use crate::sums::{Dimension, Names, Rows, Source, Sums};
 use crate::watch::LastStalled;
 
@@ -45,13 +46,16 @@ pub struct Viewers {
 #[derive(Debug)]
 struct Playback {
     names: Names,
+    /// When it asked for the first time.
+    first: Instant,
     player: Player,
+    spent: Spent,
     stalled: LastStalled,
 }
 
 #[derive(Debug)]
 enum Player {
-    Silent(Silent, Instant),
+    Silent(Silent),
     Told(Told),
 }
 
@@ -69,7 +73,9 @@ impl Viewers {
         let (config, site) = (self.config, &self.site);
         let Some(playback) = self.followed.hear(response.ended, viewer.key, || Playback {
             names: viewer.names(site.clone()),
-            player: Player::Silent(Silent::default(), response.begun),
+            first: response.begun,
+            player: Player::Silent(Silent::default()),
+            spent: Spent::default(),
             stalled: LastStalled::default(),
         }) else {
             self.unfollowed += 1;
@@ -77,6 +83,7 @@ impl Viewers {
         };
         let mut sums = Sums::default();
         let source = playback.take(response, &mut sums);
+        playback.spent.cut(response.ended.since(playback.first), source, &mut sums);
         playback.stalled.count(response.ended, &mut sums);
         assert!(sums.stalls_unmeasured <= sums.stalls, "what is unmeasured is counted");
         if !sums.is_empty() {
@@ -124,7 +131,7 @@ impl Viewer<'_> {
 
 impl Playback {
     fn take(&mut self, response: &Response, sums: &mut Sums) -> Source {
-        if let Player::Silent(silent, first) = &mut self.player {
+        if let Player::Silent(silent) = &mut self.player {
             if !response.hints.told {
                 silent.take(response, sums);
                 count_sent(response, sums);
@@ -134,7 +141,7 @@ impl Playback {
                 }
                 return Source::Estimate;
             }
-            self.player = Player::Told(Told::new(*first));
+            self.player = Player::Told(Told::new(self.first));
         }
         let Player::Told(told) = &mut self.player else { unreachable!("it has just spoken") };
         told.take(response, sums);

@@ -13,6 +13,7 @@
 //! Three sources are never mixed: *requests* (CMCD with requests), *events* (CMCD version 2, sent
 //! by themselves, exact) and *estimates* (the server's own, where a player says nothing).
 
+mod budget;
 mod events;
 mod followed;
 mod playback;
@@ -25,6 +26,7 @@ mod totals;
 mod viewers;
 mod watch;
 
+pub use budget::{Told, cut};
 pub use events::{EventConfig, Events, Taken};
 pub use sums::{Dimension, Key, OTHERS, Rows, Source, Sums};
 pub use totals::{MINUTES, Row, Totals, TotalsConfig};

@@ -48,8 +48,9 @@ model::metrics! {
         events_refused: Counter("event_reports_refused_total"),
         /// Event reports dropped with 429 or 503: their playback says too much, or too many do.
         events_dropped: Counter("event_reports_dropped_total"),
-        /// Batches of what viewers felt that told of more than an appliance's viewers can feel.
-        viewer_batches_refused: Counter("viewer_batches_refused_total"),
+        /// Batches of what viewers felt that told of more than an appliance's viewers can feel: the
+        /// rest was cut off.
+        viewer_batches_cut: Counter("viewer_batches_cut_total"),
         /// Requests answered 503 because too many were under way.
         requests_shed: Counter("requests_shed_total"),
         /// Requests answered 401, 403 or 429 for their token, role or origin.

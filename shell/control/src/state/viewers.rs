@@ -13,7 +13,7 @@ use director::Snapshot;
 use director::front::Ticket;
 use model::cmcd::Report;
 use model::id::{ApplianceId, SiteId};
-use model::metric::{Kind, Metric, Unit};
+use model::metric::{Kind, Metric};
 use model::topology::{Prefix, Site};
 use model::units::{Instant, Nanos, UnixSeconds};
 use playback::player::{NAMES, Player};
@@ -51,10 +51,6 @@ const fn events(sites_max: usize) -> EventConfig {
 const LINES_MAX: usize = 60;
 /// So much time an appliance may have told nothing, and tells all of it then.
 const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
-/// A batch tells at most this many times as much of anything as of time that its viewers pass: of
-/// things for a second, of bytes for a nanosecond, of seconds for a second. Players ask a few times
-/// a second, and have minutes in store.
-const TIMES_MAX: u64 = 100;
 
 type Sites = Arc<BTreeMap<SiteId, Site>>;
 
@@ -91,8 +87,8 @@ struct Last {
 pub(crate) struct TakenBatch {
     /// Which of its appliance's batches came last.
     pub(crate) number: u64,
-    /// It told of more than its viewers can feel, and counts for nothing.
-    pub(crate) refused: bool,
+    /// It told of more than its viewers can feel, and what is beyond was cut off.
+    pub(crate) is_cut: bool,
 }
 
 /// The networks of these sites.
@@ -124,8 +120,8 @@ impl Viewers {
 
     /// Takes an appliance's batch, once. O(rows).
     ///
-    /// One that tells of more than its viewers can have felt since the one before is refused, and
-    /// not awaited again: `PLAYBACKS_MAX` of them watch at a time, and not for longer than it was.
+    /// Of one that tells of more than its viewers can have felt since the one before the rest is cut
+    /// off: `PLAYBACKS_MAX` of them watch at a time, and not for longer than it was.
     pub(crate) fn take_batch(
         &self,
         now: Instant,
@@ -133,13 +129,13 @@ impl Viewers {
         batch: Option<&ViewerBatch>,
         snapshot: &Snapshot,
     ) -> TakenBatch {
-        let taken = |number, refused| TakenBatch { number, refused };
+        let taken = |number, is_cut| TakenBatch { number, is_cut };
         let Some(site) = snapshot.view.site_of(appliance) else {
             return taken(0, false);
         };
         // Read before anybody has to wait for it.
         let rows = batch.map(|batch| batch.rows.iter().take(ROWS_MAX).filter_map(read_row));
-        let rows: Vec<(Dimension, &str, Source, Sums)> = rows.into_iter().flatten().collect();
+        let mut rows: Vec<(Dimension, &str, Source, Sums)> = rows.into_iter().flatten().collect();
         let mut inner = self.inner();
         let last = inner.taken.get(appliance);
         let number = last.filter(|last| last.start_id == start_id).map_or(0, |last| last.number);
@@ -149,14 +145,11 @@ impl Viewers {
         let untold = last.map_or(UNTOLD_MAX, |last| {
             Nanos(last.untold.0.saturating_add(now.since(last.at).0)).min(UNTOLD_MAX)
         });
+        let told = cut(&mut rows, untold);
         // What is not told of now may be later: a stall is told when it is over.
-        let left = time_told(&rows).and_then(|told| untold.0.checked_sub(told.0)).map(Nanos);
+        let untold = Nanos(untold.0 - told.time.0);
         let (number, at) = (batch.number, now);
-        let last = Last { start_id, number, at, untold: left.unwrap_or(untold) };
-        inner.taken.insert(appliance.clone(), last);
-        if left.is_none() {
-            return taken(number, true);
-        }
+        inner.taken.insert(appliance.clone(), Last { start_id, number, at, untold });
         for (dimension, name, source, sums) in &rows {
             // An appliance makes no names: they come to metrics and to people's terminals.
             let known = match dimension {
@@ -169,7 +162,7 @@ impl Viewers {
             let key = Key { dimension: *dimension, name, source: *source };
             inner.totals.add(now, &key, sums);
         }
-        taken(number, false)
+        taken(number, told.is_cut)
     }
 
     /// The networks of all sites, if an appliance does not know them. They are made anew only when
@@ -353,28 +346,18 @@ fn read_row(row: &ViewerRow) -> Option<(Dimension, &str, Source, Sums)> {
     (row.name.len() <= NAME_LEN_MAX).then_some((dimension, row.name.as_str(), source, sums))
 }
 
-/// For how long an appliance with as many viewers as can be needs to be served what is told; none
-/// if it cannot be told. Each kind of rows tells of the same.
-fn time_told(rows: &[(Dimension, &str, Source, Sums)]) -> Option<Nanos> {
-    let mut longest = 0;
+/// Cuts rows to what as many viewers as can be have felt in this time. Each kind of rows tells of
+/// the same.
+fn cut(rows: &mut [(Dimension, &str, Source, Sums)], untold: Nanos) -> qoe::Told {
+    let viewers = u32::try_from(PLAYBACKS_MAX).expect("few");
+    let mut told = qoe::Told { time: Nanos(0), is_cut: false };
     for dimension in Dimension::ALL {
-        let mut all = Sums::default();
-        for (_, _, _, sums) in rows.iter().filter(|(of, ..)| *of == dimension) {
-            all.add(sums);
-        }
-        let felt = all.stall_time.checked_add(all.watched)?.max(all.start_time);
-        let nanos = |(value, metric): (&u64, &Metric)| match metric.unit {
-            Unit::Whole if !metric.name.ends_with("_bytes_total") => {
-                u64::try_from(u128::from(*value) * 1_000_000_000 / u128::from(TIMES_MAX)).ok()
-            }
-            Unit::Whole | Unit::Nanos => Some(value / TIMES_MAX),
-        };
-        for one in all.each().zip(Sums::METRICS).map(nanos) {
-            longest = longest.max(one?);
-        }
-        longest = longest.max(felt);
+        let of = rows.iter_mut().filter(|(of, ..)| *of == dimension);
+        let mut sums: Vec<&mut Sums> = of.map(|(.., sums)| sums).collect();
+        let qoe::Told { time, is_cut } = qoe::cut(&mut sums, viewers, untold);
+        told = qoe::Told { time: told.time.max(time), is_cut: told.is_cut | is_cut };
     }
-    Some(Nanos(longest / u64::try_from(PLAYBACKS_MAX).expect("few")))
+    told
 }
 
 fn said(warning: &Warning) -> String {

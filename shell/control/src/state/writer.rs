@@ -332,8 +332,8 @@ impl Control {
         let snapshot = self.snapshot();
         let (now, of) = (self.clock.now(), (id, wire.start_id));
         let taken = self.viewers.take_batch(now, of, wire.viewers.as_ref(), &snapshot);
-        if taken.refused {
-            self.metrics.viewer_batches_refused.count();
+        if taken.is_cut {
+            self.metrics.viewer_batches_cut.count();
         }
         (taken.number, self.viewers.networks(wire.networks, &snapshot.sites))
     }

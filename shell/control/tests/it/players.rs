@@ -331,7 +331,7 @@ const COUNTED_ELSEWHERE: [&str; 30] = [
     "nearcast_control_event_reports_total",
     "nearcast_control_event_reports_refused_total",
     "nearcast_control_event_reports_dropped_total",
-    "nearcast_control_viewer_batches_refused_total",
+    "nearcast_control_viewer_batches_cut_total",
     "nearcast_control_viewer_sums_of_others_total",
     // By a clock that is moved by hand.
     "nearcast_control_versions_superseded_total",

@@ -80,22 +80,24 @@ fn what_appliances_tell_is_summed_once_and_stalls_are_warned_of() {
     assert!(page.contains(stalls) && page.contains("viewer_warning{site=\"a\"} 1"), "{page}");
     assert!(!page.contains("10.0.0.0/8"), "networks are too many for metrics");
     assert!(!page.contains('\u{1b}'), "no appliance makes names");
-    // What its viewers cannot have felt counts for nothing, and is not told for ever.
-    for (number, stalls) in [(2, u64::MAX / 2_000_000_000), (3, 100_000_000)] {
-        a1.report.viewers = batch(number, stalls);
+    // What its viewers cannot have felt is cut off, and no other figure suffers from it.
+    let lies =
+        [(2, 0, "buffer_seconds_total"), (3, 0, "stalled_seconds_total"), (4, 3, "cut_total")];
+    for (number, row, figure) in lies {
+        let mut much = batch(number, 1);
+        much.as_mut().unwrap().rows[row].sums.insert(figure.to_owned(), u64::MAX);
+        a1.report.viewers = much;
         assert_eq!(a1.report(&control).viewers, number);
+        assert_eq!(told(&control, "site", "a", "requests")["stalls"], 8 + number, "{figure}");
     }
-    let mut many = batch(4, 1);
-    many.as_mut().unwrap().rows[3].sums.insert("cut_total".to_owned(), u64::MAX);
-    a1.report.viewers = many;
-    assert_eq!(a1.report(&control).viewers, 4);
-    assert_eq!(told(&control, "site", "a", "requests")["stalls"], 9);
+    let page = control.get("/metrics").text();
+    let cut = "nearcast_control_viewer_batches_cut_total 3\n";
+    assert!(page.contains(cut), "{page}");
+    let stalled = told(&control, "site", "a", "requests")["stalled_ms"].as_u64().unwrap();
+    assert!(stalled <= 3_100_000 * 50_000, "{stalled}: of so many in fifty minutes");
     a1.report.viewers = batch(5, 1);
     assert_eq!(a1.report(&control).viewers, 5);
-    assert_eq!(told(&control, "site", "a", "requests")["stalls"], 10);
-    let page = control.get("/metrics").text();
-    let refused = "nearcast_control_viewer_batches_refused_total 3\n";
-    assert!(page.contains(refused), "{page}");
+    assert_eq!(told(&control, "site", "a", "requests")["stalls"], 13);
     assert!(page.contains("nearcast_control_viewer_sums_of_others_total 0\n"), "{page}");
     let fleet = control.json("/v1/fleet").to_string();
     assert!(fleet.contains("uptime_s") && !fleet.contains("stalls_total"), "{fleet}");

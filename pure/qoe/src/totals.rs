@@ -1,6 +1,7 @@
 //! What control knows of all sites: sums since its start, the last minutes, and warnings.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use model::units::{Instant, Nanos};
@@ -91,9 +92,15 @@ impl Totals {
         self.crowded
     }
 
-    /// Each row.
+    /// Each row, in the order of their keys.
     pub fn rows(&self) -> impl Iterator<Item = (&Key, &Row)> {
         self.rows.iter()
+    }
+
+    /// Each row behind that of this key, or each.
+    pub fn rows_after(&self, key: Option<&Key>) -> impl Iterator<Item = (&Key, &Row)> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.rows.range((from, Bound::Unbounded))
     }
 
     /// Sites whose viewers stall more than usual. O(sites).

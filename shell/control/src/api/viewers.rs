@@ -19,8 +19,12 @@ use super::{NO_STORE, SMALL_BODY_MAX, Shared};
 /// What viewers felt of late, and since the start, by site, asset, network and player.
 #[utoipa::path(get, path = "/v1/viewers", tag = "fleet",
     responses((status = 200, body = ViewersOut)))]
-pub(crate) async fn viewers(State(control): Shared) -> Json<ViewersOut> {
-    Json(control.viewers.out(control.clock.now(), control.clock.unix()))
+pub(crate) async fn viewers(State(control): Shared) -> Response {
+    // Of thousands of sites it takes tens of milliseconds, in which players should be answered.
+    let written = move || {
+        Json(control.viewers.out(control.clock.now(), control.clock.unix())).into_response()
+    };
+    tokio::task::spawn_blocking(written).await.expect("nothing in it panics")
 }
 
 /// Takes events of a player (CTA-5004-A, event mode): a line each. The URL has the ticket of the

@@ -51,6 +51,9 @@ const fn events(sites_max: usize) -> EventConfig {
 const LINES_MAX: usize = 60;
 /// So much time an appliance may have told nothing, and tells all of it then.
 const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
+/// Rows that are copied at a time for people: reports of appliances wait for that, some hundreds of
+/// microseconds, and not for megabytes of JSON.
+const ROWS_AT_ONCE: usize = 512;
 
 type Sites = Arc<BTreeMap<SiteId, Site>>;
 
@@ -245,12 +248,27 @@ impl Viewers {
         inner.totals.warnings(now).into_iter().map(out).collect()
     }
 
-    /// All rows, for people.
+    /// All rows, for people: tens of megabytes of JSON for thousands of sites, so not on a thread
+    /// that answers players.
     pub(crate) fn out(&self, now: Instant, unix: UnixSeconds) -> ViewersOut {
         let warnings = self.warnings(now);
-        let inner = self.inner();
-        let rows = inner.totals.rows().map(|(key, row)| row_out(now, key, row)).collect();
+        let mut rows = Vec::new();
+        self.each_row(|key, row| rows.push(row_out(now, key, row)));
         ViewersOut { now_unix_s: unix.0, rows, warnings }
+    }
+
+    /// Each row, while nobody has to wait.
+    fn each_row(&self, mut each: impl FnMut(&Key, &Row)) {
+        let mut last: Option<Key> = None;
+        loop {
+            let inner = self.inner();
+            let some = inner.totals.rows_after(last.as_ref()).take(ROWS_AT_ONCE);
+            let some: Vec<(Key, Row)> = some.map(|(key, row)| (key.clone(), row.clone())).collect();
+            drop(inner);
+            some.iter().for_each(|(key, row)| each(key, row));
+            let Some((key, _)) = some.last() else { return };
+            last = Some(key.clone());
+        }
     }
 
     /// Rows of `/metrics`: by site and by player. Assets and networks are too many.
@@ -444,5 +462,33 @@ fn figures(sums: &Sums) -> ViewersFigures {
         measured_bits_per_second: mean(sums.measured_bytes.saturating_mul(8), sums.measures),
         cut: sums.cut,
         failed: sums.failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_while_rows_are_written_for_people_and_each_is_written_once() {
+        let viewers = Viewers::new(2000);
+        let sums = Sums { stalls: 1, ..Sums::default() };
+        let count = 2 * ROWS_AT_ONCE + 7;
+        for at in 0..count {
+            let key = Key {
+                dimension: Dimension::Site,
+                name: format!("s{at}").into(),
+                source: Source::ALL[at % 2],
+            };
+            viewers.inner().totals.add(Instant(0), &key, &sums);
+        }
+        let mut written = BTreeSet::new();
+        viewers.each_row(|key, row| {
+            assert_eq!(row.total.stalls, 1);
+            assert!(written.insert(key.clone()), "{key:?} is written twice");
+            assert!(viewers.inner.try_lock().is_ok(), "a report would wait");
+        });
+        assert_eq!(written.len(), count);
+        assert_eq!(viewers.out(Instant(0), UnixSeconds(0)).rows.len(), count);
     }
 }

@@ -31,7 +31,7 @@ model::metrics! {
         stall_time: Counter("stalled_seconds_total") in Nanos,
         /// Stalls whose whole length is not known.
         stalls_unmeasured: Counter("stalls_unmeasured_total"),
-        /// Playbacks that stalled; one that goes on counts again after 70 s.
+        /// Playbacks that stalled; one that goes on counts again after 80 s.
         playbacks_stalled: Counter("playbacks_stalled_total"),
         /// What was watched.
         watched: Counter("watched_seconds_total") in Nanos,

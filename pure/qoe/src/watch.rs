@@ -25,8 +25,8 @@ const TIMES_USUAL: u64 = 3;
 /// Fewer are chance, or what those viewers have at home.
 const PLAYBACKS_MIN: u64 = 3;
 /// A playback that goes on stalling counts again after so long: not twice in the same minute, and
-/// its report takes a few seconds.
-const AGAIN: Nanos = Nanos::seconds(70);
+/// what is told of it takes up to fifteen seconds.
+const AGAIN: Nanos = Nanos::seconds(80);
 const WATCHED_MIN: Nanos = Nanos::seconds(60);
 /// How fast the usual follows: half-way in 11 minutes.
 const USUAL_PARTS: u64 = 100;
@@ -253,7 +253,7 @@ mod tests {
             last.count(Instant(at_s * 1_000_000_000), &mut sums);
             sums.playbacks_stalled
         };
-        let told = [(0, 0), (1, 4), (11, 1), (70, 1), (71, 0), (72, 1), (80, 1)];
+        let told = [(0, 0), (1, 4), (11, 1), (80, 1), (81, 0), (82, 1), (90, 1)];
         assert_eq!(told.map(|(at_s, stalls)| counted(at_s, stalls)), [0, 1, 0, 0, 0, 1, 0]);
     }
 

@@ -156,9 +156,10 @@ impl Link<'_> {
     /// One report, and the manifest if the writer has a newer one.
     fn turn(&mut self) -> Result<(), ControlError> {
         let began = self.shared.ledger.now();
-        let reply = self.client.report(&self.report())?;
-        self.known = reply.inventory;
+        let report = self.report();
         let book = &self.shared.counters.serving.viewers;
+        let reply = self.client.report(&report).inspect_err(|_| book.lost(self.viewers))?;
+        self.known = reply.inventory;
         book.came(self.viewers, reply.viewers);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {

@@ -104,8 +104,9 @@ const START_ERROR_MAX_MS: f64 = 200.0;
 const ASSET: &str = "film";
 /// A player's thread needs little.
 const STACK: usize = 512 << 10;
-/// Views settle in a second, and reports come twice a second.
-const TOLD_WITHIN: Duration = Duration::from_secs(20);
+/// Views settle in a second, batches come each ten, and reports twice a second.
+const TOLD_EVERY: Duration = Duration::from_secs(13);
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -211,7 +212,7 @@ fn compare(fleet: &mut Fleet, sessions: &[Session], felt: Vec<Felt>) -> Result<V
     let mut pairs = Vec::new();
     // Until nothing changes any more: what is wrong then stays wrong.
     let mut last = Value::Null;
-    rig::until("until control was told all", TOLD_WITHIN, Duration::from_secs(3), || {
+    rig::until("until control was told all", TOLD_WITHIN, TOLD_EVERY, || {
         let told = fleet.get(Role::Writer, "/v1/viewers")?["rows"].clone();
         let is_settled = told == last;
         last = told;

@@ -10,7 +10,8 @@ use model::units::Nanos;
 use crate::sums::Sums;
 
 /// Of a second of a viewer's time at most so many things, seconds that are not felt one after
-/// another, and bytes for a nanosecond. Players ask a few times a second, and have minutes in store.
+/// another, and bytes for a nanosecond. Players ask a few times a second, and have minutes in
+/// store.
 const TIMES_MAX: u128 = 100;
 const SECOND: u128 = 1_000_000_000;
 /// A longer time counts as this.

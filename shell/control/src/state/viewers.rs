@@ -123,8 +123,8 @@ impl Viewers {
 
     /// Takes an appliance's batch, once. O(rows).
     ///
-    /// Of one that tells of more than its viewers can have felt since the one before the rest is cut
-    /// off: `PLAYBACKS_MAX` of them watch at a time, and not for longer than it was.
+    /// Of one that tells of more than its viewers can have felt since the one before, the rest is
+    /// cut off: `PLAYBACKS_MAX` of them watch at a time, and not for longer than it was.
     pub(crate) fn take_batch(
         &self,
         now: Instant,

@@ -600,16 +600,12 @@ impl Worker {
         match update {
             Update::Manifest(manifest) => self.follow(&manifest),
             Update::Published { object, extent, small } => {
-                // Back within the second that this takes of a million objects.
-                while self.catalogue.index.is_leaving(Some(extent.drive)) {
-                    self.forget_some();
-                }
-                let before = self.catalogue.index.publish(object, extent);
-                if before.as_ref().is_some_and(|b| self.catalogue.index.locate(&object) != Some(b))
-                {
-                    // It lies elsewhere from now on. Readers of the old file read on.
+                if self.catalogue.index.locate(&object) != Some(&extent) {
+                    // What is open is of another place, or of this one before its drive was set
+                    // aside. Readers of the old file read on.
                     self.close_file(object);
                 }
+                self.catalogue.index.publish(object, extent);
                 if let Some(bytes) = small {
                     self.catalogue.small.insert(object, bytes);
                 }
@@ -765,7 +761,7 @@ impl Machine for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.catalogue.index.is_leaving(None) {
+        if self.catalogue.index.is_leaving() {
             return Some(self.now.instant);
         }
         let paced = self.wheel.deadline().unwrap_or(NEVER);

@@ -221,6 +221,38 @@ fn removed_objects_are_not_served_and_their_files_close() {
     assert_eq!(status(&bench.get("list.m3u8", "").0), 200, "from memory, from the other drive");
 }
 
+#[test]
+fn a_drive_that_is_back_serves_before_all_that_it_had_is_taken_out() {
+    let mut bench = Bench::new();
+    let publish = |bench: &mut Bench, object: ObjectId, (file, len): (&str, u64)| {
+        let (drive, file) = (DriveIndex(0), FileName(file.into()));
+        let extent = Extent { drive, file, offset: Bytes(0), len: Bytes(len) };
+        bench.event(Event::Update(Update::Published { object, extent, small: None }));
+    };
+    for n in 0..3000_u16 {
+        let mut id = [0; 32];
+        id[1..3].copy_from_slice(&n.to_be_bytes());
+        publish(&mut bench, ObjectId(id), ("objects/other", 9));
+    }
+    assert_eq!(status(&bench.get("v.mp4", "").0), 200);
+    bench.event(Event::Update(Update::DriveSetAside { drive: DriveIndex(0) }));
+    assert_eq!((status(&bench.get("v.mp4", "").0), bench.slots.len()), (404, 1));
+    publish(&mut bench, ObjectId([1; 32]), ("objects/1", 1_000_000));
+    assert_eq!(bench.slots.len(), 0, "the file of before is closed");
+    let (head, body) = bench.get("v.mp4", "");
+    assert_eq!((status(&head), body), (200, content(1, 1_000_000)));
+    assert_eq!(
+        bench.worker.deadline(),
+        Some(bench.now.instant),
+        "the others are still on their way"
+    );
+    for _ in 0..3 {
+        bench.event(Event::Tick);
+    }
+    assert_ne!(bench.worker.deadline(), Some(bench.now.instant));
+    assert_eq!((status(&bench.get("v.mp4", "").0), bench.slots.len()), (200, 1));
+}
+
 /// Object 1 has a second copy, which the index speaks of from now on.
 fn moves(bench: &mut Bench) {
     let (object, len) = (ObjectId([1; 32]), Bytes(1_000_000));

@@ -204,6 +204,14 @@ pub enum Progress {
 }
 
 impl Handshake {
+    /// True once it has sent the flight that costs a signature and a key exchange, or that spares
+    /// both: what is left of it is cheap. A hello in pieces, or one that is asked for anew because
+    /// its share of a key is of another group, is not answered yet.
+    pub fn has_answered(&self) -> bool {
+        // In TLS 1.2 no hello is asked for anew.
+        self.sealed || self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+    }
+
     /// Takes received bytes. What is appended to `out` must be sent before anything else, also
     /// when an error is returned: then it is the alert that tells the client why.
     pub fn receive(

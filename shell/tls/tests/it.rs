@@ -407,6 +407,61 @@ fn hello_in_pieces(piece: usize) -> Vec<Vec<u8>> {
     hello[5..].chunks(piece).map(|piece| record(22, piece)).collect()
 }
 
+/// Pieces of what a client sends first, and whether they are answered.
+fn answered(acceptor: &Acceptor, mut client: ClientConnection, piece: usize) -> Vec<bool> {
+    let mut handshake = Box::new(acceptor.accept(Versions::Tls12Too).unwrap());
+    let (mut flight, mut out, mut answered) = (Vec::new(), Vec::new(), vec![]);
+    client.write_tls(&mut flight).unwrap();
+    // Once more if it is asked for anew.
+    for _ in 0..2 {
+        for bytes in flight.chunks(piece) {
+            let Progress::Pending(pending) = handshake.receive(bytes, &mut out).unwrap() else {
+                panic!("the client has not finished")
+            };
+            answered.push(pending.has_answered());
+            handshake = pending;
+        }
+        if handshake.has_answered() {
+            break;
+        }
+        client.read_tls(&mut Cursor::new(&out)).unwrap();
+        client.process_new_packets().unwrap();
+        flight.clear();
+        client.write_tls(&mut flight).unwrap();
+    }
+    answered
+}
+
+#[test]
+fn a_handshake_has_answered_when_it_has_made_its_signature() {
+    let (acceptor, roots) = acceptor();
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let mut config = client_config(roots.clone(), &[version], None);
+        config.resumption = rustls::client::Resumption::disabled();
+        let of = |config: &ClientConfig, piece| {
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+            answered(&acceptor, client, piece)
+        };
+        assert_eq!(of(&config, 100_000), [true], "{version:?}");
+        let pieces = of(&config, 100);
+        let (last, before) = pieces.split_last().unwrap();
+        assert!(*last && before.iter().all(|answered| !answered), "{version:?} {pieces:?}");
+    }
+    // A share of a key of a group that the server does not know, and then of one that it does.
+    use rustls::crypto::aws_lc_rs::kx_group::{MLKEM768, X25519};
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.kx_groups = vec![MLKEM768, X25519];
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(Arc::new(config), name).unwrap();
+    assert_eq!(answered(&acceptor, client, 100_000), [false, true]);
+}
+
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let len = u16::try_from(content.len()).unwrap().to_be_bytes();
     [&[kind, 3, 3], &len[..], content].concat()

@@ -39,7 +39,8 @@ pub struct Config {
 
 impl Config {
     /// For an appliance. A player's buffer lasts longer than 10 s, so that a second of silence, an
-    /// end and a start are not seen. A turn of a worker takes milliseconds.
+    /// end and a start are not seen. A worker counts each thing that it has done, which takes
+    /// milliseconds; a turn with many of them may take longer.
     pub const APPLIANCE: Self = Self {
         look_every: Nanos::millis(100),
         silent_max: Nanos::seconds(1),

@@ -123,8 +123,8 @@ impl ScrubProgress {
 #[repr(align(128))]
 pub struct ServeCounters {
     pub counts: Counters<AtomicU64>,
-    /// Turns of its loop: it lives while they grow.
-    turns: AtomicU64,
+    /// It lives while this grows.
+    life: AtomicU64,
     /// CPU time its thread has used.
     cpu_nanos: AtomicU64,
     /// `Lateness`.
@@ -147,14 +147,15 @@ impl ServeCounters {
         self.hung.iter().zip(&worker.hung().words()).for_each(|(of, word)| store(of, word));
     }
 
-    /// Counts a turn of the loop; one thread does.
-    pub(crate) fn turn(&self) {
-        self.turns.store(now(&self.turns) + 1, Ordering::Relaxed);
+    /// Counts a sign of life: a turn of the loop began, or one of the things to do in it is done.
+    /// One thread does.
+    pub(crate) fn lives(&self) {
+        self.life.store(now(&self.life) + 1, Ordering::Relaxed);
     }
 
-    /// Turns of the loop so far.
-    pub fn turns(&self) -> u64 {
-        now(&self.turns)
+    /// Signs of life so far.
+    pub fn life(&self) -> u64 {
+        now(&self.life)
     }
 
     /// Notes the CPU time used so far.

@@ -58,7 +58,7 @@ pub(crate) fn start(
             }
             stopping += u64::from(stop.load(Ordering::Relaxed));
             let shown = if serving.load(Ordering::Relaxed) { &workers[..] } else { &[] };
-            let counts = shown.iter().flat_map(|of| (of.turns() + stopping).to_le_bytes());
+            let counts = shown.iter().flat_map(|of| (of.life() + stopping).to_le_bytes());
             match guard.send(&counts.collect::<Vec<u8>>()) {
                 Err(error) if GONE.contains(&error.kind()) => {
                     tracing::error!(%error, "the guard has gone: this process stops");

@@ -5,9 +5,11 @@
 //!                                           poll ──> Action ──> seal, send, read, open, close
 //! ```
 //!
-//! It decides nothing. Each turn enters the kernel once and takes a bounded number of completions;
-//! a `Send` is sealed into one scratch per thread and sent at once, while it is still in the
-//! processor's cache (batching it was measured to cost a quarter more).
+//! It decides nothing. Each turn enters the kernel once and takes a bounded number of completions,
+//! each of which has a bounded number of things done, and after each of which the thread is seen to
+//! live: what is left has its turn in the next. A `Send` is sealed into one scratch per thread and
+//! sent at once, while it is still in the processor's cache (batching it was measured to cost a
+//! quarter more).
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -42,8 +44,12 @@ use upkeep::Sample;
 
 /// Submission queue entries.
 const RING_ENTRIES: u32 = 512;
-/// Completions taken per turn.
+/// Completions taken per turn, and as many of the connections that wait for one.
 const COMPLETIONS_MAX: usize = 256;
+/// What a client takes whole at once in one event; then others have their turn. It may ask for much
+/// in one packet, or take a large object as fast as it is sealed. Arbitrary: answers without a body
+/// are 0.1 ms, chunks from memory a millisecond.
+const TAKEN_MAX: usize = 16;
 /// Letters taken per turn.
 const LETTERS_MAX: usize = 512;
 /// Received at once: two full records.
@@ -52,9 +58,12 @@ const RECEIVE_LEN: usize = 32 * 1024;
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.
 const CPU_EVERY: Nanos = Nanos::millis(100);
-/// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
+/// Hellos answered in a turn in which nothing else was to do, and in one in which something was.
 /// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
 const HELLOS_MAX: [usize; 2] = [8, 1];
+/// Hellos taken in per turn, whole or pieces of them. Arbitrary: a piece costs microseconds, of
+/// which most are for the first, and whole ones reach their own bound before.
+const PIECES_MAX: usize = 32;
 /// A thread with nothing to do turns this often, so that it is seen to live (`life`).
 const TURN_EVERY: Nanos = Nanos::millis(200);
 /// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
@@ -143,12 +152,14 @@ struct EventLoop {
     views: Option<Views>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
-    /// Connections whose first bytes have come, and wait for a turn: those that are served go
-    /// first. The last to come is the next, since with more of them than there is time for, it is
-    /// better that some are not kept waiting than that all are; the worker lets go of the first.
+    /// Connections whose hello has come, or a piece of it, and waits for a turn: those that are
+    /// served go first. The last to come is the next, since with more of them than there is time
+    /// for, it is better that some are not kept waiting than that all are; the worker lets go of
+    /// the first.
     hellos: VecDeque<ConnectionId>,
-    /// Connections of which more is to be received than was: one receive each in the next turn.
-    again: Vec<ConnectionId>,
+    /// Connections of which more is to be received than was, or which have taken much at once: each
+    /// stands here once (`Socket::again`), for its turn in the next turn of the loop.
+    again: VecDeque<ConnectionId>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,
     incoming: Vec<u8>,
@@ -199,7 +210,7 @@ impl EventLoop {
             report: setup.report,
             follow: VecDeque::new(),
             hellos: VecDeque::new(),
-            again: Vec::new(),
+            again: VecDeque::new(),
             scratch: vec![0; scratch_len],
             incoming: vec![0; RECEIVE_LEN],
             plain: Vec::with_capacity(RECEIVE_LEN),
@@ -218,41 +229,52 @@ impl EventLoop {
     fn run(&mut self) -> Result<(), uring::RingError> {
         self.ring.watch(self.mailbox.bell(), BELL);
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
-        let mut again = Vec::new();
         while !self.worker.is_stopped() {
-            let until = self.worker.deadline().expect("a worker looks at its clients every second");
-            let wait = until.since(self.clock.now().instant);
-            let hurry = !self.hellos.is_empty() || !self.again.is_empty();
-            let wait = if hurry { Wait::No } else { Wait::For(wait.clamp(Nanos(1), TURN_EVERY)) };
-            self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
-            self.counters.turn();
-            let busy = usize::from(!completions.is_empty());
-            std::mem::swap(&mut again, &mut self.again);
-            again.drain(..).for_each(|id| self.take_in_if_wanted(id));
-            completions.drain(..).for_each(|completion| self.completed(completion));
-            self.begin_handshakes(HELLOS_MAX[busy]);
-            let now = self.clock.now();
-            if self.worker.deadline().is_some_and(|due| due <= now.instant) {
-                self.event(Event::Tick);
+            self.turn(&mut completions)?;
+        }
+        Ok(())
+    }
+
+    /// One turn; `completions` is memory for it.
+    fn turn(&mut self, completions: &mut Vec<Completion>) -> Result<(), uring::RingError> {
+        let until = self.worker.deadline().expect("a worker looks at its clients every second");
+        let wait = until.since(self.clock.now().instant);
+        let hurry = !self.hellos.is_empty() || !self.again.is_empty();
+        let wait = if hurry { Wait::No } else { Wait::For(wait.clamp(Nanos(1), TURN_EVERY)) };
+        self.ring.turn(wait, COMPLETIONS_MAX, completions)?;
+        self.counters.lives();
+        let busy = usize::from(!completions.is_empty() || !self.again.is_empty());
+        for _ in 0..self.again.len().min(COMPLETIONS_MAX) {
+            let id = self.again.pop_front().expect("so many are there, and more come behind them");
+            self.go_on(id);
+            self.counters.lives();
+        }
+        for completion in completions.drain(..) {
+            self.completed(completion);
+            self.counters.lives();
+        }
+        self.answer_hellos(HELLOS_MAX[busy]);
+        let now = self.clock.now();
+        if self.worker.deadline().is_some_and(|due| due <= now.instant) {
+            self.event(Event::Tick);
+        }
+        if self.round_at <= now.instant {
+            self.round_at = now.instant + ROUND;
+            self.sockets.iter_mut().flatten().for_each(Socket::look);
+            while let Some(token) = self.not_accepting.pop() {
+                let index = usize::try_from(token.0).expect("a listener's index");
+                self.ring.accept(self.listeners[index].socket.as_fd(), token);
             }
-            if self.round_at <= now.instant {
-                self.round_at = now.instant + ROUND;
-                self.sockets.iter_mut().flatten().for_each(Socket::look);
-                while let Some(token) = self.not_accepting.pop() {
-                    let index = usize::try_from(token.0).expect("a listener's index");
-                    self.ring.accept(self.listeners[index].socket.as_fd(), token);
-                }
-            }
-            self.counters.store(&self.worker);
-            for (index, slice) in DriveIndex::all(self.slices.len()).zip(self.slices.iter()) {
-                slice.store(&self.worker.slice(index));
-            }
-            self.hand_over_log(now.instant);
-            self.hand_over_views(now.instant);
-            if CPU_EVERY <= now.instant.since(self.cpu_at) {
-                self.cpu_at = now.instant;
-                self.counters.store_cpu(clock::thread_cpu());
-            }
+        }
+        self.counters.store(&self.worker);
+        for (index, slice) in DriveIndex::all(self.slices.len()).zip(self.slices.iter()) {
+            slice.store(&self.worker.slice(index));
+        }
+        self.hand_over_log(now.instant);
+        self.hand_over_views(now.instant);
+        if CPU_EVERY <= now.instant.since(self.cpu_at) {
+            self.cpu_at = now.instant;
+            self.counters.store_cpu(clock::thread_cpu());
         }
         Ok(())
     }
@@ -297,13 +319,20 @@ impl EventLoop {
         }
     }
 
-    /// One event, and everything that follows from it at once.
+    /// One event, and what follows from it at once.
     fn event(&mut self, event: Event<'_>) {
         self.worker.handle(self.clock.now(), event);
         self.carry_out();
+        let mut taken = 0;
         while let Some(follow) = self.follow.pop_front() {
             match follow {
+                Follow::Sent(connection) if taken == TAKEN_MAX => {
+                    let Some(socket) = self.socket(connection) else { continue };
+                    socket.taken = true;
+                    self.put_off(connection);
+                }
                 Follow::Sent(connection) => {
+                    taken += 1;
                     self.worker.handle(self.clock.now(), Event::Sent { connection });
                 }
                 Follow::Ended(connection) => {
@@ -446,9 +475,28 @@ impl EventLoop {
         }
         socket.wanted = true;
         if socket.ready {
-            self.again.push(id);
+            self.put_off(id);
         } else if socket.watch.is_none() {
             socket.watch = Some(self.ring.watch(socket.fd.as_fd(), name(id)));
+        }
+    }
+
+    /// It has its turn in the next turn of the loop.
+    fn put_off(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if !std::mem::replace(&mut socket.again, true) {
+            self.again.push_back(id);
+        }
+    }
+
+    /// It has the turn for which it was put off.
+    fn go_on(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.again = false;
+        if std::mem::take(&mut socket.taken) {
+            self.event(Event::Sent { connection: id });
+        } else {
+            self.take_in_if_wanted(id);
         }
     }
 
@@ -483,34 +531,43 @@ impl EventLoop {
         if socket.closing || !std::mem::replace(&mut socket.wanted, false) {
             return;
         }
-        match socket.transport {
-            Transport::Hello(_) => self.hellos.push_back(id),
-            Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
+        match &socket.transport {
+            Transport::Plain | Transport::Secure(_) => self.take_in(id),
+            Transport::Handshake(Some(handshake)) if handshake.has_answered() => self.take_in(id),
+            Transport::Hello(_) | Transport::Handshake(_) => self.hellos.push_back(id),
         }
     }
 
-    /// Begins up to `most` handshakes, the last to come first. Those closed meanwhile cost nothing.
-    fn begin_handshakes(&mut self, most: usize) {
-        let mut begun = 0;
-        while begun < most
+    /// Answers up to `most` hellos, the last to come first. A piece of one counts for none, and
+    /// those closed meanwhile cost nothing.
+    fn answer_hellos(&mut self, most: usize) {
+        let (mut answered, mut taken_in) = (0, 0);
+        while answered < most
+            && taken_in < PIECES_MAX
             && let Some(id) = self.hellos.pop_back()
         {
             let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
-            let (Transport::Hello(versions), false) = (&socket.transport, socket.closing) else {
+            if socket.closing {
                 continue;
-            };
-            match self.acceptor.accept(*versions) {
-                Ok(handshake) => {
-                    socket.transport = Transport::Handshake(Some(Box::new(handshake)));
-                }
-                Err(error) => {
-                    tracing::error!(%error, "no handshake can begin");
-                    self.event(Event::Ended { connection: id });
-                    continue;
+            }
+            if let Transport::Hello(versions) = &socket.transport {
+                match self.acceptor.accept(*versions) {
+                    Ok(handshake) => {
+                        socket.transport = Transport::Handshake(Some(Box::new(handshake)));
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "no handshake can begin");
+                        self.event(Event::Ended { connection: id });
+                        continue;
+                    }
                 }
             }
-            begun += 1;
+            taken_in += 1;
+            self.flight.clear();
             self.take_in(id);
+            // What costs something says something.
+            answered += usize::from(!self.flight.is_empty());
+            self.counters.lives();
         }
         // The worker lets go of those that came first, so that is where names of nobody gather.
         while let Some(id) = self.hellos.front()
@@ -793,6 +850,7 @@ impl EventLoop {
             && let Some(letter) = self.mailbox.take()
         {
             left -= 1;
+            self.counters.lives();
             match letter {
                 Letter::Update(update) => {
                     if let Update::DriveSetAside { drive } = update {
@@ -862,3 +920,6 @@ fn connection(token: Token) -> ConnectionId {
 fn fault(error: Errno) -> Fault {
     Fault { errno: error.0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,10 @@ pub(crate) struct Socket {
     pub(crate) ended: bool,
     /// What comes is to be received.
     pub(crate) wanted: bool,
+    /// It has its turn in the next turn of the loop (`EventLoop::again`).
+    pub(crate) again: bool,
+    /// All of what it was sent is the kernel's, of which the worker hears then.
+    pub(crate) taken: bool,
     /// Since when the ring sends on it, or is to tell when it has room.
     pub(crate) sending: Option<Instant>,
     /// Its client made us wait when it was last waited for: it is asked for room before the next is
@@ -94,6 +98,8 @@ impl Socket {
             ready: false,
             ended: false,
             wanted: false,
+            again: false,
+            taken: false,
             sending: None,
             slow: false,
             last: false,

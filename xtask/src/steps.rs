@@ -54,7 +54,7 @@ const CHECK: [Step; 12] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 17] = [
+const NIGHTLY: [Step; 18] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -65,6 +65,7 @@ const NIGHTLY: [Step; 17] = [
         run: |root| drives(root, "release", "1500", &["files", "folders", "all"]),
     },
     Step { name: "lab-crash-fill", run: |root| lab(root, "release", &["crash-fill"]) },
+    Step { name: "lab-flood", run: |root| lab(root, "release", &["flood", "--long-turns"]) },
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },

@@ -8,7 +8,9 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::PublicKeyData as _;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, RsaKeySize,
+};
 
 /// The kind of a certificate's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -18,6 +20,8 @@ pub enum Key {
     Ecdsa,
     /// RSA of 2,048 bits.
     Rsa,
+    /// RSA of 4,096 bits, whose signatures are the slowest that operators use.
+    Rsa4096,
 }
 
 impl Key {
@@ -26,6 +30,7 @@ impl Key {
         match self {
             Self::Ecdsa => "ECDSA P-256",
             Self::Rsa => "RSA 2048",
+            Self::Rsa4096 => "RSA 4096",
         }
     }
 }
@@ -64,10 +69,12 @@ impl Certificate {
         let p256 = &rcgen::PKCS_ECDSA_P256_SHA256;
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate_for(p256)?)?;
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let key = KeyPair::generate_for(match key {
-            Key::Ecdsa => p256,
-            Key::Rsa => &rcgen::PKCS_RSA_SHA256,
-        })?;
+        let rsa = &rcgen::PKCS_RSA_SHA256;
+        let key = match key {
+            Key::Ecdsa => KeyPair::generate_for(p256)?,
+            Key::Rsa => KeyPair::generate_for(rsa)?,
+            Key::Rsa4096 => KeyPair::generate_rsa_for(rsa, RsaKeySize::_4096)?,
+        };
         let leaf = CertificateParams::new(names)?.signed_by(&key, &ca)?;
         fs::write(&made.ca, ca.pem())?;
         fs::write(&made.chain, leaf.pem())?;

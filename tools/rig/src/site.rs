@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
 use rustls::CipherSuite;
 
+use crate::certificate::Key;
 use crate::client::{Load, Plan, Ranges, Receive, Target, Truth};
 use crate::cpu::{self, Account};
 use crate::stage::{Appliance, Film, Setup, Stage};
@@ -72,7 +73,18 @@ impl Site {
         serve: &str,
         settings: &[(&str, String)],
     ) -> Result<Self> {
-        let mut stage = Stage::new(dir)?;
+        let setup = Setup { serve, settings, ..Setup::new("lab", &[], dir) };
+        Self::start_as(dir, lens, Key::default(), setup)
+    }
+
+    /// The same by its guard, with a certificate of such a key.
+    pub fn start_guarded(dir: &Path, lens: &[u64], serve: &str, key: Key) -> Result<Self> {
+        let setup = Setup { serve, guarded: true, ..Setup::new("lab", &[], dir) };
+        Self::start_as(dir, lens, key, setup)
+    }
+
+    fn start_as(dir: &Path, lens: &[u64], key: Key, setup: Setup<'_>) -> Result<Self> {
+        let mut stage = Stage::with_key(dir, key)?;
         let film = Film::new("film", lens.iter().copied(), 1);
         stage.publish(&[&film])?;
         for object in &film.objects {
@@ -83,7 +95,7 @@ impl Site {
         let drives = [drive];
         let state = dir.join("state");
         let more = "[fill]\nconcurrency = 4\n";
-        let setup = Setup { serve, more, settings, ..Setup::new("lab", &drives, &state) };
+        let setup = Setup { drives: &drives, state: &state, more, ..setup };
         let mut appliance = stage.start(&setup)?;
         stage.wait_until_held(&mut appliance, &[&film], FILL_MAX)?;
         let base = stage.base(&film)?;

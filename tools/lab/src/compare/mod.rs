@@ -131,7 +131,9 @@ impl Tls {
         match (self, key) {
             (Self::V13, _) => CipherSuite::TLS13_AES_128_GCM_SHA256,
             (Self::V12, Key::Ecdsa) => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-            (Self::V12, Key::Rsa) => CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            (Self::V12, Key::Rsa | Key::Rsa4096) => {
+                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+            }
         }
     }
 }

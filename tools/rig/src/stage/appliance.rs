@@ -23,6 +23,8 @@ pub struct Setup<'a> {
     pub state: &'a Path,
     /// True if it can reach control.
     pub control: bool,
+    /// True if its guard starts it: then the process is the guard's.
+    pub guarded: bool,
     /// More of its `[serve]`; one worker, where nothing is said.
     pub serve: &'a str,
     /// More of its configuration.
@@ -34,7 +36,16 @@ pub struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// One that can reach control, with nothing said otherwise.
     pub fn new(name: &'a str, drives: &'a [PathBuf], state: &'a Path) -> Self {
-        Self { name, drives, state, control: true, serve: "", more: "", settings: &[] }
+        Self {
+            name,
+            drives,
+            state,
+            control: true,
+            guarded: false,
+            serve: "",
+            more: "",
+            settings: &[],
+        }
     }
 }
 
@@ -108,7 +119,8 @@ impl Appliance {
         // A file each, unless it is said otherwise: many look at what lies on which drive.
         let settings = ["NO_COLOR=1", "NEARCAST_LOG=info", "APPLIANCE_FILL_UNIT=0 B"];
         let own = setup.settings.iter().map(|(name, value)| format!("{name}={value}"));
-        let words = [&binary("nearcast-appliance")?, "serve", "--config"];
+        let verb = if setup.guarded { "guard" } else { "serve" };
+        let words = [&binary("nearcast-appliance")?, verb, "--config"];
         let command: Vec<String> = ["env".to_owned()]
             .into_iter()
             .chain(settings.map(str::to_owned))

@@ -30,7 +30,7 @@ use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 
-use crate::certificate::Certificate;
+use crate::certificate::{self, Certificate};
 use crate::client::Dice;
 use fleet::Fleet;
 
@@ -142,7 +142,12 @@ impl Film {
 impl Stage {
     /// A world without films, whose own files are in `dir`.
     pub fn new(dir: &Path) -> Result<Self> {
-        let certificate = Certificate::make(dir)?;
+        Self::with_key(dir, certificate::Key::default())
+    }
+
+    /// The same, where the appliance's certificate has a key of this kind.
+    pub fn with_key(dir: &Path, kind: certificate::Key) -> Result<Self> {
+        let certificate = Certificate::make_with(dir, kind)?;
         let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).ok().context("no signing key")?;
         let fleet = Fleet::new()?;
         let identity = fleet.credentials(&Member::appliance(APPLIANCE))?;

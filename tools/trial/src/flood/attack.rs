@@ -54,40 +54,43 @@ const BOMBS: usize = 1;
 const SLOW_BYTES: usize = 2;
 const WINDOWS: usize = 3;
 
-struct Aim {
-    address: SocketAddr,
+pub(super) struct Aim {
+    pub(super) address: SocketAddr,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
     request: String,
 }
 
 /// A connection after its handshake.
-struct Held {
-    socket: TcpStream,
-    keys: Keys,
+pub(super) struct Held {
+    pub(super) socket: TcpStream,
+    pub(super) keys: Keys,
     at: usize,
 }
 
-const DATA: u8 = 23;
+pub(super) const DATA: u8 = 23;
 /// How long a connection that sent its hello is left open.
-const HELLO_HELD: Duration = Duration::from_secs(1);
+pub(super) const HELLO_HELD: Duration = Duration::from_secs(1);
 /// Slow heads and closed windows come anew: so many a second.
 const ANEW_PER_S: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The smallest receive buffer that the kernel gives (tcp(7)).
 const RECEIVE_BUFFER: usize = 2304;
 
-pub(crate) fn start(site: &Site, strength: Strength) -> Result<Attack> {
-    let address = site.appliance.secure;
-    let aim = || -> Result<Aim> {
-        Ok(Aim {
+impl Aim {
+    pub(super) fn new(site: &Site) -> Result<Self> {
+        let address = site.appliance.secure;
+        Ok(Self {
             address,
             name: ServerName::try_from(address.ip().to_string())?,
             config: tls_config(site.trust(), &[])?,
             request: format!("GET {}0.mp4 HTTP/1.1\r\nHost: a\r\n\r\n", site.base),
         })
-    };
-    let (one, other) = (aim()?, aim()?);
+    }
+}
+
+pub(crate) fn start(site: &Site, strength: Strength) -> Result<Attack> {
+    let (one, other) = (Aim::new(site)?, Aim::new(site)?);
     let mut attack = Threads::new();
     attack.start("hellos", move |shared| hellos(&one, strength, shared))?;
     attack.start("keys", move |shared| with_keys(&other, strength, shared))?;
@@ -125,7 +128,7 @@ fn hellos(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
     Ok(())
 }
 
-fn hello(aim: &Aim) -> Result<Vec<u8>> {
+pub(super) fn hello(aim: &Aim) -> Result<Vec<u8>> {
     let mut tls = UnbufferedClientConnection::new(Arc::clone(&aim.config), aim.name.clone())?;
     let status = tls.process_tls_records(&mut []);
     let ConnectionState::EncodeTlsData(mut data) = status.state? else {
@@ -192,7 +195,7 @@ fn with_keys(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
 }
 
 /// A connection after its handshake; none if the server lets nobody in now.
-fn open(aim: &Aim, receive_buffer: Option<usize>) -> Option<Held> {
+pub(super) fn open(aim: &Aim, receive_buffer: Option<usize>) -> Option<Held> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
     let socket = socket.ok()?;

@@ -6,11 +6,14 @@
 //!         time, windows that are never opened
 //! ```
 //!
+//! `--long-turns` (`long_turns`) and `--control` (`control`) are other floods.
+//!
 //! Viewers and attackers share a CPU, and attackers give way (nice 19): what is offered is counted
 //! and told, since it is less than asked for where that CPU has no more to give.
 
 mod attack;
 mod control;
+mod long_turns;
 mod threads;
 
 use std::time::{Duration, Instant};
@@ -50,6 +53,13 @@ pub(crate) struct Args {
     /// The CPU for viewers and attackers.
     #[arg(long, default_value_t = 1)]
     client_cpu: usize,
+    /// Instead: what would make a turn of the worker long, for which its guard must not end the
+    /// process.
+    #[arg(long, conflicts_with = "control")]
+    long_turns: bool,
+    /// With `--long-turns`: connections that attack.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2000))]
+    crowd: u32,
     /// Flood the control plane instead.
     #[arg(long)]
     control: bool,
@@ -121,14 +131,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return control::run(args);
     }
     ensure!(args.server_cpu != args.client_cpu, "appliance and viewers need a CPU each");
+    if args.long_turns {
+        return long_turns::run(args);
+    }
     rig::raise_file_limit()?;
     let dir = tempfile::Builder::new().prefix("nearcast-flood-").tempdir()?;
-    let serve = format!(
-        "workers = 1\ncpus = [{}]\nconnections_max = {CONNECTIONS_MAX}\n\
-         handshakes_max = {HANDSHAKES_MAX}\ntransfers_max = {TRANSFERS_MAX}\n",
-        args.server_cpu
-    );
-    let site = Site::start(dir.path(), &LENS, &serve)?;
+    let site = Site::start(dir.path(), &LENS, &serve(args))?;
     cpu::pin(args.client_cpu)?;
     let (before, _) = resident(site.appliance.pid())?;
     let pairs = (0..args.pairs).map(|n| pair(args, &site, n)).collect::<Result<Vec<_>>>()?;
@@ -136,13 +144,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     rig::say(args.json, &report, || report.table())
 }
 
-fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {
-    let demand = Demand {
+/// The appliance's `[serve]`.
+fn serve(args: &Args) -> String {
+    format!(
+        "workers = 1\ncpus = [{}]\nconnections_max = {CONNECTIONS_MAX}\n\
+         handshakes_max = {HANDSHAKES_MAX}\ntransfers_max = {TRANSFERS_MAX}\n",
+        args.server_cpu
+    )
+}
+
+/// What viewers ask for.
+fn demand(args: &Args, seed: u64) -> Result<Demand> {
+    Ok(Demand {
         connections: usize::try_from(args.viewers)?,
         range: Bytes::mib(1),
         bytes_per_s: f64::from(args.megabits) * 1e6 / 8.0,
-        seed: u64::from(n) + 1,
-    };
+        seed,
+    })
+}
+
+fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {
+    let demand = demand(args, u64::from(n) + 1)?;
     let (warm_up, window) = (Duration::from_secs(1), Duration::from_secs(args.seconds.into()));
     let mut viewers = site.viewers(demand)?;
     let without = site.watch(&mut viewers, warm_up, window)?;

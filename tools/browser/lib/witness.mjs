@@ -162,6 +162,7 @@ export function witness() {
   Object.defineProperty(window, "nearcastFilm", { value: film });
   let lastTime = 0;
   let lastMove = 0;
+  let begun = false;
   let open = null;
   setInterval(() => {
     const video = document.querySelector("video");
@@ -174,10 +175,14 @@ export function witness() {
       [lastTime, lastMove] = [video.currentTime, now];
     }
     film.ended = video.ended;
-    const should = !video.paused && !video.ended && !video.seeking;
     const moved = video.currentTime !== lastTime;
-    if (moved && should) film.played += Math.max(0, Math.min(2, video.currentTime - lastTime));
-    if (moved || !should) {
+    if (moved && !video.paused && !video.ended && !video.seeking) {
+      begun = true;
+      film.played += Math.max(0, Math.min(2, video.currentTime - lastTime));
+    }
+    // Once it has begun nobody pauses it: to a viewer a film that its player pauses, or that seeks
+    // for long, stands still.
+    if (moved || !begun || video.ended) {
       if (open) open.to = now;
       open = null;
       [lastTime, lastMove] = [video.currentTime, now];

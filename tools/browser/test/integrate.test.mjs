@@ -48,20 +48,28 @@ async function openExample(page, mock, file) {
   await page.goto(`${mock.url}/example`);
 }
 
-/** What befalls the appliances, once a player has its buffer full. */
+const now = () => performance.timeOrigin + performance.now();
+
+/** What befalls the appliances, once a player has its buffer full; what must be seen afterwards. */
 const FAULTS = {
   "the appliance that serves it dies": async (mock, ledger) => {
     const last = ledger.media().findLast(({ outcome }) => outcome === "body");
     const { host } = new URL(last.url);
     await mock.state.appliances.find(({ url }) => new URL(url).host === host).fault("kill");
+    const at = now();
+    const isOther = ({ outcome, sent, url }) =>
+      outcome === "body" && at <= sent && new URL(url).host !== host;
+    return () => assert.ok(ledger.media().some(isOther), "another appliance serves it");
   },
   "all appliances die, and are back two seconds after it asked one": async (mock, ledger) => {
-    const at = performance.timeOrigin + performance.now();
+    const at = now();
     for (const one of mock.state.appliances) await one.fault("kill");
     const inVain = ({ outcome, aborted }) => outcome === "failed" && !aborted;
     await until("it to ask in vain", 15_000, () => ledger.sentSince(at).some(inVain));
     await wait(AWAY_MS);
     for (const one of mock.state.appliances) await one.fault("restore");
+    const back = now();
+    return () => assert.ok(ledger.bytesByHost(back).size > 0, "somebody serves it again");
   },
 };
 
@@ -80,7 +88,7 @@ async function playThrough(page, mock, ledger, act) {
   );
   await page.evaluate(() => document.querySelector("video").play());
   await until("it to play", 20_000, async () => (await progress(page)).played > KILL_AT_S);
-  await act(mock, ledger);
+  const served = await act(mock, ledger);
   let most = 0;
   await until("it to play on", 70_000, async () => {
     const { played, ahead } = await progress(page);
@@ -88,6 +96,7 @@ async function playThrough(page, mock, ledger, act) {
     return played > KILL_AT_S + PLAYED_ON_S;
   });
   assert.deepEqual([(await progress(page)).stalls, ledger.wrongBytes], [[], 0]);
+  served();
   assert.ok(most <= BUFFER_S_MAX, `${most} s in its buffer`);
 }
 

@@ -65,7 +65,7 @@ describe("players", { concurrency: 2 }, () => {
       }));
   }
 
-  for (const player of [...PLAYERS, "videojs-dash"]) {
+  for (const player of [...PLAYERS, "videojs-dash", "shaka-hls"]) {
     test(`${player} plays on when its media URLs end while it plays`, () =>
       watching(player, { tokenLivesS: [5] }, async ({ ledger, seen, state, played }) => {
         await played(18);

@@ -73,7 +73,7 @@ export function start(options: EngineOptions): Engine {
     events.trouble(`dash.js: ${why ?? "an error without a reason"}`);
   });
   // When its tries failed at all appliances it asks for nothing any more: this lets it ask again.
-  let again: ReturnType<typeof setTimeout>;
+  let again: ReturnType<typeof setTimeout> | undefined;
   player.on("urlResolutionFailed", () => {
     clearTimeout(again);
     again = setTimeout(lookAgain, TRY_AGAIN_MS, player);
@@ -89,6 +89,9 @@ export function start(options: EngineOptions): Engine {
       const now = player.getCurrentRepresentationForType("video");
       return now ? { height: now.height ?? 0, bits_per_second: now.bandwidth } : null;
     },
-    end: () => player.destroy(),
+    end() {
+      clearTimeout(again);
+      player.destroy();
+    },
   };
 }

@@ -24,6 +24,12 @@ const KILL_AT_S = 3;
 const PLAYED_ON_S = 35;
 const BUFFER_S_MAX = 35;
 const AWAY_MS = 2_000;
+/** All appliances refuse, or are busy, for so long. */
+const REFUSED_MS = 12_000;
+/** Requests of a player that is refused everywhere: one round, of each lane and rendition. */
+const REFUSED_MAX = 24;
+/** Of one whose appliances are all busy since REFUSED_MS, in as long again: one round or three. */
+const BUSY_MAX = 28;
 /** Steering says nothing new for as long: players leave who died by themselves. */
 const STEERING_TTL_S = 120;
 
@@ -50,16 +56,22 @@ async function openExample(page, mock, file) {
 
 const now = () => performance.timeOrigin + performance.now();
 
+/** Kills the appliance that serves a player. The answer tells whether another one does by now. */
+async function killServing(mock, ledger) {
+  const last = ledger.media().findLast(({ outcome }) => outcome === "body");
+  const { host } = new URL(last.url);
+  await mock.state.appliances.find(({ url }) => new URL(url).host === host).fault("kill");
+  const at = now();
+  const isOther = ({ outcome, sent, url }) =>
+    outcome === "body" && at <= sent && new URL(url).host !== host;
+  return () => ledger.media().some(isOther);
+}
+
 /** What befalls the appliances, once a player has its buffer full; what must be seen afterwards. */
 const FAULTS = {
   "the appliance that serves it dies": async (mock, ledger) => {
-    const last = ledger.media().findLast(({ outcome }) => outcome === "body");
-    const { host } = new URL(last.url);
-    await mock.state.appliances.find(({ url }) => new URL(url).host === host).fault("kill");
-    const at = now();
-    const isOther = ({ outcome, sent, url }) =>
-      outcome === "body" && at <= sent && new URL(url).host !== host;
-    return () => assert.ok(ledger.media().some(isOther), "another appliance serves it");
+    const isElsewhere = await killServing(mock, ledger);
+    return () => assert.ok(isElsewhere(), "another appliance serves it");
   },
   "all appliances die, and are back two seconds after it asked one": async (mock, ledger) => {
     const at = now();
@@ -81,13 +93,20 @@ const progress = (page) =>
     return { ...window.nearcastFilm, ahead };
   });
 
-/** Plays a page through a fault, until nothing is left that it had before. */
-async function playThrough(page, mock, ledger, act) {
+/** Plays a page until its buffer is full. */
+async function play(page) {
   await until("the film to be there", 15_000, () =>
     page.evaluate(() => document.querySelector("video")?.readyState >= 3),
   );
   await page.evaluate(() => document.querySelector("video").play());
   await until("it to play", 20_000, async () => (await progress(page)).played > KILL_AT_S);
+}
+
+const isTroubled = (page) => page.locator("#trouble").isVisible();
+
+/** Plays a page through a fault, until nothing is left that it had before. */
+async function playThrough(page, mock, ledger, act) {
+  await play(page);
   const served = await act(mock, ledger);
   let most = 0;
   await until("it to play on", 70_000, async () => {
@@ -100,21 +119,61 @@ async function playThrough(page, mock, ledger, act) {
   assert.ok(most <= BUFFER_S_MAX, `${most} s in its buffer`);
 }
 
+/** Lets all appliances answer with this status; gives the time when the player has met that. */
+async function refuseAll(mock, ledger, status) {
+  for (const one of mock.state.appliances) one.refuse(status);
+  const at = now();
+  const isMet = (request) => request.status === status;
+  await until("it to be refused", 15_000, () => ledger.sentSince(at).some(isMet));
+  return now();
+}
+
+/** Runs `action` with a page that plays, and whose every byte is looked at. */
+async function withExample(name, action) {
+  const [originDir, example] = [film(FILM_S), pageOf(name)];
+  const options = { film: originDir, example, steeringTtlS: STEERING_TTL_S };
+  await withMock(options, (mock) =>
+    withPage({}, async (page) => {
+      const ledger = await watchWith(page, originDir);
+      await openExample(page, mock, path.join(PACKAGES, PAGES[name]));
+      await action({ page, mock, ledger });
+    }),
+  );
+}
+
 // Most of their time is the film's: one fleet and Chromium each, two at once.
 describe("the pages through faults", { concurrency: 2 }, () => {
-  for (const [name, file] of Object.entries(PAGES)) {
+  for (const name of Object.keys(PAGES)) {
     for (const [fault, act] of Object.entries(FAULTS)) {
-      test(`${name} plays on when ${fault}`, async () => {
-        const [originDir, example] = [film(FILM_S), pageOf(name)];
-        await withMock({ film: originDir, example, steeringTtlS: STEERING_TTL_S }, (mock) =>
-          withPage({}, async (page) => {
-            const ledger = await watchWith(page, originDir);
-            await openExample(page, mock, path.join(PACKAGES, file));
-            await playThrough(page, mock, ledger, act);
-          }),
-        );
-      });
+      test(`${name} plays on when ${fault}`, () =>
+        withExample(name, ({ page, mock, ledger }) => playThrough(page, mock, ledger, act)));
     }
+
+    test(`${name} stops, and says so, when all appliances refuse the film`, () =>
+      withExample(name, async ({ page, mock, ledger }) => {
+        await play(page);
+        assert.equal(await isTroubled(page), false);
+        const at = await refuseAll(mock, ledger, 404);
+        await wait(REFUSED_MS);
+        const asked = ledger.sentSince(at).length;
+        assert.ok(asked <= REFUSED_MAX, `${asked} requests`);
+        assert.equal(await isTroubled(page), true);
+      }));
+
+    test(`${name} asks less and less often while all appliances are busy`, () =>
+      withExample(name, async ({ page, mock, ledger }) => {
+        await play(page);
+        const at = await refuseAll(mock, ledger, 503);
+        await wait(2 * REFUSED_MS);
+        const asked = ledger.sentSince(at + REFUSED_MS).length;
+        assert.ok(0 < asked && asked <= BUSY_MAX, `${asked} requests`);
+        assert.equal(await isTroubled(page), false);
+        for (const one of mock.state.appliances) one.refuse(0);
+        const back = now();
+        await until("it is served again", 15_000, () => ledger.bytesByHost(back).size > 0);
+        const isElsewhere = await killServing(mock, ledger);
+        await until("another serves it when that one dies", 20_000, isElsewhere);
+      }));
   }
 });
 
@@ -122,6 +181,11 @@ test("playback.md shows the renewal of hls.html as it stands there", () => {
   const text = readFileSync(path.join(ROOT, "docs/integrate/playback.md"), "utf8");
   const [, shown] = /```js\n(const video = [^]*?)```/.exec(text);
   assert.ok(pageOf("hls.html").replaceAll(/^ {2}/gm, "").includes(shown));
+});
+
+test("the pages have the same words for when to ask again", () => {
+  const part = (name) => /const REFUSALS[^]*?\n {2}}\n/.exec(pageOf(name))[0];
+  assert.equal(new Set(Object.keys(PAGES).map(part)).size, 1);
 });
 
 test("hls.html plays on after a pause longer than its URLs are good", async () => {

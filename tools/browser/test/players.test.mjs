@@ -14,6 +14,9 @@ const AWAY_MS = 1_000;
 const BETWEEN_MS = 3_000;
 /** All are away for so long: longer than dash.js tries. */
 const ALL_AWAY_MS = 3_000;
+/** All refuse for so long, and are asked in one round: each for all lanes and renditions. */
+const REFUSED_MS = 12_000;
+const REFUSED_MAX = 40;
 /** A new playback begins from where the last one stood: the picture may stand so long, ms. */
 const RENEWAL_MS_MAX = 2_500;
 
@@ -35,7 +38,6 @@ function watching(player, options, action) {
       await played(1);
       await action({ mock, ledger, sentOn, seen, state, played });
       assert.equal(ledger.wrongBytes, 0, JSON.stringify(ledger.faults));
-      assert.equal((await state()).trouble, null);
     }),
   );
 }
@@ -44,7 +46,7 @@ function watching(player, options, action) {
 describe("players", { concurrency: 2 }, () => {
   for (const player of PLAYERS) {
     test(`${player} is sent on, each appliance is started again, then all: no stall`, () =>
-      watching(player, {}, async ({ mock, ledger, sentOn, seen, played }) => {
+      watching(player, {}, async ({ mock, ledger, sentOn, seen, state, played }) => {
         const [first, second] = mock.state.appliances;
         first.sendOnTo(second);
         await until("it to be sent on", 15_000, () => sentOn.length >= 2);
@@ -62,6 +64,7 @@ describe("players", { concurrency: 2 }, () => {
         await played((await seen()).played + BUFFER_S + 2);
         assert.ok(ledger.bytesByHost(asked).size > 0, "somebody serves it");
         assert.deepEqual((await seen()).stalls, []);
+        assert.equal((await state()).trouble, null);
       }));
   }
 
@@ -69,12 +72,28 @@ describe("players", { concurrency: 2 }, () => {
     test(`${player} plays on when its media URLs end while it plays`, () =>
       watching(player, { tokenLivesS: [5] }, async ({ ledger, seen, state, played }) => {
         await played(18);
-        assert.equal((await state()).renewals, 1);
+        const { renewals, trouble } = await state();
+        assert.deepEqual([renewals, trouble], [1, null]);
         assert.ok(ledger.statusErrors >= 1, "it was refused");
         // By the clock: to the witness a film that begins anew seeks, and does not stall.
         const { firstFrame, played: length } = await seen();
         const stood = performance.timeOrigin + performance.now() - firstFrame - length * 1_000;
         assert.ok(stood <= RENEWAL_MS_MAX, `it stood for ${stood} ms`);
+      }));
+
+    test(`${player} stops, and the page says so, when all appliances refuse the film`, () =>
+      watching(player, {}, async ({ mock, ledger, state, played }) => {
+        await played(2);
+        for (const one of mock.state.appliances) one.refuse(404);
+        const at = performance.timeOrigin + performance.now();
+        const isMet = ({ status }) => status === 404;
+        await until("it to be refused", 15_000, () => ledger.sentSince(at).some(isMet));
+        await wait(REFUSED_MS);
+        const asked = ledger.sentSince(at).length;
+        assert.ok(asked <= REFUSED_MAX, `${asked} requests`);
+        assert.match((await state()).trouble, /./);
+        await wait(REFUSED_MS);
+        assert.equal(ledger.sentSince(at).length, asked, "it asks nobody any more");
       }));
   }
 });

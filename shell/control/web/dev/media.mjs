@@ -4,7 +4,7 @@
 //
 // The last part of a token says when it ends, in ms since 1970: 403 from then on. Told
 // {sendTo: URL} by its parent, it sends each request on to that appliance with 307, marked as
-// appliances mark it.
+// appliances mark it; told {refuse: STATUS}, it answers each with that status, until told 0.
 //
 // `fault` makes it lie, so that the self-test's checker can be seen to notice:
 //   {"kind":"flip","path":"r2.mp4","offset":5000}   one bit of one byte is wrong
@@ -36,8 +36,8 @@ const COMMON = {
 
 let sentBytes = 0;
 let requests = 0;
-let sendTo = null;
-process.on("message", (message) => (sendTo = message.sendTo));
+const told = { sendTo: null, refuse: 0 };
+process.on("message", (message) => Object.assign(told, message));
 const connections = new Set();
 
 /** What to send for a Range header and a file of `size` bytes; null if it cannot be satisfied. */
@@ -69,11 +69,12 @@ function answer(request, response) {
   const name = path.posix.normalize(rest.join("/"));
   const refuse = (status) =>
     response.writeHead(status, { ...COMMON, "Cache-Control": "no-store" }).end();
+  if (told.refuse) return refuse(told.refuse);
   if (t !== "t" || !token || !version || name.startsWith("..")) return refuse(404);
   if (Number(token.split("-").at(-1)) <= Date.now()) return refuse(403);
-  if (sendTo && !url.searchParams.has("hop")) {
+  if (told.sendTo && !url.searchParams.has("hop")) {
     url.searchParams.set("hop", "1");
-    const Location = sendTo + url.pathname + url.search;
+    const Location = told.sendTo + url.pathname + url.search;
     return response.writeHead(307, { ...COMMON, "Cache-Control": "no-store", Location }).end();
   }
   let size;

@@ -72,6 +72,11 @@ class PretendAppliance {
     this.child.send({ sendTo: other.url });
   }
 
+  /** Answers each request with this status; 0 ends that. */
+  refuse(status) {
+    this.child.send({ refuse: status });
+  }
+
   get url() {
     const { tls, host, port } = this.options;
     return `${tls ? "https" : "http"}://${host}:${port}`;

@@ -6,6 +6,7 @@ import { pageUrl, readParameters } from "../src/play/parameters";
 import { entryUrl, Renewal } from "../src/play/playback";
 import { Progress, type Playable } from "../src/play/progress";
 import type { RequestRecord } from "../src/play/requests";
+import { Delays, Tries } from "../src/play/tries";
 import { appliance, fleet } from "./support";
 
 const playing = (currentTime: number, changes: Partial<Playable> = {}): Playable => {
@@ -174,4 +175,43 @@ test("a playback that brought something is renewed once, and one that did not ne
   assert.equal(renewal.refused(), "wait");
   renewal.begins();
   assert.equal(renewal.refused(), "hopeless");
+});
+
+test("tries are 0.5 s to 8 s apart and up to half more by chance, 0.5 s after success", () => {
+  const delays = new Delays();
+  const next = (length: number, chance: number) =>
+    Array.from({ length }, () => delays.next(chance));
+  assert.deepEqual(next(6, 0), [500, 1_000, 2_000, 4_000, 8_000, 8_000]);
+  assert.deepEqual(next(1, 1), [12_000]);
+  delays.reset();
+  assert.deepEqual(next(2, 1), [750, 1_500]);
+});
+
+test("asking again is vain once the last answer of all was a refusal", (context) => {
+  context.mock.timers.enable(["setTimeout"]);
+  context.mock.method(Math, "random", () => 0);
+  const tries = new Tries();
+  let asked = 0;
+  const again = () => tries.again(() => (asked += 1), 2);
+  const [a, b] = ["https://a/t/x/v.mp4", "https://b/t/x/v.mp4"];
+  assert.equal(again(), true, "nothing is known");
+  tries.failedAt(a, 404);
+  assert.equal(again(), true, "only one of two was asked");
+  context.mock.timers.tick(500);
+  assert.equal(asked, 1, "one try at a time");
+  tries.failedAt(b, 0);
+  assert.equal(again(), true, "one gave no answer");
+  context.mock.timers.tick(999);
+  assert.equal(asked, 1);
+  context.mock.timers.tick(1);
+  assert.equal(asked, 2);
+  tries.came(b);
+  tries.failedAt(b, 503);
+  assert.equal(again(), true);
+  context.mock.timers.tick(500);
+  assert.equal(asked, 3, "soon again after a segment");
+  tries.failedAt(b, 410);
+  assert.equal(again(), false);
+  context.mock.timers.tick(60_000);
+  assert.equal(asked, 3);
 });

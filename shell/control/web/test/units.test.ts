@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bitRate, bytes, duration, percent, plural } from "../src/units";
 import { position, roundUp, short, text } from "../src/units";
-import { leaveFailed, type Playlist } from "../src/play/vhs";
+import { Tries } from "../src/play/tries";
+import { leaveFailed, note, type Playlist } from "../src/play/vhs";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 
@@ -78,6 +79,8 @@ function vhs() {
     currentPathway: "a1" as string | null,
     availablePathways_: new Set(["a1", "a2", "a3"]),
     steeringManifest: { priority: ["a1", "a3", "a2"] },
+    getAvailablePathways: () => steering.availablePathways_,
+    didDASHTagChange: () => true,
     getPathway: () => steering.currentPathway,
     excludePathway: (pathway: string) => steering.availablePathways_.delete(pathway),
     on: (_event: string, told: () => void) => (steering.told = told),
@@ -89,12 +92,16 @@ function vhs() {
   const main = () => ({ playlists });
   const loads: (string | null)[] = [];
   const load = () => void loads.push(steering.currentPathway);
-  leaveFailed({ contentSteeringController_: steering, main, excludeThenChangePathway_, load });
-  return { steering, playlists, changes, loads };
+  const controller = { contentSteeringController_: steering, main };
+  const [tries, troubles] = [new Tries(), [] as string[]];
+  const tell = (what: string) => void troubles.push(what);
+  leaveFailed({ ...controller, excludeThenChangePathway_, load }, tries, tell);
+  return { steering, playlists, changes, loads, tries, troubles };
 }
 
 test("video.js goes on with the next pathway of steering's list when one failed", (context) => {
   context.mock.timers.enable(["setTimeout"]);
+  context.mock.method(Math, "random", () => 0);
   const { steering, changes, loads } = vhs();
   steering.excludePathway("a2");
   assert.equal(steering.currentPathway, "a1", "another one failed");
@@ -102,10 +109,24 @@ test("video.js goes on with the next pathway of steering's list when one failed"
   assert.equal(steering.currentPathway, "a3");
   steering.excludePathway("a3");
   assert.equal(steering.currentPathway, "a3", "there is no other");
+  const left = [...steering.availablePathways_];
+  assert.deepEqual(left, ["a1", "a2"], "an answer of steering that finds none would end it");
   context.mock.timers.tick(499);
   assert.deepEqual([changes, loads], [[], []]);
   context.mock.timers.tick(1);
   assert.deepEqual([changes, loads], [["a1"], ["a1"]], "one that failed before is tried again");
+});
+
+test("video.js asks nobody any more when all refused it, whatever steering says", (context) => {
+  context.mock.timers.enable(["setTimeout"]);
+  const { steering, changes, loads, tries, troubles } = vhs();
+  for (const id of ["a1", "a3", "a2"]) {
+    note(tries, { uri: `https://${id}/v.mp4`, requestType: "segment" }, { statusCode: 404 });
+    steering.excludePathway(id);
+  }
+  context.mock.timers.tick(60_000);
+  steering.told();
+  assert.deepEqual([changes, loads, troubles.length], [[], [], 1]);
 });
 
 test("video.js leaves renditions out for their pathway, and not for a minute", () => {

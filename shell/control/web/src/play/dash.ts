@@ -3,6 +3,7 @@
 import * as dashjs from "dashjs";
 import { EVENTS, EVERY_S } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
+import { REFUSED, Tries } from "./tries";
 
 /** The part of FRAGMENT_LOADING_COMPLETED that is used here. */
 interface Loaded {
@@ -18,20 +19,23 @@ interface Loaded {
 }
 
 interface Failed {
-  error?: { code?: number; message?: string } | string;
+  error?: { code?: number; message?: string; data?: Answered } | string;
+}
+
+/** A request whose tries at an appliance all failed, and the last answer. */
+interface Answered {
+  request?: { type: string; url: string };
+  response?: { status: number };
 }
 
 /**
  * By itself it tries four times, a second apart, before it leaves an appliance. One more try is
  * enough where a process is started again, which takes less than a second.
  */
-const TRIES = {
+const PATIENCE = {
   retryAttempts: { MediaSegment: 1, InitializationSegment: 1 },
   retryIntervals: { MediaSegment: 500, InitializationSegment: 500 },
 };
-
-/** Between two rounds of tries that failed at all appliances. */
-const TRY_AGAIN_MS = 500;
 
 /** After this event, as when room was made in the buffer, each lane looks for its next segment. */
 function lookAgain(player: dashjs.MediaPlayerClass): void {
@@ -41,11 +45,31 @@ function lookAgain(player: dashjs.MediaPlayerClass): void {
   player.trigger(name, made, {});
 }
 
+/** What is kept of its list of appliances that it has left. */
+interface Left {
+  parent: { reset(): void; initialize(): void };
+}
+
+/**
+ * By itself (5.2.1), once it has left all appliances it clears the list of those, and never adds to
+ * it again: it would ask the first one for ever, however dead. Here it begins anew.
+ */
+function forgetful(this: Left): Pick<Left["parent"], "reset"> {
+  const { reset, initialize } = this.parent;
+  return {
+    reset() {
+      reset();
+      initialize();
+    },
+  };
+}
+
 export function start(options: EngineOptions): Engine {
   const { video, url, start_s, buffer_s, events_url, events } = options;
   const player = dashjs.MediaPlayer().create();
+  player.extend("BlackListController", forgetful, true);
   player.initialize();
-  player.updateSettings({ streaming: TRIES });
+  player.updateSettings({ streaming: PATIENCE });
   // It says how it fares: with each request, and by events.
   const target = { enabled: true, url: events_url, events: [...EVENTS], interval: EVERY_S };
   const cmcd = { enabled: true, version: 2, eventTargets: [target] };
@@ -58,25 +82,27 @@ export function start(options: EngineOptions): Engine {
     };
     player.updateSettings({ streaming: { buffer } });
   }
+  const tries = new Tries();
   const { FRAGMENT_LOADING_COMPLETED, ERROR } = dashjs.MediaPlayer.events;
   player.on(FRAGMENT_LOADING_COMPLETED, (event: unknown) => {
     const { error, request } = event as Loaded;
     const { mediaType: kind, type, startTime, duration, url: asked } = request;
     if (error || type !== "MediaSegment" || (kind !== "video" && kind !== "audio")) return;
+    tries.came(asked);
     const rates = player.getRepresentationsByType(kind).map(({ bandwidth }) => bandwidth);
     const rung = rungOf(rates, request.bandwidth ?? 0);
     events.segment({ kind, start: startTime, duration, url: asked, ...rung });
   });
   player.on(ERROR, (event: unknown) => {
     const { error } = event as Failed;
+    const { request, response } = (typeof error === "object" && error.data) || {};
+    if (request?.type.endsWith("Segment")) tries.failedAt(request.url, response?.status ?? 0);
     const why = typeof error === "object" ? (error.message ?? error.code) : error;
     events.trouble(`dash.js: ${why ?? "an error without a reason"}`);
   });
   // When its tries failed at all appliances it asks for nothing any more: this lets it ask again.
-  let again: ReturnType<typeof setTimeout> | undefined;
   player.on("urlResolutionFailed", () => {
-    clearTimeout(again);
-    again = setTimeout(lookAgain, TRY_AGAIN_MS, player);
+    if (!tries.again(() => lookAgain(player))) events.trouble(REFUSED);
   });
   player.attachView(video);
   player.setAutoPlay(false);
@@ -90,7 +116,7 @@ export function start(options: EngineOptions): Engine {
       return now ? { height: now.height ?? 0, bits_per_second: now.bandwidth } : null;
     },
     end() {
-      clearTimeout(again);
+      tries.end();
       player.destroy();
     },
   };

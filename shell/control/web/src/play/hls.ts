@@ -4,13 +4,12 @@
 import Hls, { ErrorTypes, Events, type HlsConfig } from "hls.js";
 import { EVENTS, EVERY_S } from "./cmcd";
 import type { Engine, EngineOptions } from "./engine";
+import { REFUSED, Tries } from "./tries";
 
 const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
 
 /** For so long it does not go back to an appliance that failed: one answer of steering. */
 const PENALTY_MS = 10_000;
-/** Between two tries when all appliances failed. */
-const TRY_AGAIN_MS = 500;
 
 /** The parts of its content steering that it has no public names for. */
 interface Steering {
@@ -44,7 +43,7 @@ function forgiving(): Partial<HlsConfig> {
  * stops for good when it has left them all. A process that is started again answers within a
  * second: six tries of 0.3 s wait for that.
  */
-function tries(): Partial<HlsConfig> {
+function patience(): Partial<HlsConfig> {
   const { default: policy } = Hls.DefaultConfig.fragLoadPolicy;
   const errorRetry: NonNullable<typeof policy.errorRetry> = {
     maxNumRetry: 6,
@@ -71,26 +70,30 @@ export function start(options: EngineOptions): Engine {
   const from = start_s > 0 ? { startPosition: start_s } : {};
   const hls = new Hls({
     ...cap,
-    ...tries(),
+    ...patience(),
     ...forgiving(),
     ...from,
     cmcd: cmcd(events_url),
   });
-  let again: ReturnType<typeof setTimeout> | undefined;
+  const tries = new Tries();
   hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
     const kind = KINDS[frag.type];
     if (!kind || frag.sn === "initSegment") return;
     const { start, duration, url } = frag;
+    tries.came(url);
     const rungs = kind === "video" ? Math.max(1, hls.levels.length) : 1;
     events.segment({ kind, start, duration, url, rung: kind === "video" ? frag.level : 0, rungs });
   });
   hls.on(Events.ERROR, (_name, data) => {
+    const url = data.frag?.url ?? data.url;
+    if (data.type === ErrorTypes.NETWORK_ERROR && url) {
+      tries.failedAt(url, data.response?.code ?? 0);
+    }
     if (!data.fatal) return;
     const of = data.type === ErrorTypes.NETWORK_ERROR ? "network" : "media";
     events.trouble(`hls.js stopped on a ${of} error: ${data.details}`);
-    // A refusal is answered with a new playback.
-    if (of !== "network" || data.response?.code === 403 || !hls.levels.length) return;
-    again = setTimeout(() => hls.startLoad(), TRY_AGAIN_MS);
+    if (of !== "network" || !hls.levels.length) return;
+    if (!tries.again(() => hls.startLoad(), hls.pathways.length)) events.trouble(REFUSED);
   });
   hls.loadSource(url);
   hls.attachMedia(video);
@@ -102,7 +105,7 @@ export function start(options: EngineOptions): Engine {
       return level ? { height: level.height, bits_per_second: level.bitrate } : null;
     },
     end() {
-      clearTimeout(again);
+      tries.end();
       hls.destroy();
     },
   };

@@ -4,9 +4,7 @@
 import shaka from "shaka-player";
 import { EVENTS, EVERY_S } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
-
-/** Between two tries of a segment that could not be had from anybody. */
-const TRY_AGAIN_S = 0.5;
+import { REFUSED, Tries } from "./tries";
 
 /**
  * All that appliances read, and not `nor`, the next URL: for a minute Shaka leaves all appliances
@@ -29,7 +27,10 @@ export function start(options: EngineOptions): Engine {
   player.configure("cmcd.includeKeys", SAID);
   // By itself it gives up for good after two tries of a film: they may fall into the second in
   // which an appliance is started again.
-  player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
+  const tries = new Tries();
+  player.configure("streaming.failureCallback", () => {
+    if (!tries.again(() => player.retryStreaming(0))) events.trouble(REFUSED);
+  });
   player.configure("streaming.retryParameters", { maxAttempts: 4, baseDelay: 300 });
   // By itself it looks once a second whether there is something to fetch: with a full buffer a lane
   // may not be asked for 3 s, whatever happens to its appliance.
@@ -40,6 +41,7 @@ export function start(options: EngineOptions): Engine {
   // It keeps the beginning of a rendition that it fetched ahead in vain, and never asks again.
   player.configure("streaming.segmentPrefetchLimit", 0);
   askAll(player);
+  noteFailures(player, tries);
   const fail = (error: unknown) => {
     const { code, category } = error as { code?: number; category?: number };
     events.trouble(`Shaka stopped on error ${code ?? "without a number"} (category ${category})`);
@@ -50,6 +52,7 @@ export function start(options: EngineOptions): Engine {
   });
   player.getNetworkingEngine()?.registerResponseFilter((_type, response, context) => {
     const { segment, stream } = context ?? {};
+    if (segment) tries.came(response.originalUri);
     const kind = stream?.type;
     if (!segment || !stream || (kind !== "video" && kind !== "audio")) return;
     // Other lists of streams have the same numbers of bits: the place in their order is the rung.
@@ -69,7 +72,10 @@ export function start(options: EngineOptions): Engine {
       const now = player.getVariantTracks().find(({ active }) => active);
       return now ? { height: now.height ?? 0, bits_per_second: rateOf(now, "video") } : null;
     },
-    end: () => void player.destroy(),
+    end() {
+      tries.end();
+      void player.destroy();
+    },
   };
 }
 
@@ -87,6 +93,33 @@ function askAll(player: shaka.Player): void {
     if (chosen.length > 1) for (const one of chosen) known.add(one);
     const path = first.slice(new URL(first).origin.length);
     for (const one of known) if (!chosen.includes(one)) request.uris.push(one + path);
+  });
+}
+
+/** The parts of its event for one try of a request that failed. */
+interface Failed {
+  requestType: shaka.net.NetworkingEngine.RequestType;
+  request: shaka.extern.Request & { attempt: number };
+  error: { code: number } | null;
+  httpResponseCode: number;
+  /** By a time-out. */
+  aborted: boolean;
+}
+
+/**
+ * Notes what appliances answer that fail: segments, and the playlists of HLS. Shaka tells in the
+ * same way that it aborts a request itself, or has no tries left.
+ */
+function noteFailures(player: shaka.Player, tries: Tries): void {
+  const { SEGMENT, MANIFEST } = shaka.net.NetworkingEngine.RequestType;
+  const { BAD_HTTP_STATUS, HTTP_ERROR, TIMEOUT } = shaka.util.Error.Code;
+  player.addEventListener("downloadfailed", (event) => {
+    const { requestType, request, error, httpResponseCode, aborted } = event as unknown as Failed;
+    if (requestType !== SEGMENT && requestType !== MANIFEST) return;
+    const isByServer = [BAD_HTTP_STATUS, HTTP_ERROR, TIMEOUT].some((code) => code === error?.code);
+    if (!isByServer && !aborted) return;
+    const url = request.uris[request.attempt % request.uris.length];
+    if (url !== undefined) tries.failedAt(url, httpResponseCode);
   });
 }
 

@@ -4,7 +4,8 @@
 import videojs from "video.js";
 import { query, withQuery } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
-import { leaveFailed, type Controller } from "./vhs";
+import { Tries } from "./tries";
+import { leaveFailed, note, type Answer, type Controller, type Ended } from "./vhs";
 
 /** The event of VHS for a segment that has arrived. */
 interface Loaded {
@@ -38,7 +39,10 @@ interface Asked {
 
 interface Vhs {
   bandwidth?: number;
-  xhr?: { onRequest?: (hook: (asked: Asked) => Asked) => void };
+  xhr?: {
+    onRequest?: (hook: (asked: Asked) => Asked) => void;
+    onResponse?: (hook: (ended: Ended, error: unknown, answer: Answer) => void) => void;
+  };
   playlistController_?: Controller;
   representations?: () => Rung[];
   playlists?: { media(): { attributes?: { BANDWIDTH?: number }; segments?: Piece[] } | undefined };
@@ -108,9 +112,14 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   const plays = () => void (said.waits = false);
   player.on("waiting", waits);
   player.on("playing", plays);
-  const hooks = () => engine()?.xhr?.onRequest?.(speak);
+  const tries = new Tries();
+  const hear = (ended: Ended, _error: unknown, answer: Answer) => note(tries, ended, answer);
+  const hooks = () => {
+    engine()?.xhr?.onRequest?.(speak);
+    engine()?.xhr?.onResponse?.(hear);
+  };
   player.on("xhr-hooks-ready", hooks);
-  const ready = () => leaveFailed(engine()?.playlistController_);
+  const ready = () => leaveFailed(engine()?.playlistController_, tries, events.trouble);
   player.on("loadedmetadata", ready);
   player.src({ src: url, type: url.includes(".mpd") ? TYPES.dash : TYPES.hls });
   if (start_s > 0) player.one("loadedmetadata", () => void player.currentTime(start_s));
@@ -123,6 +132,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
       return rate ? { height: rung?.height ?? 0, bits_per_second: rate } : null;
     },
     end() {
+      tries.end();
       player.off("waiting", waits);
       player.off("playing", plays);
       player.off("xhr-hooks-ready", hooks);

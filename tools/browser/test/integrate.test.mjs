@@ -188,7 +188,19 @@ test("the pages have the same words for when to ask again", () => {
   assert.equal(new Set(Object.keys(PAGES).map(part)).size, 1);
 });
 
-test("hls.html plays on after a pause longer than its URLs are good", async () => {
+/** How the service of hls.html answers when asked for the next playback, and how often it is. */
+const RENEWALS = {
+  "at once": { answers: [], times: 2 },
+  "503, then as it should": { answers: [(route) => route.fulfill({ status: 503 })], times: 3 },
+  "never, then as it should": { answers: [() => {}], times: 3 },
+  "by closing the connection, then as it should": {
+    answers: [(route) => route.abort()],
+    times: 3,
+  },
+};
+
+/** Plays hls.html, pauses for longer than its URLs are good, and resumes. */
+async function resume(answers, action) {
   const options = { film: film(), tokenLivesS: [4], example: pageOf("hls.html") };
   await withMock(options, (mock) =>
     withPage({}, async (page) => {
@@ -196,24 +208,49 @@ test("hls.html plays on after a pause longer than its URLs are good", async () =
       await page.route("https://cdn.jsdelivr.net/**", (route) => route.fulfill({ path: HLS }));
       await page.route("**/api/playback?*", (route) => {
         asked += 1;
-        return service(mock, route);
+        const answer = 1 < asked && answers.shift();
+        return answer ? answer(route) : service(mock, route);
       });
       await page.goto(`${mock.url}/example`);
       // The page may load anew upon "play", which ends the promise of that play with an AbortError.
       const video = (what) => page.evaluate((code) => {
         const element = document.querySelector("video");
         if (code === "time") return element.currentTime;
+        if (code === "source") return element.src;
         element[code]()?.catch((error) => { if (error.name !== "AbortError") throw error; });
       }, what);
       await video("play");
       await until("a second played", 15_000, async () => (await video("time")) > 1);
       await video("pause");
-      const paused = await video("time");
+      const [paused, source] = [await video("time"), await video("source")];
       await wait(5_000);
+      const resumed = Date.now();
       await video("play");
-      await until("it plays on", 20_000, async () => (await video("time")) > paused + 3);
-      assert.equal(asked, 2);
-      assert.ok((await video("time")) < paused + 8, "from where it was");
+      const isNew = async () => (await video("source")) !== source;
+      await action({ page, video, paused, resumed, isNew, asked: () => asked });
     }),
   );
-});
+}
+
+for (const [how, { answers, times }] of Object.entries(RENEWALS)) {
+  test(`hls.html plays on after a long pause, its service answers ${how}`, () =>
+    resume([...answers], async ({ page, video, paused, resumed, isNew, asked }) => {
+      await until("there is a new playback", 20_000, isNew);
+      // Meanwhile the film plays on, from what the last player had.
+      const most = paused + (Date.now() - resumed) / 1_000;
+      await until("it plays on", 20_000, async () => (await video("time")) > most + 2);
+      assert.equal(asked(), times);
+      const at = await video("time");
+      const passed = (Date.now() - resumed) / 1_000;
+      assert.ok(at <= paused + passed + 1, `from ${paused} s, ${passed} s later at ${at} s`);
+      assert.equal(await isTroubled(page), false);
+    }));
+}
+
+test("hls.html says so when its service refuses the next playback, and plays what it has", () =>
+  resume([(route) => route.fulfill({ status: 403 })], async ({ page, video, paused, asked }) => {
+    await page.locator("#trouble").waitFor();
+    await until("it plays what it has", 10_000, async () => (await video("time")) > paused + 2);
+    await wait(3_000);
+    assert.equal(asked(), 2);
+  }));

@@ -306,6 +306,38 @@ for (const player of PLAYERS) {
   });
 }
 
+/** How control answers when it is asked for the next playback, before it gives one. */
+const RENEWALS = {
+  "is busy first": (route) => route.fulfill({ status: 503, json: { detail: "busy" } }),
+  "closes the connection first": (route) => route.abort(),
+  "does not answer first": () => {},
+};
+
+for (const [how, answer] of Object.entries(RENEWALS)) {
+  test(`the player page goes on when its time is over and control ${how}`, async () => {
+    await withMock({ film: film(), tokenLivesS: [4] }, (mock) =>
+      visit(mock, "/play?asset=film&player=hls&buffer=12", {}, async (page) => {
+        const state = () => page.evaluate(() => window.nearcast.state());
+        const played = () => page.evaluate(() => window.nearcast.metrics().played_s);
+        await until("a second played", 15_000, async () => (await played()) > 1);
+        let asked = 0;
+        await page.route("**/v1/playbacks", (route) => {
+          asked += 1;
+          return asked === 1 ? answer(route) : route.continue();
+        });
+        await until("control to be asked", 20_000, () => asked > 0);
+        const before = await played();
+        await until("it to play what it has", 5_000, async () => (await played()) > before + 1);
+        await until("control to be asked again", 15_000, () => asked > 1);
+        const far = (await played()) + 12 + 4;
+        await until("past what it had", 30_000, async () => (await played()) > far);
+        const { renewals, trouble } = await state();
+        assert.deepEqual([renewals, trouble, asked], [1, null, 2]);
+      }),
+    );
+  });
+}
+
 test("a playback that is refused at once is said so, and not asked for for ever", async () => {
   await withMock({ film: film(), grantsOver: 100 }, (mock) =>
     visit(mock, "/play?asset=film", {}, async (page) => {

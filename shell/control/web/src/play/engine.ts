@@ -30,8 +30,8 @@ export interface Engine {
   name: "hls.js" | "dash.js" | "Shaka" | "video.js";
   version: string;
   rendition(): Rendition | null;
-  /** Lets go of the video element, for the next one to take. */
-  end(): void;
+  /** Lets go of the video element, for the next one to take once that is done. */
+  end(): void | Promise<void>;
 }
 
 export interface EngineEvents {

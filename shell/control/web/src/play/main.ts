@@ -81,7 +81,7 @@ function onRequest(record: RequestRecord, media: boolean): void {
   const now = performance.now();
   const entry = record.path.startsWith("/v1/play/");
   const file = media || delivery.siteOf(delivery.applianceAt(record.host)) !== null;
-  if (record.status === 403 && (entry || file)) return onRefusal();
+  if ([401, 403].includes(record.status) && (entry || file)) return onRefusal();
   if (entry && record.status >= 400) {
     return setTrouble(`Control gave no playlist. It answered ${record.status}.`);
   }
@@ -183,29 +183,30 @@ async function start(name: string): Promise<void> {
   asset = name;
   setText(byId("title"), name);
   document.title = `${name} · Nearcast`;
-  await begin(name, 0, true);
+  await begin(name, () => [0, true]);
 }
 
-/** Goes on with a new playback where the last one stood; still paused if it was. */
+/** Goes on with a new playback where the last one stands by then; still paused if it is. */
 async function renew(): Promise<void> {
-  const [at, moving] = [position(), willMove || !video.paused];
-  side.event(at, "this playback's time was over: a new one goes on", "note");
+  side.event(position(), "this playback's time was over: a new one goes on", "note");
   renewals += 1;
-  engine?.end();
-  engine = null;
-  await begin(asset ?? "", at, moving);
+  await begin(asset ?? "", () => [position(), willMove || !video.paused]);
 }
 
-async function begin(name: string, at: number, moving: boolean): Promise<void> {
+/** The last player keeps what it has until there is a playback for the next one. */
+async function begin(name: string, where: () => [at: number, moving: boolean]): Promise<void> {
   const forget = new AbortController();
-  [begunAt, willMove] = [at, moving];
-  if (moving) {
-    video.addEventListener("loadeddata", () => void play(), { once: true, signal: forget.signal });
-  }
   try {
     const { start: startEngine } = await ENGINES[parameters.player]();
-    const playback = await newPlayback(name);
+    const playback = await newPlayback(name, setTrouble);
     const url = new URL(entryUrl(playback, parameters), location.href).href;
+    const [at, moving] = [begunAt, willMove] = where();
+    await engine?.end();
+    engine = null;
+    if (moving) {
+      const once = { once: true, signal: forget.signal };
+      video.addEventListener("loadeddata", () => void play(), once);
+    }
     const events = { segment: onSegment, trouble: (what: string) => trouble ?? setTrouble(what) };
     renewal.begins();
     const { events_url } = playback;

@@ -2,14 +2,34 @@
 
 import type { PlaybackOut } from "../../made/api";
 import { PLAYERS, type Parameters } from "./parameters";
+import { Delays } from "./tries";
 
 /** Of the answer to `POST /v1/playbacks`, what a player needs. */
 export type Playback = Pick<PlaybackOut, "hls_url" | "dash_url" | "events_url">;
 
 const TIMEOUT_MS = 10_000;
 
-/** A new playback of this asset. Says why there is none, for people. */
-export async function newPlayback(asset: string): Promise<Playback> {
+/** There is no playback now, and may be one later. */
+class NotNow extends Error {}
+
+/**
+ * A new playback of this asset. Control is asked until it gives or refuses one: `waits` is told why
+ * there is none yet, and a refusal throws why there will be none, both for people.
+ */
+export async function newPlayback(asset: string, waits: (why: string) => void): Promise<Playback> {
+  const delays = new Delays();
+  for (;;) {
+    try {
+      return await askOnce(asset);
+    } catch (error) {
+      if (!(error instanceof NotNow)) throw error;
+      waits(error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, delays.next()));
+  }
+}
+
+async function askOnce(asset: string): Promise<Playback> {
   let response: Response;
   try {
     response = await fetch("/v1/playbacks", {
@@ -18,15 +38,16 @@ export async function newPlayback(asset: string): Promise<Playback> {
       body: JSON.stringify({ asset }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
+    if (response.ok) return (await response.json()) as Playback;
   } catch {
-    throw new Error("Control does not answer.");
+    throw new NotNow("Control does not answer.");
   }
   if (response.status === 401) location.assign(`/login#${location.pathname}${location.search}`);
-  if (response.ok) return (await response.json()) as Playback;
   if (response.status === 404) throw new Error(`Control knows no asset named ${asset}.`);
   const problem = (await response.json().catch(() => ({}))) as { detail?: string };
   const why = problem.detail ?? `It answered ${response.status}.`;
-  throw new Error(`Control lets nobody play ${asset} now: ${why}`);
+  const Kind = response.status < 500 && response.status !== 429 ? Error : NotNow;
+  throw new Kind(`Control lets nobody play ${asset} now: ${why}`);
 }
 
 /** Where the player begins: an entry manifest that control writes for this playback. */

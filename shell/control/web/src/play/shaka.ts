@@ -74,7 +74,7 @@ export function start(options: EngineOptions): Engine {
     },
     end() {
       tries.end();
-      void player.destroy();
+      return player.destroy();
     },
   };
 }

@@ -292,7 +292,9 @@ fn a_player_that_pauses_gets_its_segments_as_fast_as_the_path_carries_them() {
                     share * pace / mbps.min(pace)
                 };
                 // The way has become longer, and that is known.
-                (0..20).for_each(|_| drop(segment()));
+                (0..20).for_each(|_| {
+                    segment();
+                });
                 let shares: Vec<u64> = (0..40).map(|_| segment()).collect();
                 let (worst, mean) = (shares.iter().min().unwrap(), shares.iter().sum::<u64>() / 40);
                 let of = format!("{mbps} Mb/s at {pace}, {case}, {pause} ms");

@@ -70,6 +70,9 @@ fn a_front_leads_nobody_to_an_appliance_that_is_drained_also_after_a_restart() {
     front.restart();
     let state = || front.json("/v1/fleet")["sites"][0]["appliances"][0]["state"].clone();
     until(|| state() == "draining", "it is on its own disk");
+    // Until a2 has told what it holds, the order in the ticket is given.
+    let whole = || front.json("/v1/fleet")["assets"][0]["copies_complete"] == 2;
+    until(whole, "it knows who holds the film");
     assert_eq!(polled(&front), ["a2"]);
     writer.go();
     assert_eq!(writer.delete("/v1/appliances/a1/drain").status, 204);

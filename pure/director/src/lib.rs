@@ -44,6 +44,7 @@ mod playbacks;
 mod publish;
 mod reply;
 mod sealed;
+pub mod share;
 pub mod sources;
 mod token_keys;
 mod usable;

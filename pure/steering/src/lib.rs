@@ -17,11 +17,15 @@
 //!
 //! 1. **Standing**: it is healthy and holds the whole version. Others are left out, unless there
 //!    is nobody better: players with a doubtful list do better than players with none. One of an
-//!    embedded site is for that site's clients alone.
+//!    embedded site is for that site's clients alone. One that takes a share of its sessions only
+//!    is first choice for those whose draw lies below its share; for the others it comes after all
+//!    that are good. The draw is the session's and the appliance's alone, so no session moves when
+//!    the shares of others do, and a change by a tenth moves a tenth.
 //! 2. **Distance**: the client's sites come first, in the order that the table of routes gives
 //!    (`model::near`), then all others.
-//! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing; an appliance
-//!    that fills up gets a smaller share in steps, so that a session's list seldom changes.
+//! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing. The load itself
+//!    counts in the share only, which `director::share` lets fall at once and rise slowly: lists
+//!    that followed the last load would swing (`lab flap`).
 
 pub mod turns;
 
@@ -34,7 +38,7 @@ use model::place::Nearness;
 use model::rendezvous::{self, Score};
 use model::topology::Weight;
 use model::units::Bytes;
-use model::view::{ApplianceView, FleetView, Health, Placed, SiteView};
+use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, SiteView};
 
 /// How many pathways a player gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +83,14 @@ pub struct Candidate {
     /// Whether it should be asked at all.
     pub standing: Standing,
     pub distance: Distance,
-    /// Share in use of what it has least of, in thousandths.
+    /// What it is shortest of.
+    pub bottleneck: Bottleneck,
+    /// How much of that is in use, in thousandths.
     pub load_permille: u64,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: Weight,
-    /// How much of the share its load leaves it.
-    pub share_percent: u32,
+    /// The share of its sessions that it takes now, in thousandths.
+    pub share_permille: u32,
     /// Its draw for this session; the lowest is first among equals.
     pub score: Score,
 }
@@ -94,10 +100,9 @@ pub struct Candidate {
 pub enum Standing {
     /// Healthy, holds the version, has room.
     Good,
-    /// Healthy and holds the version, but was lost a short while ago.
-    Recovering,
-    /// Healthy and holds the version, but at its limit: offered last.
-    AtLimit,
+    /// Healthy and holds the version, but the session is not of the share that it takes now:
+    /// offered after all good ones.
+    Spilled,
     /// Holds the version, but takes no new sessions: it drains, or is about to stop.
     Draining,
     /// Holds the version, but cannot serve or does not report.
@@ -136,12 +141,14 @@ pub enum Reason {
     /// By its health, its content and its load.
     Standing(Standing),
     Distance(Distance),
-    /// By the draw among those of its site, of which its load leaves it a part.
+    /// By the draw among those of its site.
     Load {
-        /// Share in use of what it has least of, in thousandths.
+        /// What it is shortest of.
+        bottleneck: Bottleneck,
+        /// How much of that is in use, in thousandths.
         load_permille: u64,
-        /// How much of its weight that leaves it.
-        share_percent: u32,
+        /// The share of its sessions that it takes now, in thousandths.
+        share_permille: u32,
         weight: Weight,
     },
 }
@@ -192,7 +199,6 @@ struct Look<'a> {
     site: &'a SiteView,
     standing: Standing,
     distance: Distance,
-    share_percent: u32,
     /// None as long as it does not matter.
     score: Option<Score>,
 }
@@ -313,10 +319,9 @@ impl<'a> Ranking<'a> {
     fn look(&mut self, site: &'a SiteView, appliance: &'a ApplianceView, distance: Distance) {
         let holds = self.holders.is_some_and(|holders| holders.contains(appliance.number));
         let is_for = site.serves_strangers || matches!(distance, Distance::Route { .. });
-        let standing = Standing::of(appliance, is_for, holds, self.query.plain);
+        let standing = Standing::of(appliance, is_for, holds, self.query);
         self.good += usize::from(standing == Standing::Good);
-        let share_percent = share_percent(appliance.load.permille());
-        let look = Look { appliance, site, standing, distance, share_percent, score: None };
+        let look = Look { appliance, site, standing, distance, score: None };
         self.looks.push(look);
         assert!(self.good <= self.looks.len(), "whoever is good was looked at");
     }
@@ -334,9 +339,9 @@ impl<'a> Ranking<'a> {
             }
             sorted += equals.len();
             for look in &mut *equals {
-                let share = look.appliance.weight.times(look.share_percent);
                 let name = look.appliance.id.as_str().as_bytes();
-                look.score = Some(Score::of(self.query.session, name, share));
+                let score = Score::of(self.query.session, name, look.appliance.weight);
+                look.score = Some(score);
             }
             // Ends with the name, so that equal scores cannot make two lists.
             equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
@@ -356,14 +361,16 @@ impl<'a> Ranking<'a> {
 
 impl Look<'_> {
     fn candidate(&self) -> Option<Candidate> {
+        let (bottleneck, load_permille) = self.appliance.load.worst();
         Some(Candidate {
             appliance: self.appliance.id.clone(),
             site: self.site.id.clone(),
             standing: self.standing,
             distance: self.distance,
-            load_permille: self.appliance.load.permille(),
+            bottleneck,
+            load_permille,
             weight: self.appliance.weight,
-            share_percent: self.share_percent,
+            share_permille: self.appliance.share_permille,
             score: self.score?,
         })
     }
@@ -385,7 +392,7 @@ impl Standing {
     /// True if the appliance will serve the version as far as anybody knows.
     pub fn is_good(self) -> bool {
         match self {
-            Self::Good | Self::Recovering | Self::AtLimit => true,
+            Self::Good | Self::Spilled => true,
             Self::Draining
             | Self::Unwell(_)
             | Self::Lacks
@@ -400,8 +407,8 @@ impl Standing {
         !matches!(self, Self::OthersOnly | Self::NoUrl)
     }
 
-    fn of(appliance: &ApplianceView, is_for: bool, holds: bool, plain: bool) -> Self {
-        let url = if plain { &appliance.plain_url } else { &appliance.base_url };
+    fn of(appliance: &ApplianceView, is_for: bool, holds: bool, query: &Query<'_>) -> Self {
+        let url = if query.plain { &appliance.plain_url } else { &appliance.base_url };
         if url.is_none() {
             return Self::NoUrl;
         }
@@ -409,8 +416,7 @@ impl Standing {
             return Self::OthersOnly;
         }
         match (appliance.health, holds) {
-            (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
-            (Health::Healthy, true) if appliance.recovering => Self::Recovering,
+            (Health::Healthy, true) if is_spilled(appliance, query.session) => Self::Spilled,
             (Health::Healthy, true) => Self::Good,
             (Health::Draining | Health::Drained, true) => Self::Draining,
             (Health::Healthy | Health::Draining | Health::Drained, false) => Self::Lacks,
@@ -427,8 +433,9 @@ impl Standing {
 impl Candidate {
     /// Why it is where it is in the list.
     pub fn reasons(&self) -> [Reason; 3] {
-        let Self { standing, distance, load_permille, weight, share_percent, .. } = *self;
-        let load = Reason::Load { load_permille, share_percent, weight };
+        let Self { standing, distance, bottleneck, load_permille, weight, share_permille, .. } =
+            *self;
+        let load = Reason::Load { bottleneck, load_permille, share_permille, weight };
         [Reason::Standing(standing), Reason::Distance(distance), load]
     }
 }
@@ -455,25 +462,21 @@ fn distance(near: &[Near<'_>], place: usize) -> Distance {
     }
 }
 
-/// How much of its share an appliance keeps under a load, in steps.
-fn share_percent(load_permille: u64) -> u32 {
-    let step = LOAD_STEPS.iter().find(|(below, _)| load_permille < *below);
-    step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent)
+/// The session is none of the share that the appliance takes. Most take all, and nothing is drawn.
+fn is_spilled(appliance: &ApplianceView, session: &[u8]) -> bool {
+    let share = appliance.share_permille;
+    let drawn = || rendezvous::draw_permille(session, appliance.id.as_str().as_bytes());
+    share < 1000 && share <= drawn()
 }
-
-/// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
-/// because each change of a share moves some sessions. The values are arbitrary.
-const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
-const SHARE_PERCENT_MIN: u32 = 25;
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Good => f.write_str("healthy, and holds the whole version"),
-            Self::Recovering => {
-                f.write_str("holds the whole version, and is healthy again for a short while")
-            }
-            Self::AtLimit => f.write_str("healthy, and holds the whole version, but at its limit"),
+            Self::Spilled => f.write_str(
+                "healthy, and holds the whole version, but takes a share of its sessions only, \
+                 and this is none of them",
+            ),
             Self::Draining => f.write_str("holds the version, but takes no new sessions"),
             Self::Unwell(health) => write!(f, "holds the version, but is {}", words(*health)),
             Self::Lacks => f.write_str("does not hold the whole version"),
@@ -550,10 +553,11 @@ impl fmt::Display for Reason {
         match self {
             Self::Standing(standing) => standing.fmt(f),
             Self::Distance(distance) => distance.fmt(f),
-            Self::Load { load_permille, share_percent, weight } => {
+            Self::Load { bottleneck, load_permille, share_permille, weight } => {
                 let (percent, tenth) = (load_permille / 10, load_permille % 10);
-                let counts = format_args!("{share_percent} % of its weight of {weight} counts");
-                write!(f, "load {percent}.{tenth} %, so {counts}")
+                write!(f, "load {percent}.{tenth} % ({bottleneck}), ")?;
+                let (percent, tenth) = (share_permille / 10, share_permille % 10);
+                write!(f, "takes {percent}.{tenth} % of its sessions, weight {weight}")
             }
         }
     }

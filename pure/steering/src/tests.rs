@@ -6,7 +6,6 @@ use model::id::Generation;
 use model::near::Class;
 use model::number::NumberSet;
 use model::topology::Prefix;
-use model::units::BitsPerSecond;
 use model::view::Load;
 use proptest::prelude::*;
 
@@ -79,22 +78,46 @@ fn one_good_appliance_is_joined_by_the_best_doubtful_one() {
 }
 
 #[test]
-fn an_appliance_at_its_limit_comes_after_another_site() {
+fn an_appliance_that_takes_nobody_comes_after_another_site_and_stays_a_last_resort() {
     let mut view = fleet();
-    let load = Load { connections: 95, connections_max: 100, ..Load::default() };
-    alter(&mut view, "b1", |b1| b1.load = load);
+    alter(&mut view, "b1", |b1| b1.share_permille = 0);
     check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
+    for name in ["a1", "a2", "b2"] {
+        alter(&mut view, name, |appliance| appliance.health = Health::Stale);
+    }
+    let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
+    assert_eq!(names(&list)[0], "b1", "before those that cannot serve");
+    assert_eq!(list.good().count(), 1);
 }
 
 #[test]
-fn an_appliance_that_has_just_come_back_waits_behind_those_that_never_left() {
+fn a_share_takes_its_part_of_the_sessions_and_moves_no_others() {
     let mut view = fleet();
-    alter(&mut view, "b1", |b1| b1.recovering = true);
-    check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
+    let firsts = |view: &FleetView| {
+        let first =
+            |s: u32| names(&rank(view, &query("10.1.2.3", &s.to_le_bytes()), &CONFIG))[0].clone();
+        (0..2000_u32).map(first).collect::<Vec<_>>()
+    };
+    let whole = firsts(&view);
+    let mut last = whole.clone();
+    for (share, expected) in [(800, 800), (600, 600), (300, 300), (50, 50)] {
+        alter(&mut view, "b1", |b1| b1.share_permille = share);
+        let now = firsts(&view);
+        let taken = now.iter().filter(|name| *name == "b1").count();
+        // Half of 2,000 are b1's; five standard deviations are at most 112.
+        assert!(taken.abs_diff(expected) < 112, "{share}: {taken}");
+        let moved = last.iter().zip(&now).filter(|(before, now)| before != now);
+        assert!(moved.clone().all(|(before, now)| before == "b1" && now == "b2"), "{share}");
+        last = now;
+    }
+    alter(&mut view, "a1", |a1| a1.share_permille = 0);
+    assert_eq!(firsts(&view), last, "shares of others move nobody");
+    alter(&mut view, "b1", |b1| b1.share_permille = 1000);
+    assert_eq!(firsts(&view), whole, "and all come back");
 }
 
 #[test]
-fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
+fn equal_appliances_share_sessions_and_a_heavier_one_gets_more() {
     let mut view = fleet();
     let wins = |view: &FleetView| {
         let sessions = 0..2000_u32;
@@ -104,20 +127,15 @@ fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
     };
     // Five standard deviations: 5 * sqrt(2000 / 4) = 112.
     assert!(wins(&view).abs_diff(1000) < 112, "{}", wins(&view));
-    alter(&mut view, "b1", |b1| {
-        b1.load.egress = BitsPerSecond(70);
-        b1.load.egress_max = BitsPerSecond(100);
-    });
-    assert!(wins(&view).abs_diff(667) < 112, "{}", wins(&view));
     alter(&mut view, "b2", |b2| b2.weight = Weight::new(4).unwrap());
-    assert!(wins(&view).abs_diff(222) < 75, "{}", wins(&view));
+    assert!(wins(&view).abs_diff(400) < 90, "{}", wins(&view));
 }
 
 #[test]
-fn load_below_the_first_step_moves_no_session() {
+fn load_alone_moves_no_session() {
     let mut view = fleet();
     let before = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
-    let load = Load { connections: 59, connections_max: 100, ..Load::default() };
+    let load = Load { connections: 99, connections_max: 100, ..Load::default() };
     alter(&mut view, "b1", |b1| b1.load = load);
     assert_eq!(names(&rank(&view, &query("10.1.2.3", b"s"), &CONFIG)), names(&before));
 }
@@ -214,6 +232,10 @@ fn every_decision_says_why() {
     lose(&mut view, &["a2"]);
     let load = Load { connections: 617, connections_max: 1000, ..Load::default() };
     alter(&mut view, "b1", |b1| b1.load = load);
+    alter(&mut view, "a1", |a1| {
+        a1.share_permille = 0;
+        a1.load.drives_permille = 925;
+    });
     let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
     let line = |c: &Candidate| {
         let reasons = c.reasons().map(|reason| reason.to_string()).join("; ");
@@ -360,7 +382,7 @@ fn view(sites: &[(&str, u32)]) -> FleetView {
                 number: all,
                 weight: Weight::ONE,
                 health: Health::Healthy,
-                recovering: false,
+                share_permille: 1000,
                 base_url: Some(format!("https://{site}{n}.example").into()),
                 plain_url: None,
                 load: Load::default(),

@@ -93,7 +93,8 @@ mod tests {
                  "reasons": [
                     {"kind": "standing", "text": "healthy; holds the whole version"},
                     {"kind": "distance", "text": "own site: 127.0.0.1/32 is the longest match"},
-                    {"kind": "load", "text": "load 0.0 %, so 100 % of its weight of 1 counts"}]},
+                    {"kind": "load",
+                     "text": "load 0.0 % (CPU), takes 100.0 % of its sessions, weight 1"}]},
                 {"appliance": "a3", "site": "s2", "rank": null, "why": "",
                  "reasons": [{"kind": "standing", "text": "does not hold the whole version"}]}],
         }))
@@ -105,7 +106,7 @@ mod tests {
             "RANK  APPLIANCE  SITE  WHY",
             "   1  a2         s1    healthy; holds the whole version",
             "                       own site: 127.0.0.1/32 is the longest match",
-            "                       load 0.0 %, so 100 % of its weight of 1 counts",
+            "                       load 0.0 % (CPU), takes 100.0 % of its sessions, weight 1",
             "   -  a3         s2    does not hold the whole version",
         ];
         let client = "127.0.0.1".parse().unwrap();

@@ -31,6 +31,7 @@ use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::envelope::{self, Refused};
+use crate::membership::headroom::{self, Packets};
 use crate::membership::member::Own;
 use crate::membership::routes::{Routes, Wish};
 use crate::membership::state_file::StateFile;
@@ -61,7 +62,7 @@ pub struct About {
     /// What its routers announce, where somebody reads it.
     pub routes: Option<Routes>,
     pub connections_max: u64,
-    /// Most egress, where limited.
+    /// Most egress: what the network cards carry, if they say so.
     pub egress_max: Option<BitsPerSecond>,
 }
 
@@ -90,6 +91,8 @@ struct Link<'a> {
     /// The inventory state that control has.
     known: u64,
     previous: Totals,
+    /// Packets of the machine's cards, as of the last report.
+    packets: Packets,
     interval: Nanos,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
@@ -132,6 +135,7 @@ pub(crate) fn run(
         sequence: 0,
         known: 0,
         previous: Totals::default(),
+        packets: Packets::now().unwrap_or_default(),
         interval,
         tickets_at: Instant(0),
         failures: 0,
@@ -290,6 +294,7 @@ impl Link<'_> {
             busy: Nanos(sum(workers, |worker| worker.cpu().0)),
         };
         let previous = std::mem::replace(&mut self.previous, totals);
+        let drops = self.packets.go_on();
         Report {
             start_id: self.start_id,
             sequence: self.sequence,
@@ -301,7 +306,11 @@ impl Link<'_> {
             machine: about.machine.clone(),
             generation: status.generation.0,
             served_generation: served_generation(shared).filter(|_| !self.is_unkept),
-            load: load(&shared.counters.serving, about, &totals, &previous),
+            load: v1::report::Load {
+                memory_permille: headroom::memory(),
+                drops_permille: drops,
+                ..load(&shared.counters.serving, about, &totals, &previous)
+            },
             drives: shared.drive_statuses().iter().map(Into::into).collect(),
             fill: fill(&status, &totals, &previous),
             inventory: inventory(
@@ -348,6 +357,8 @@ fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) ->
         requests: sum(workers, ServeCounters::requests),
         request_errors: sum(workers, ServeCounters::request_errors),
         cpu_percent: percent(busy, span, workers.len()),
+        memory_permille: None,
+        drops_permille: None,
     }
 }
 

@@ -11,6 +11,9 @@
 //! sent at once, while it is still in the processor's cache (batching it was measured to cost a
 //! quarter more).
 
+mod hellos;
+mod letters;
+
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::net::SocketAddr;
@@ -25,8 +28,7 @@ use model::machine::Machine;
 use model::object::block_len;
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
-use model::update::Update;
-use tls::{Acceptor, Progress, Session};
+use tls::{Acceptor, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
 use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
 
@@ -34,9 +36,8 @@ use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::serving::ablation::{Ablation, Sending};
 use crate::serving::clients::Clients;
-use crate::serving::clients::Word;
 use crate::serving::listen::Listener;
-use crate::serving::mailbox::{Letter, Mailbox};
+use crate::serving::mailbox::Mailbox;
 use crate::serving::request_log::Lines;
 use crate::serving::socket::{Incoming, Socket, Transport};
 use crate::serving::viewers::Views;
@@ -50,20 +51,12 @@ const COMPLETIONS_MAX: usize = 256;
 /// in one packet, or take a large object as fast as it is sealed. Arbitrary: answers without a body
 /// are 0.1 ms, chunks from memory a millisecond.
 const TAKEN_MAX: usize = 16;
-/// Letters taken per turn.
-const LETTERS_MAX: usize = 512;
 /// Received at once: two full records.
 const RECEIVE_LEN: usize = 32 * 1024;
 /// Memory of overflows kept for use again.
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.
 const CPU_EVERY: Nanos = Nanos::millis(100);
-/// Hellos answered in a turn in which nothing else was to do, and in one in which something was.
-/// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
-const HELLOS_MAX: [usize; 2] = [8, 1];
-/// Hellos taken in per turn, whole or pieces of them. Arbitrary: a piece costs microseconds, of
-/// which most are for the first, and whole ones reach their own bound before.
-const PIECES_MAX: usize = 32;
 /// A thread with nothing to do turns this often, so that it is seen to live (`life`).
 const TURN_EVERY: Nanos = Nanos::millis(200);
 /// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
@@ -243,7 +236,7 @@ impl EventLoop {
         let wait = if hurry { Wait::No } else { Wait::For(wait.clamp(Nanos(1), TURN_EVERY)) };
         self.ring.turn(wait, COMPLETIONS_MAX, completions)?;
         self.counters.lives();
-        let busy = usize::from(!completions.is_empty() || !self.again.is_empty());
+        let busy = !completions.is_empty() || !self.again.is_empty();
         for _ in 0..self.again.len().min(COMPLETIONS_MAX) {
             let id = self.again.pop_front().expect("so many are there, and more come behind them");
             self.go_on(id);
@@ -253,7 +246,7 @@ impl EventLoop {
             self.completed(completion);
             self.counters.lives();
         }
-        self.answer_hellos(HELLOS_MAX[busy]);
+        self.answer_hellos(busy);
         let now = self.clock.now();
         if self.worker.deadline().is_some_and(|due| due <= now.instant) {
             self.event(Event::Tick);
@@ -538,45 +531,6 @@ impl EventLoop {
         }
     }
 
-    /// Answers up to `most` hellos, the last to come first. A piece of one counts for none, and
-    /// those closed meanwhile cost nothing.
-    fn answer_hellos(&mut self, most: usize) {
-        let (mut answered, mut taken_in) = (0, 0);
-        while answered < most
-            && taken_in < PIECES_MAX
-            && let Some(id) = self.hellos.pop_back()
-        {
-            let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
-            if socket.closing {
-                continue;
-            }
-            if let Transport::Hello(versions) = &socket.transport {
-                match self.acceptor.accept(*versions) {
-                    Ok(handshake) => {
-                        socket.transport = Transport::Handshake(Some(Box::new(handshake)));
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "no handshake can begin");
-                        self.event(Event::Ended { connection: id });
-                        continue;
-                    }
-                }
-            }
-            taken_in += 1;
-            self.flight.clear();
-            self.take_in(id);
-            // What costs something says something.
-            answered += usize::from(!self.flight.is_empty());
-            self.counters.lives();
-        }
-        // The worker lets go of those that came first, so that is where names of nobody gather.
-        while let Some(id) = self.hellos.front()
-            && socket_of(&mut self.sockets, *id).is_none_or(|socket| socket.closing)
-        {
-            self.hellos.pop_front();
-        }
-    }
-
     /// Takes what the socket has.
     fn take_in(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
@@ -595,48 +549,6 @@ impl EventLoop {
             Transport::Hello(_) | Transport::Handshake(_) => self.handshake(id, len),
             Transport::Secure(_) => self.open_records(id, len),
         }
-    }
-
-    fn handshake(&mut self, id: ConnectionId, len: usize) {
-        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        let Transport::Handshake(slot) = &mut socket.transport else { return };
-        let handshake = slot.take().expect("a handshake is worked on by one event at a time");
-        self.flight.clear();
-        let progress = handshake.receive(&self.incoming[..len], &mut self.flight);
-        // A request has come, too: tickets and its answer can share a packet. If that takes long,
-        // TCP sends them by themselves after a moment.
-        let more = matches!(&progress, Ok(Progress::Done { rest, .. }) if !rest.is_empty());
-        let delivered = self.send_flight(id, more);
-        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        match progress {
-            Ok(Progress::Pending(handshake)) if delivered => {
-                socket.transport = Transport::Handshake(Some(handshake));
-                self.await_content(id);
-            }
-            Ok(Progress::Done { mut session, rest }) if delivered => {
-                session.shorten_records(self.ablation.record_len.0.as_usize());
-                socket.transport = Transport::Secure(session);
-                socket.rest = rest;
-                if !socket.rest.is_empty() {
-                    self.open_records(id, 0);
-                }
-                self.event(Event::Established { connection: id });
-            }
-            Ok(_) => self.event(Event::Ended { connection: id }),
-            Err(error) => {
-                tracing::debug!(%error, "handshake failed");
-                self.event(Event::Ended { connection: id });
-            }
-        }
-    }
-
-    /// Sends handshake bytes; with `more`, an answer follows at once and may share the packet. A
-    /// client that takes not even these few KiB at once is let go: its window was closed from the
-    /// start.
-    fn send_flight(&mut self, id: ConnectionId, more: bool) -> bool {
-        let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
-        self.flight.is_empty()
-            || matches!(socket.send_now(&self.flight, more), Ok(len) if len == self.flight.len())
     }
 
     /// Opens the whole records among what was received and hands their content on.
@@ -841,65 +753,6 @@ impl EventLoop {
         if entry.take_if(|socket| socket.closing && socket.is_idle()).is_some() {
             self.vacant.push(id.slot);
         }
-    }
-
-    fn letters(&mut self, watched: bool) {
-        self.mailbox.silence();
-        let mut left = LETTERS_MAX;
-        while 0 < left
-            && let Some(letter) = self.mailbox.take()
-        {
-            left -= 1;
-            self.counters.lives();
-            match letter {
-                Letter::Update(update) => {
-                    if let Update::DriveSetAside { drive } = update {
-                        // Whoever holds it open keeps it from being unmounted.
-                        self.set_directory(drive, None);
-                    }
-                    self.event(Event::Update(update));
-                }
-                Letter::Directory(drive, directory) => self.set_directory(drive, Some(directory)),
-                Letter::Site(Word::Drain(base_url, addresses)) => {
-                    self.event(Event::Drain { base_url: &base_url, addresses: &addresses });
-                }
-                Letter::Site(Word::Busy(busy)) => busy.answer(&self.worker.busy(&busy.addresses)),
-                Letter::Incidents => self.event(Event::Incidents),
-                Letter::Listen(listeners) => self.listen(listeners),
-                Letter::Stop(within) => self.stop(within),
-            }
-        }
-        if left == 0 {
-            // The rest in the next turn: viewers have theirs in between.
-            self.mailbox.ring();
-        }
-        if !watched {
-            self.ring.watch(self.mailbox.bell(), BELL);
-        }
-    }
-
-    fn set_directory(&mut self, drive: DriveIndex, directory: Option<Arc<OwnedFd>>) {
-        if let Some(place) = self.drives.get_mut(drive.as_usize()) {
-            *place = directory;
-        }
-    }
-
-    fn listen(&mut self, listeners: Vec<Listener>) {
-        for listener in listeners {
-            let token = Token(u64::try_from(self.listeners.len()).expect("listeners are few"));
-            self.ring.accept(listener.socket.as_fd(), token);
-            self.listeners.push(listener);
-        }
-    }
-
-    fn stop(&mut self, within: Nanos) {
-        self.stopping = true;
-        for listener in &self.listeners {
-            // Ends the ring's accept, and lets new connections go to whoever listens next.
-            let _ = rustix::net::shutdown(&listener.socket, rustix::net::Shutdown::Read);
-        }
-        let deadline = self.clock.now().instant + within;
-        self.event(Event::Stop { deadline });
     }
 }
 

@@ -92,12 +92,7 @@ impl Totals {
         self.crowded
     }
 
-    /// Each row, in the order of their keys.
-    pub fn rows(&self) -> impl Iterator<Item = (&Key, &Row)> {
-        self.rows.iter()
-    }
-
-    /// Each row behind that of this key, or each.
+    /// Each row behind that of this key, or each, in the order of their keys.
     pub fn rows_after(&self, key: Option<&Key>) -> impl Iterator<Item = (&Key, &Row)> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.rows.range((from, Bound::Unbounded))

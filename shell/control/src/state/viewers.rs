@@ -51,8 +51,8 @@ const fn events(sites_max: usize) -> EventConfig {
 const LINES_MAX: usize = 60;
 /// So much time an appliance may have told nothing, and tells all of it then.
 const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
-/// Rows that are copied at a time for people: reports of appliances wait for that, some hundreds of
-/// microseconds, and not for megabytes of JSON.
+/// Rows that are copied at a time: reports of appliances wait for that, some hundreds of
+/// microseconds, and not for megabytes of JSON or hundreds of thousands of lines.
 const ROWS_AT_ONCE: usize = 512;
 
 type Sites = Arc<BTreeMap<SiteId, Site>>;
@@ -253,21 +253,28 @@ impl Viewers {
     pub(crate) fn out(&self, now: Instant, unix: UnixSeconds) -> ViewersOut {
         let warnings = self.warnings(now);
         let mut rows = Vec::new();
-        self.each_row(|key, row| rows.push(row_out(now, key, row)));
+        let copy = |key: &Key, row: &Row| Some((key.clone(), row.clone()));
+        self.each_row(copy, |(key, row)| rows.push(row_out(now, &key, &row)));
         ViewersOut { now_unix_s: unix.0, rows, warnings }
     }
 
-    /// Each row, while nobody has to wait.
-    fn each_row(&self, mut each: impl FnMut(&Key, &Row)) {
+    /// Each row of which `copy` wants something: some rows are copied at a time, and nobody has to
+    /// wait for `each`.
+    fn each_row<T>(&self, copy: impl Fn(&Key, &Row) -> Option<T>, mut each: impl FnMut(T)) {
         let mut last: Option<Key> = None;
         loop {
             let inner = self.inner();
-            let some = inner.totals.rows_after(last.as_ref()).take(ROWS_AT_ONCE);
-            let some: Vec<(Key, Row)> = some.map(|(key, row)| (key.clone(), row.clone())).collect();
+            let (mut some, mut end) = (Vec::new(), None);
+            for (key, row) in inner.totals.rows_after(last.as_ref()).take(ROWS_AT_ONCE) {
+                some.extend(copy(key, row));
+                end = Some(key);
+            }
+            last = end.cloned();
             drop(inner);
-            some.iter().for_each(|(key, row)| each(key, row));
-            let Some((key, _)) = some.last() else { return };
-            last = Some(key.clone());
+            some.into_iter().for_each(&mut each);
+            if last.is_none() {
+                return;
+            }
         }
     }
 
@@ -275,13 +282,13 @@ impl Viewers {
     pub(crate) fn put(&self, page: &mut Page, now: Instant) {
         let warned = Metric::gauge("viewer_warning", "1 while viewers of a site stall too much.");
         let warnings = self.warnings(now);
-        // Copied, so that reports wait for that and not for hundreds of thousands of lines.
         let inner = self.inner();
         let (followed, crowded) = (inner.events.followed(), inner.totals.crowded());
-        let rows = inner.totals.rows().map(|(key, row)| (key.clone(), row.total));
-        let is_few = |key: &Key| matches!(key.dimension, Dimension::Site | Dimension::Player);
-        let rows: Vec<(Key, Sums)> = rows.filter(|(key, _)| is_few(key)).collect();
         drop(inner);
+        let is_few = |key: &Key| matches!(key.dimension, Dimension::Site | Dimension::Player);
+        let mut rows: Vec<(Key, Sums)> = Vec::new();
+        let copy = |key: &Key, row: &Row| is_few(key).then(|| (key.clone(), row.total));
+        self.each_row(copy, |row| rows.push(row));
         let sites: BTreeSet<&Arc<str>> = rows
             .iter()
             .filter(|(key, _)| key.dimension == Dimension::Site)
@@ -483,11 +490,13 @@ mod tests {
             viewers.inner().totals.add(Instant(0), &key, &sums);
         }
         let mut written = BTreeSet::new();
-        viewers.each_row(|key, row| {
-            assert_eq!(row.total.stalls, 1);
+        let copy = |key: &Key, row: &Row| Some((key.clone(), row.total.stalls));
+        viewers.each_row(copy, |(key, stalls)| {
+            assert_eq!(stalls, 1);
             assert!(written.insert(key.clone()), "{key:?} is written twice");
             assert!(viewers.inner.try_lock().is_ok(), "a report would wait");
         });
+        viewers.each_row(|_, _| None::<()>, |()| panic!("nothing is wanted"));
         assert_eq!(written.len(), count);
         assert_eq!(viewers.out(Instant(0), UnixSeconds(0)).rows.len(), count);
     }

@@ -48,8 +48,9 @@ const CASES: [(&str, Attacker); 2] = [("pipelined", pipelined), ("pieces", piece
 
 /// What a stranger may ask, too.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost:a\r\n\r\n";
-/// Sealed at once; a receive takes two such records.
+/// A receive takes two such records, which are sealed at once.
 const RECORD_LEN: usize = 16 * 1024;
+const RECORDS: usize = 2;
 /// Of a hello, what comes before the rest.
 const PIECE_LEN: usize = 5;
 /// For the server to take in the first pieces.
@@ -104,45 +105,55 @@ struct Pipe {
 }
 
 fn pipelined(aim: &Aim, crowd: u32, shared: &Shared<1>) -> Result<()> {
-    let pipe = |held| Pipe { held, sealed: Vec::new(), at: 0 };
-    let mut pipes: Vec<Pipe> = (0..crowd).filter_map(|_| open(aim, None)).map(pipe).collect();
+    let pipe = || Some(Pipe { held: open(aim, None)?, sealed: Vec::new(), at: 0 });
+    let mut pipes: Vec<Pipe> = (0..crowd).filter_map(|_| pipe()).collect();
     shared.complete();
     let requests = REQUEST.repeat(RECORD_LEN / REQUEST.len());
-    let count = u64::try_from(requests.len() / REQUEST.len())?;
     let mut answers = vec![0; 1 << 16];
+    let mut sent = 0;
     while shared.goes_on() {
-        for pipe in &mut pipes {
-            shared.count(0, count * pipe.go_on(&requests, &mut answers));
+        for one in &mut pipes {
+            match one.go_on(&requests, &mut answers) {
+                Ok(len) => sent += len,
+                // The server let it go: somebody else comes, if there is room.
+                Err(_) => {
+                    if let Some(anew) = pipe() {
+                        *one = anew;
+                    }
+                }
+            }
         }
+        // Sealing adds a hundredth of their length.
+        shared.count(0, u64::try_from(sent / REQUEST.len())?);
+        sent %= REQUEST.len();
         std::thread::sleep(STEP);
     }
     Ok(())
 }
 
 impl Pipe {
-    /// Drops answers, and sends the next requests as far as there is room; how many records of them
-    /// were begun. One that the server closed does nothing.
-    fn go_on(&mut self, requests: &[u8], answers: &mut [u8]) -> u64 {
+    /// Drops answers, and sends the next requests as far as there is room; bytes sent.
+    fn go_on(&mut self, requests: &[u8], answers: &mut [u8]) -> Result<usize, Errno> {
         let socket = &self.held.socket;
         while matches!(rustix::net::recv(socket, &mut *answers, RecvFlags::DONTWAIT), Ok((1.., _)))
         {
         }
-        let mut begun = 0;
         if self.at == self.sealed.len() {
             self.sealed.clear();
             self.at = 0;
-            begun = 2;
-            for _ in 0..begun {
+            for _ in 0..RECORDS {
                 self.held.keys.send.seal(DATA, requests, &mut self.sealed);
             }
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::send(&self.held.socket, &self.sealed[self.at..], flags) {
-            Ok(len) => self.at += len,
-            Err(Errno::AGAIN) => {}
-            Err(_) => return 0,
+            Ok(len) => {
+                self.at += len;
+                Ok(len)
+            }
+            Err(Errno::AGAIN) => Ok(0),
+            Err(error) => Err(error),
         }
-        begun
     }
 }
 

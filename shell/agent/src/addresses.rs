@@ -484,8 +484,7 @@ mod tests {
             std::fs::read_to_string(dir.path().join(format!("priority-v4_{router}"))).unwrap()
         };
         // In keepalived's place.
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        mover.state().keepalived = Some(child);
+        start_keepalived(&mover);
         mover.state().told = Some(Instant::now());
         mover.look();
         assert!(mover.state().told.is_some(), "it has just spoken");
@@ -493,6 +492,16 @@ mod tests {
         mover.look();
         assert_eq!([priority(1), priority(2)], ["0\n", "0\n"]);
         // Keepalived ends, and is started again, or that it cannot be is said.
+        end_keepalived(&mover);
+    }
+
+    /// A process in the place of keepalived.
+    fn start_keepalived(mover: &Mover) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        mover.state().keepalived = Some(child);
+    }
+
+    fn end_keepalived(mover: &Mover) {
         let mut child = mover.state().keepalived.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -502,8 +511,7 @@ mod tests {
     fn a_priority_that_could_not_be_written_is_written_when_it_is_wanted_again() {
         let dir = tempfile::tempdir().unwrap();
         let mover = mover(dir.path());
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        mover.state().keepalived = Some(child);
+        start_keepalived(&mover);
         let file = |router: u8| dir.path().join(format!("priority-v4_{router}"));
         let (whole, away) =
             ([("192.0.2.1", 200), ("192.0.2.2", 150)], [("192.0.2.1", AWAY), ("192.0.2.2", AWAY)]);
@@ -517,9 +525,7 @@ mod tests {
         std::fs::remove_dir(file(2)).unwrap();
         assert!(take(&mover, &whole).unwrap().is_empty());
         assert_eq!(std::fs::read_to_string(file(2)).unwrap(), "149\n");
-        let mut child = mover.state().keepalived.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        end_keepalived(&mover);
     }
 
     #[test]

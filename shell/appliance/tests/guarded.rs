@@ -155,6 +155,12 @@ impl Stopped {
     }
 }
 
+/// After a second of silence, and a look.
+fn assert_noticed(after: Duration) {
+    let (least, most) = (Duration::from_millis(700), Duration::from_millis(1600));
+    assert!(least < after && after < most, "{after:?}");
+}
+
 #[test]
 fn one_worker_that_hangs_ends_its_process_though_all_other_threads_go_on() {
     let place = Place::new();
@@ -163,10 +169,7 @@ fn one_worker_that_hangs_ends_its_process_though_all_other_threads_go_on() {
     let serving = guard.serving().unwrap();
     let worker = Stopped::thread(serving, "worker-1");
     let killed_after = place.wait("the guard to notice", || worker.is_killed());
-    assert!(
-        Duration::from_millis(700) < killed_after && killed_after < Duration::from_millis(1600),
-        "{killed_after:?}"
-    );
+    assert_noticed(killed_after);
     place.wait("the next to serve", || place.is_served());
     assert_ne!(guard.serving().unwrap(), serving);
     let log = place.log();
@@ -188,10 +191,7 @@ fn a_process_that_hangs_is_ended_and_the_next_serves_soon() {
     let ended = idle.read(&mut [0]);
     let reset_after = began.elapsed();
     assert!(matches!(ended, Ok(0)) || ended.is_err(), "{ended:?}");
-    assert!(
-        Duration::from_millis(700) < reset_after && reset_after < Duration::from_millis(1600),
-        "{reset_after:?}"
-    );
+    assert_noticed(reset_after);
     place.wait("the next to serve", || place.is_served());
     // A second of silence, two looks, and a second.
     assert!(began.elapsed() < Duration::from_millis(2200), "{:?}", began.elapsed());

@@ -82,7 +82,6 @@ pub(crate) struct Told {
 struct Mark {
     at: Instant,
     position: i64,
-    /// What was buffered.
     buffer: Nanos,
 }
 

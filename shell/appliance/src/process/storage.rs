@@ -149,10 +149,8 @@ impl Default for FillConfig {
 /// Why the storage side did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Configuration.
     #[error("{0} drives are configured: use 1 to {DRIVES_MAX}")]
     DriveCount(usize),
-    /// Configuration.
     #[error("fill concurrency is {0}: use 1 to {FILLERS_MAX}")]
     Concurrency(usize),
     #[error("no drive can be used:\n  {}", .0.join("\n  "))]

@@ -6,7 +6,7 @@ use worker::{Config, PaceConfig, PaceMode};
 
 use settings::{ConfigError, Text, wrong};
 
-/// Who paces.
+/// The part of the machine that spreads a response over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {

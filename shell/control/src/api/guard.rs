@@ -44,7 +44,7 @@ pub(super) enum Refusal {
     Origin(Actor),
 }
 
-/// The middleware.
+/// Lets a request through to its handler, or answers why not.
 pub(super) async fn guard(
     State(rule): State<Arc<Rule>>,
     mut request: Request,

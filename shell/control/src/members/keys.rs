@@ -23,7 +23,7 @@ use wire::v1::replica;
 use crate::members::access::{Known, NoRole};
 use crate::members::authority::random;
 
-/// The secrets.
+/// Secrets by which tokens and steering URLs are signed.
 pub struct Keys {
     token: Vec<(String, Ed25519KeyPair)>,
     steering: hmac::Key,

@@ -250,7 +250,7 @@ struct Bench<'a> {
     flames: Option<&'a Path>,
 }
 
-/// Whose turn it is.
+/// A server, and the version of TLS that it is asked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours,

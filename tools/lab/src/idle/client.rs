@@ -15,7 +15,7 @@ use rustls::pki_types::ServerName;
 /// `nearcast-lab idle-client`, which `idle` starts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// How many.
+    /// Connections to hold.
     #[arg(long)]
     count: u32,
     #[arg(long)]

@@ -51,7 +51,7 @@ impl Rival {
     }
 }
 
-/// Burns.
+/// Keeps its CPU busy for a part of each turn, until it is killed or `LIFE_MAX` is over.
 pub(crate) fn burn(args: &BurnArgs) -> Result<()> {
     cpu::pin(args.cpu)?;
     let end = Instant::now() + LIFE_MAX;

@@ -28,7 +28,7 @@ use crate::compare::network::{Link, command, remove};
 /// Where the appliance is to listen.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 2);
-/// Of both.
+/// Both addresses are in it.
 pub(super) const NETWORK: &str = "10.203.78.0/30";
 /// Both devices have it: the kernel tells them apart by their numbers (RFC 7348).
 pub(super) const PORT: u16 = 4789;

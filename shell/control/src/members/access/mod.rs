@@ -61,7 +61,7 @@ pub struct Known {
     pub last_used: Option<UnixSeconds>,
 }
 
-/// Who asks.
+/// A caller of the API, by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Actor {
     /// Its token; none where everything is open.

@@ -25,8 +25,8 @@ pub struct Filter {
     pub path_max: usize,
 }
 
-/// Longest prefixes that control believes, whatever an appliance's own filter let in. Routes to all
-/// addresses it never believes.
+/// Longest prefixes that control believes, whatever an appliance's own filter let in. Those shorter
+/// than [`SHORTEST_V4`] and [`SHORTEST_V6`] it never believes: two halves are all addresses, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
     pub v4: u8,
@@ -39,21 +39,25 @@ impl Longest {
 
     /// True of a prefix that is not believed.
     pub fn refuses(self, prefix: &Prefix) -> bool {
-        let most = match prefix {
-            Prefix::V4(_) => self.v4,
-            Prefix::V6(_) => self.v6,
+        let (least, most) = match prefix {
+            Prefix::V4(_) => (SHORTEST_V4, self.v4),
+            Prefix::V6(_) => (SHORTEST_V6, self.v6),
         };
-        prefix.prefix_len() == 0 || most < prefix.prefix_len()
+        prefix.prefix_len() < least || most < prefix.prefix_len()
     }
 }
+
+/// Nobody was given more than a /8.
+pub const SHORTEST_V4: u8 = 8;
+
+/// The shortest that a registry gave is a /19 or so.
+pub const SHORTEST_V6: u8 = 16;
 
 impl Default for Filter {
     fn default() -> Self {
         Self {
-            // Networks filter /25 and longer, and nobody was given more than a /8.
-            v4_len: (8, Longest::USUAL.v4),
-            // The same of /49; the shortest that a registry gave is a /19 or so.
-            v6_len: (16, Longest::USUAL.v6),
+            v4_len: (SHORTEST_V4, Longest::USUAL.v4),
+            v6_len: (SHORTEST_V6, Longest::USUAL.v6),
             allow: Vec::new(),
             // The whole table of today has 1.2 million in both families.
             session_max: 1_500_000,

@@ -103,6 +103,20 @@ fn static_prefixes_are_the_best_of_their_length_and_need_no_other_word() {
 }
 
 #[test]
+fn the_longest_prefix_wins_whether_it_was_given_or_heard() {
+    let mut routes = Routes::default();
+    let mut sites = sites();
+    sites.get_mut("paris").unwrap().prefixes = vec![prefix("8.8.0.0/16"), prefix("8.8.9.0/25")];
+    routes.change_sites(&[], &numbered(&sites));
+    for piece in ["8.8.8.0/24", "8.8.9.0/24"] {
+        hear(&mut routes, "berlin", piece, Peering::Public, &[7, 9], None);
+    }
+    check(&routes, "8.8.8.8", "berlin:First paris:Prefix");
+    // So long a prefix is believed of operators only.
+    check(&routes, "8.8.9.9", "paris:First berlin:Prefix");
+}
+
+#[test]
 fn a_prefix_without_a_second_way_is_told() {
     let mut routes = fleet();
     hear(&mut routes, "isp", "8.8.8.0/24", Peering::Private, &[9], None);
@@ -175,15 +189,17 @@ fn a_long_change_is_made_in_slices_and_seen_as_a_whole() {
 #[test]
 fn control_leads_nobody_by_what_networks_do_not_hand_on_and_knows_the_table_all_the_same() {
     let mut routes = fleet();
-    let all = ["8.8.8.0/24", "8.8.8.8/32", "0.0.0.0/0", "::/0", "2a00::/49", "2a00::/48"];
-    for of in all {
+    let [believed, halves] = [["8.8.8.0/24", "2a00::/48"], ["0.0.0.0/1", "128.0.0.0/1"]];
+    let others = ["8.8.8.8/32", "0.0.0.0/0", "::/0", "2a00::/49", "8.0.0.0/7", "2a00::/15"];
+    let all = [&believed[..], &halves[..], &others[..]].concat();
+    for of in &all {
         hear(&mut routes, "isp", of, Peering::Private, &[9], None);
     }
     check(&routes, "8.8.8.8", "isp:First");
     assert_eq!(routes.table().longest(&prefix("8.8.8.8/32")), Some(prefix("8.8.8.0/24")));
     check(&routes, "9.9.9.9", "");
     assert_eq!(routes.table().len(), (1, 1));
-    assert_eq!(routes.refused(&site("isp")).len(), 4);
+    assert_eq!(routes.refused(&site("isp")).len(), 8);
     let mut digest = Digest::default();
     let told = attributes(Peering::Private, &[9], None);
     all.iter().for_each(|of| digest.put(&prefix(of), &told));
@@ -191,7 +207,7 @@ fn control_leads_nobody_by_what_networks_do_not_hand_on_and_knows_the_table_all_
     let gone = Difference { announced: vec![], withdrawn: vec![prefix("8.8.8.8/32")] };
     digest.take(&prefix("8.8.8.8/32"), &told);
     assert_eq!(routes.apply(&site("isp"), &gone, false), digest);
-    assert_eq!(routes.refused(&site("isp")).len(), 3);
+    assert_eq!(routes.refused(&site("isp")).len(), 7);
     routes.forget(&site("isp"));
     assert_eq!(routes.refused(&site("isp")).len(), 0);
 }
@@ -457,7 +473,7 @@ fn change() -> impl Strategy<Value = (usize, Prefix, Option<Arc<Attributes>>)> {
 
 /// Of few bits, so that they cover each other; of lengths around those of parts.
 fn any_prefix() -> impl Strategy<Value = Prefix> {
-    let v4 = (0..4_u32, 6..=32_u8).prop_map(|(bits, len)| {
+    let v4 = (0..4_u32, 8..=32_u8).prop_map(|(bits, len)| {
         let address = (0x0808_0000_u32 | bits << 19 | bits << 8).into();
         Prefix::V4(Ipv4Net::new(address, len).unwrap().trunc())
     });

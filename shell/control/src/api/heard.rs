@@ -73,7 +73,8 @@ fn by_control((found, first): (usize, Vec<Prefix>)) -> Option<LeftOut> {
     let example = |prefix: &Prefix| Example { prefix: prefix.to_string(), ..Example::default() };
     (found != 0).then(|| LeftOut {
         cause: "refused_by_control".to_owned(),
-        why: "refused by control: a default route, or longer than its [routes] allow".to_owned(),
+        why: "refused by control: shorter than anybody has, or longer than its [routes] allow"
+            .to_owned(),
         count: count(found),
         examples: first.iter().map(example).collect(),
     })

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Each of the six has a namespace on one segment; the fleet, with a front, listens on loopback.
+//! The agent at the exchange lets in prefixes of all lengths: there control has to refuse.
 
 mod network;
 
@@ -53,8 +54,10 @@ struct Report {
     withdraw_v6_ms: u64,
     /// A router is killed: its routes are gone everywhere.
     killed_ms: u64,
-    /// Routes that were left out, by cause.
+    /// Routes that the agent at an ISP's site left out, by cause.
     left_out: Value,
+    /// Routes that the agent at the exchange let in, and control did not.
+    refused: u64,
     /// Lists that were looked at while nothing changed, and those that were wrong.
     looked_at: u64,
     wrong: u64,
@@ -113,12 +116,16 @@ impl World {
         let mut agents = Vec::new();
         for (index, (site, appliance, _)) in (0..).zip(SITES) {
             let socket = room.join(format!("{appliance}.routes.sock"));
-            let config = json!({
+            let mut config = json!({
                 "user": "root",
                 "group": "root",
                 "drives": { "paths": [room.join(appliance).join("drive")] },
                 "routes": { "bird": network.control(site), "socket": socket },
             });
+            if site == "ix" {
+                config["routes"]["v4_lengths"] = json!([1, 32]);
+                config["routes"]["v6_lengths"] = json!([1, 128]);
+            }
             let path = room.join(format!("{appliance}.agent.toml"));
             fs::write(&path, toml::to_string(&config)?)?;
             let words = [binary("nearcast-agent")?, "routes".to_owned(), "--config".to_owned()];
@@ -156,14 +163,19 @@ impl World {
         report.begin_ms = self.until(&all, BEGIN_MAX)?;
         let isp1 = Announced::isp(1);
 
-        // The second ISP announces a piece of the first one's prefix, which would draw its clients,
-        // and what no client has.
-        let odd = Announced::isp(2).and(&["21.1.1.0/25", "0.0.0.0/0", "10.0.0.0/8"], &["::/0"]);
-        self.network.announce("isp2", "s2", &odd)?;
-        let left_out = self.wait_for_left_out("s2")?;
-        ensure!(left_out["too_long"] == 1, "the piece is left out: {left_out}");
-        ensure!(left_out["default"] == 2 && left_out["bogon"] == 1, "{left_out}");
-        report.left_out = left_out;
+        // The second ISP announces pieces of the first one's prefixes, which would draw its clients,
+        // all addresses, whole and in halves, and what no client has.
+        let pieces = ["21.1.1.0/25", "0.0.0.0/1", "128.0.0.0/1"];
+        let odd = Announced::isp(2).and(&pieces, &["2a0b:1::/64"]);
+        let odder = odd.clone().and(&["0.0.0.0/0", "10.0.0.0/8"], &["::/0"]);
+        self.network.announce("isp2", "s2", &odder)?;
+        self.network.announce("isp2", "ix", &odd)?;
+        report.left_out = self.wait_for_left_out("s2", 7)?;
+        let expected = json!({ "too_long": 2, "too_short": 2, "default": 2, "bogon": 1 });
+        ensure!(report.left_out == expected, "{} is left out", report.left_out);
+        let at_control = self.wait_for_left_out("ix", 4)?;
+        ensure!(at_control == json!({ "refused_by_control": 4 }), "{at_control} is left out");
+        report.refused = 4;
         self.look(&all, Duration::from_secs(3), report)?;
 
         // Withdrawn at the ISP's site, still there at the exchange.
@@ -250,8 +262,8 @@ impl World {
         Ok(None)
     }
 
-    /// Waits until a site has left something out; how much, by cause.
-    fn wait_for_left_out(&mut self, site: &str) -> Result<Value> {
+    /// Waits until so many routes of a site are left out; how many, by cause.
+    fn wait_for_left_out(&mut self, site: &str, count: u64) -> Result<Value> {
         let began = Instant::now();
         loop {
             self.check()?;
@@ -259,12 +271,13 @@ impl World {
             let sites = routes["sites"].as_array().context("no sites")?;
             let found = sites.iter().find(|of| of["site"] == site).context("no such site")?;
             let all = found["appliances"][0]["heard"]["left_out"].as_array();
-            if let Some(all) = all.filter(|all| !all.is_empty()) {
+            let counts = all.into_iter().flatten().filter_map(|of| of["count"].as_u64());
+            if let Some(all) = all.filter(|_| counts.sum::<u64>() == count) {
                 let pair =
                     |of: &Value| Some((of["cause"].as_str()?.to_owned(), of["count"].clone()));
                 return Ok(Value::Object(all.iter().filter_map(pair).collect()));
             }
-            ensure!(began.elapsed() < BEGIN_MAX, "nothing was left out: {found}");
+            ensure!(began.elapsed() < BEGIN_MAX, "not {count} routes are left out: {found}");
             std::thread::sleep(LOOK_EVERY);
         }
     }

@@ -9,6 +9,8 @@
 //! All in integers, so that every machine agrees: `u` is a BLAKE3 hash of 64 bits, and `-log2(u)`
 //! has 32 bits after the point (the base of the logarithm scales all scores alike).
 
+use std::fmt;
+
 use crate::topology::Weight;
 
 /// A candidate's score for a key. The lowest wins.
@@ -26,6 +28,14 @@ impl Score {
         let (first, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash has 32 bytes");
         let cost = minus_log2(u64::from_le_bytes(*first));
         Self((cost << SCALE_BITS) / u64::from(weight.value()))
+    }
+}
+
+impl fmt::Display for Score {
+    /// In thousandths of the draw that one in two of the weight 1 stays below.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let thousandths = (u128::from(self.0) * 1000) >> (FRACTION_BITS + SCALE_BITS);
+        write!(f, "{thousandths}")
     }
 }
 

@@ -2,11 +2,23 @@
 //!
 //! ```text
 //! FleetView + Query ──> the client's sites, nearest first ──> too few good ones? others, drawn
-//!       ──> for each appliance: Standing, then Distance, then load and the draw
-//!                              │ sorted
+//!       ──> for each appliance: locate ─> health ─> content ─> load ─> affinity
+//!                              │ sorted by what the steps left: Standing, Distance, draw
 //!                              v
-//!                 RankedList: [ offered, best first | left out, each with its reason ]
+//!                 RankedList: [ offered, best first | left out, each with its reasons ]
 //! ```
+//!
+//! Each step overlays its own on what the steps before it left, and adds one [`Reason`]: a code
+//! with numbers. Text is made when somebody asks. The steps are the functions of `chain`:
+//!
+//! 1. **Locate**: the client's sites come first, in the order that the table of routes gives
+//!    (`model::near`), then all others. One of an embedded site is for that site's clients alone.
+//! 2. **Health** and 3. **content**: who is not healthy, or does not hold the whole version, is
+//!    left out, unless there is nobody better: players with a doubtful list do better than players
+//!    with none.
+//! 4. **Load**: an appliance that fills up gets a smaller share in steps, so that a session's list
+//!    seldom changes; one at its limit comes after all others.
+//! 5. **Affinity**: within a site, sessions are spread by weighted rendezvous hashing.
 //!
 //! Looked at are the appliances of the client's sites until there are enough good ones, and of all
 //! others [`OTHERS_MAX`], drawn for the session among those that hold the version. So a list costs
@@ -14,27 +26,21 @@
 //! with no more appliances than that is looked at as a whole. Where few that hold the version are
 //! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
-//!
-//! 1. **Standing**: it is healthy and holds the whole version. Others are left out, unless there
-//!    is nobody better: players with a doubtful list do better than players with none. One of an
-//!    embedded site is for that site's clients alone.
-//! 2. **Distance**: the client's sites come first, in the order that the table of routes gives
-//!    (`model::near`), then all others.
-//! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing; an appliance
-//!    that fills up gets a smaller share in steps, so that a session's list seldom changes.
 
+mod chain;
+mod reason;
 pub mod turns;
 
-use std::fmt;
-
 use model::id::{ApplianceId, AssetVersionId, SiteId};
-use model::near::{By, Near, Route, Step};
+use model::near::Near;
 use model::number::NumberSet;
-use model::place::Nearness;
 use model::rendezvous::{self, Score};
 use model::topology::Weight;
 use model::units::Bytes;
 use model::view::{ApplianceView, FleetView, Health, Placed, SiteView};
+
+use crate::chain::distance;
+pub use crate::reason::{Distance, Fitness, Reason};
 
 /// How many pathways a player gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +82,17 @@ pub struct RankedList {
 pub struct Candidate {
     pub appliance: ApplianceId,
     pub site: SiteId,
-    /// Whether it should be asked at all.
+    /// Whether it should be asked at all: what the steps came to.
     pub standing: Standing,
     pub distance: Distance,
+    /// False at an embedded site that has not announced the client.
+    pub is_for_client: bool,
+    pub fitness: Fitness,
+    /// It holds the whole version.
+    pub holds: bool,
     /// Share in use of what it has least of, in thousandths.
     pub load_permille: u64,
+    pub is_at_limit: bool,
     /// Its share among the appliances of its site.
     pub weight: Weight,
     /// How much of the share its load leaves it.
@@ -110,40 +122,6 @@ pub enum Standing {
     OthersOnly,
     /// Has told no URL (of the kind asked for), so no player can be sent there.
     NoUrl,
-}
-
-/// How near an appliance is to the client, nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distance {
-    /// Its site has a prefix that covers the client.
-    Route {
-        /// Its place among the client's sites, from 0.
-        place: usize,
-        /// No site has a longer one.
-        is_longest: bool,
-        route: Route,
-        step: Step,
-    },
-    /// Its site has no prefix that covers the client, but is one of the nearest.
-    Nearby { place: usize, nearness: Nearness, step: Step },
-    /// Nothing is known of the way from its site to the client.
-    Elsewhere,
-}
-
-/// Why an appliance has its place in a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// By its health, its content and its load.
-    Standing(Standing),
-    Distance(Distance),
-    /// By the draw among those of its site, of which its load leaves it a part.
-    Load {
-        /// Share in use of what it has least of, in thousandths.
-        load_permille: u64,
-        /// How much of its weight that leaves it.
-        share_percent: u32,
-        weight: Weight,
-    },
 }
 
 /// Ranks appliances for the query, and says how many of them to offer.
@@ -192,6 +170,11 @@ struct Look<'a> {
     site: &'a SiteView,
     standing: Standing,
     distance: Distance,
+    is_for_client: bool,
+    fitness: Fitness,
+    holds: bool,
+    load_permille: u64,
+    is_at_limit: bool,
     share_percent: u32,
     /// None as long as it does not matter.
     score: Option<Score>,
@@ -310,14 +293,28 @@ impl<'a> Ranking<'a> {
         }
     }
 
+    /// Takes an appliance through the steps, but for affinity, which waits until it matters.
     fn look(&mut self, site: &'a SiteView, appliance: &'a ApplianceView, distance: Distance) {
-        let holds = self.holders.is_some_and(|holders| holders.contains(appliance.number));
-        let is_for = site.serves_strangers || matches!(distance, Distance::Route { .. });
-        let standing = Standing::of(appliance, is_for, holds, self.query.plain);
+        let is_for_client = chain::locate(site, &distance);
+        let fitness = chain::health(appliance, self.query.plain);
+        let holds = chain::content(self.holders, appliance);
+        let (load_permille, share_percent) = chain::load(appliance);
+        let is_at_limit = appliance.load.is_at_limit();
+        let standing = Standing::of(is_for_client, fitness, holds, is_at_limit);
         self.good += usize::from(standing == Standing::Good);
-        let share_percent = share_percent(appliance.load.permille());
-        let look = Look { appliance, site, standing, distance, share_percent, score: None };
-        self.looks.push(look);
+        self.looks.push(Look {
+            appliance,
+            site,
+            standing,
+            distance,
+            is_for_client,
+            fitness,
+            holds,
+            load_permille,
+            is_at_limit,
+            share_percent,
+            score: None,
+        });
         assert!(self.good <= self.looks.len(), "whoever is good was looked at");
     }
 
@@ -334,9 +331,8 @@ impl<'a> Ranking<'a> {
             }
             sorted += equals.len();
             for look in &mut *equals {
-                let share = look.appliance.weight.times(look.share_percent);
-                let name = look.appliance.id.as_str().as_bytes();
-                look.score = Some(Score::of(self.query.session, name, share));
+                let score = chain::affinity(self.query, look.appliance, look.share_percent);
+                look.score = Some(score);
             }
             // Ends with the name, so that equal scores cannot make two lists.
             equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
@@ -361,7 +357,11 @@ impl Look<'_> {
             site: self.site.id.clone(),
             standing: self.standing,
             distance: self.distance,
-            load_permille: self.appliance.load.permille(),
+            is_for_client: self.is_for_client,
+            fitness: self.fitness,
+            holds: self.holds,
+            load_permille: self.load_permille,
+            is_at_limit: self.is_at_limit,
             weight: self.appliance.weight,
             share_percent: self.share_percent,
             score: self.score?,
@@ -400,173 +400,41 @@ impl Standing {
         !matches!(self, Self::OthersOnly | Self::NoUrl)
     }
 
-    fn of(appliance: &ApplianceView, is_for: bool, holds: bool, plain: bool) -> Self {
-        let url = if plain { &appliance.plain_url } else { &appliance.base_url };
-        if url.is_none() {
-            return Self::NoUrl;
-        }
-        if !is_for {
-            return Self::OthersOnly;
-        }
-        match (appliance.health, holds) {
-            (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
-            (Health::Healthy, true) if appliance.recovering => Self::Recovering,
-            (Health::Healthy, true) => Self::Good,
-            (Health::Draining | Health::Drained, true) => Self::Draining,
-            (Health::Healthy | Health::Draining | Health::Drained, false) => Self::Lacks,
-            (health @ (Health::Unhealthy | Health::Stale | Health::NeverSeen), true) => {
-                Self::Unwell(health)
-            }
-            (health @ (Health::Unhealthy | Health::Stale | Health::NeverSeen), false) => {
-                Self::Useless(health)
-            }
+    /// What the steps come to together.
+    fn of(is_for_client: bool, fitness: Fitness, holds: bool, is_at_limit: bool) -> Self {
+        match (fitness, holds) {
+            (Fitness::NoUrl, _) => Self::NoUrl,
+            _ if !is_for_client => Self::OthersOnly,
+            (Fitness::Healthy | Fitness::Recovering, true) if is_at_limit => Self::AtLimit,
+            (Fitness::Healthy, true) => Self::Good,
+            (Fitness::Recovering, true) => Self::Recovering,
+            (Fitness::Draining | Fitness::Drained, true) => Self::Draining,
+            (Fitness::Unhealthy, true) => Self::Unwell(Health::Unhealthy),
+            (Fitness::Stale, true) => Self::Unwell(Health::Stale),
+            (Fitness::NeverSeen, true) => Self::Unwell(Health::NeverSeen),
+            (Fitness::Unhealthy, false) => Self::Useless(Health::Unhealthy),
+            (Fitness::Stale, false) => Self::Useless(Health::Stale),
+            (Fitness::NeverSeen, false) => Self::Useless(Health::NeverSeen),
+            (
+                Fitness::Healthy | Fitness::Recovering | Fitness::Draining | Fitness::Drained,
+                false,
+            ) => Self::Lacks,
         }
     }
 }
 
 impl Candidate {
-    /// Why it is where it is in the list.
-    pub fn reasons(&self) -> [Reason; 3] {
-        let Self { standing, distance, load_permille, weight, share_percent, .. } = *self;
-        let load = Reason::Load { load_permille, share_percent, weight };
-        [Reason::Standing(standing), Reason::Distance(distance), load]
-    }
-}
-
-/// How near the site is that has this place among the client's. Sites that operators gave the same
-/// prefix, and that are equal but for their names, share its clients: they have one place. O(places
-/// before it), which are few.
-fn distance(near: &[Near<'_>], place: usize) -> Distance {
-    assert!(place < near.len(), "it is one of the client's sites");
-    let by = near[place].by;
-    let mut place = place;
-    while near[place].is_static() && near[place].step == Step::Name {
-        place -= 1;
-    }
-    assert!(near[place].step != Step::Name || !near[place].is_static(), "one is the first");
-    let step = near[place].step;
-    match by {
-        By::Route(route) => {
-            let len = route.prefix.prefix_len();
-            let is_longest = !near[..place].iter().any(|before| before.is_longer(len));
-            Distance::Route { place, is_longest, route, step }
-        }
-        By::Place(nearness) => Distance::Nearby { place, nearness, step },
-    }
-}
-
-/// How much of its share an appliance keeps under a load, in steps.
-fn share_percent(load_permille: u64) -> u32 {
-    let step = LOAD_STEPS.iter().find(|(below, _)| load_permille < *below);
-    step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent)
-}
-
-/// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
-/// because each change of a share moves some sessions. The values are arbitrary.
-const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
-const SHARE_PERCENT_MIN: u32 = 25;
-
-impl fmt::Display for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Good => f.write_str("healthy, and holds the whole version"),
-            Self::Recovering => {
-                f.write_str("holds the whole version, and is healthy again for a short while")
-            }
-            Self::AtLimit => f.write_str("healthy, and holds the whole version, but at its limit"),
-            Self::Draining => f.write_str("holds the version, but takes no new sessions"),
-            Self::Unwell(health) => write!(f, "holds the version, but is {}", words(*health)),
-            Self::Lacks => f.write_str("does not hold the whole version"),
-            Self::Useless(health) => {
-                write!(f, "is {} and does not hold the whole version", words(*health))
-            }
-            Self::OthersOnly => {
-                f.write_str("its site is for its own network, which has not announced the client")
-            }
-            Self::NoUrl => f.write_str("has told no URL of the kind that this player needs"),
-        }
-    }
-}
-
-impl fmt::Display for Distance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Route { is_longest, route, step, .. } => {
-                let prefix = route.prefix;
-                if *is_longest {
-                    write!(f, "own site: {prefix} is the longest match")?;
-                } else {
-                    write!(f, "its site's {prefix} covers the client too")?;
-                }
-                if !route.is_static {
-                    write!(f, " ({}, AS path of {}", route.class, route.path_len)?;
-                    if let Some(neighbour) = route.neighbour {
-                        write!(f, " from AS{neighbour}")?;
-                    }
-                    if let Some(med) = route.med {
-                        write!(f, ", MED {med}")?;
-                    }
-                    f.write_str(")")?;
-                }
-                match step {
-                    // That is said.
-                    Step::First | Step::Prefix => Ok(()),
-                    Step::Class
-                    | Step::Path
-                    | Step::Med
-                    | Step::Place
-                    | Step::Name
-                    | Step::NoRoute => write!(f, ", {step}"),
-                }
-            }
-            Self::Nearby { nearness, .. } => {
-                write!(f, "no prefix of its site covers the client, which is {nearness}")
-            }
-            Self::Elsewhere => f.write_str("no prefix of its site covers the client"),
-        }
-    }
-}
-
-impl Distance {
-    /// Its place among the client's sites; those of which nothing is known share the last one.
-    fn place(&self) -> usize {
-        match self {
-            Self::Route { place, .. } | Self::Nearby { place, .. } => *place,
-            Self::Elsewhere => usize::MAX,
-        }
-    }
-
-    /// The step that decided its place, in a word for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Route { step, .. } | Self::Nearby { step, .. } => step.as_str(),
-            Self::Elsewhere => "elsewhere",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Standing(standing) => standing.fmt(f),
-            Self::Distance(distance) => distance.fmt(f),
-            Self::Load { load_permille, share_percent, weight } => {
-                let (percent, tenth) = (load_permille / 10, load_permille % 10);
-                let counts = format_args!("{share_percent} % of its weight of {weight} counts");
-                write!(f, "load {percent}.{tenth} %, so {counts}")
-            }
-        }
-    }
-}
-
-fn words(health: Health) -> &'static str {
-    match health {
-        Health::Healthy => "healthy",
-        Health::Draining => "draining",
-        Health::Drained => "drained",
-        Health::Unhealthy => "unable to serve",
-        Health::Stale => "not reporting",
-        Health::NeverSeen => "not known to be up",
+    /// Why it is where it is in the list: one reason of each step, in their order.
+    pub fn reasons(&self) -> [Reason; 5] {
+        let Self { distance, is_for_client, load_permille, is_at_limit, .. } = *self;
+        let Self { weight, share_percent, .. } = *self;
+        [
+            Reason::Locate { distance, is_for_client },
+            Reason::Health(self.fitness),
+            Reason::Content { is_whole: self.holds },
+            Reason::Load { load_permille, share_percent, weight, is_at_limit },
+            Reason::Affinity { score: self.score },
+        ]
     }
 }
 

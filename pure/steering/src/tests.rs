@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use super::*;
 use model::id::Generation;
-use model::near::Class;
+use model::near::{By, Class, Route, Step};
 use model::number::NumberSet;
+use model::place::Nearness;
 use model::topology::Prefix;
 use model::units::BitsPerSecond;
 use model::view::Load;
@@ -224,6 +225,46 @@ fn every_decision_says_why() {
         "explained",
         format!("offered: {}\n{}", list.offered_count, lines.join("\n"))
     );
+}
+
+#[test]
+fn each_step_adds_one_reason_and_its_code_says_what_the_step_found() {
+    type Change = fn(&mut ApplianceView);
+    let codes = |view: &FleetView, client: &str, name: &str| {
+        let list = rank(view, &query(client, b"s"), &CONFIG);
+        let of = list.candidates.iter().find(|of| of.appliance.as_str() == name).unwrap();
+        assert_eq!(
+            of.reasons().map(|reason| reason.step()),
+            ["locate", "health", "content", "load", "affinity"]
+        );
+        of.reasons().map(|reason| reason.code())
+    };
+    let usual = ["first", "healthy", "whole", "share", "draw"];
+    assert_eq!(codes(&fleet(), "10.1.2.3", "b1"), usual);
+    let full = Load { connections: 95, connections_max: 100, ..Load::default() };
+    let changes: [(Change, usize, &str); 8] = [
+        (|b1| b1.recovering = true, 1, "recovering"),
+        (|b1| b1.health = Health::Draining, 1, "draining"),
+        (|b1| b1.health = Health::Drained, 1, "drained"),
+        (|b1| b1.health = Health::Unhealthy, 1, "unhealthy"),
+        (|b1| b1.health = Health::Stale, 1, "stale"),
+        (|b1| b1.health = Health::NeverSeen, 1, "never_seen"),
+        (|b1| b1.base_url = None, 1, "no_url"),
+        (|b1| b1.weight = Weight::new(4).unwrap(), 3, "share"),
+    ];
+    for (change, at, code) in changes {
+        let mut view = fleet();
+        alter(&mut view, "b1", change);
+        let mut wanted = usual;
+        wanted[at] = code;
+        assert_eq!(codes(&view, "10.1.2.3", "b1"), wanted);
+    }
+    let mut view = fleet();
+    alter(&mut view, "b1", |b1| b1.load = full);
+    lose(&mut view, &["b1"]);
+    embed(&mut view, 1);
+    let told = codes(&view, "10.9.9.9", "b1");
+    assert_eq!(told, ["others_only", "healthy", "lacks", "at_limit", "draw"], "each by itself");
 }
 
 proptest! {

@@ -91,11 +91,11 @@ mod tests {
             "candidates": [
                 {"appliance": "a2", "site": "s1", "rank": 1, "why": "",
                  "reasons": [
-                    {"kind": "standing", "text": "healthy; holds the whole version"},
-                    {"kind": "distance", "text": "own site: 127.0.0.1/32 is the longest match"},
+                    {"kind": "locate", "text": "own site: 127.0.0.1/32 is the longest match"},
+                    {"kind": "content", "text": "holds the whole version"},
                     {"kind": "load", "text": "load 0.0 %, so 100 % of its weight of 1 counts"}]},
                 {"appliance": "a3", "site": "s2", "rank": null, "why": "",
-                 "reasons": [{"kind": "standing", "text": "does not hold the whole version"}]}],
+                 "reasons": [{"kind": "content", "text": "does not hold the whole version"}]}],
         }))
         .unwrap();
         let expected = [
@@ -103,8 +103,8 @@ mod tests {
              film-0123456789ab from 1 of 2 appliances.",
             "",
             "RANK  APPLIANCE  SITE  WHY",
-            "   1  a2         s1    healthy; holds the whole version",
-            "                       own site: 127.0.0.1/32 is the longest match",
+            "   1  a2         s1    own site: 127.0.0.1/32 is the longest match",
+            "                       holds the whole version",
             "                       load 0.0 %, so 100 % of its weight of 1 counts",
             "   -  a3         s2    does not hold the whole version",
         ];

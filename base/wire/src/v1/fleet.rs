@@ -197,7 +197,7 @@ pub struct ExplainCandidate {
     pub rank: Option<usize>,
     /// Why it is where it is, or why it was left out: all `reasons` in one line.
     pub why: String,
-    /// The same, one by one, what counts most first.
+    /// The same, one by one: one of each step, in their order.
     pub reasons: Vec<ExplainReason>,
 }
 
@@ -205,10 +205,11 @@ pub struct ExplainCandidate {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExplainReason {
-    /// What decided: `standing`, `distance` or `load`.
+    /// The step: `locate`, `health`, `content`, `load` or `affinity`.
     pub kind: String,
-    /// Of a distance, the step of the order that put its site behind the one before: `first`,
-    /// `prefix`, `class`, `path`, `med`, `place`, `name`, `no_route`, or `elsewhere`.
+    /// Its finding. Of `locate`, the step of the order that put its site behind the one before:
+    /// `first`, `prefix`, `class`, `path`, `med`, `place`, `name`, `no_route`, or `elsewhere`; or
+    /// `others_only`, if its site is for the clients of its own network alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// In words.

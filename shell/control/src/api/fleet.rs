@@ -185,12 +185,8 @@ pub(crate) async fn explain(
 }
 
 fn reason_out(reason: steering::Reason) -> ExplainReason {
-    let (kind, code) = match reason {
-        steering::Reason::Standing(_) => ("standing", None),
-        steering::Reason::Distance(distance) => ("distance", Some(distance.code().to_owned())),
-        steering::Reason::Load { .. } => ("load", None),
-    };
-    ExplainReason { kind: kind.to_owned(), code, text: reason.to_string() }
+    let (kind, code) = (reason.step().to_owned(), reason.code().to_owned());
+    ExplainReason { kind, code: Some(code), text: reason.to_string() }
 }
 
 /// Whether playbacks can begin here. After a start that takes until the first appliance has

@@ -293,7 +293,7 @@ fn an_operator_sees_why_a_client_gets_its_list() {
     assert!(why.contains("holds the whole version") && why.contains("own site"), "{why}");
     let reasons = candidates[0]["reasons"].as_array().unwrap();
     let all = |key: &str| reasons.iter().map(|of| of[key].as_str().unwrap()).collect::<Vec<_>>();
-    assert_eq!(all("kind"), ["standing", "distance", "load"]);
+    assert_eq!(all("kind"), ["locate", "health", "content", "load", "affinity"]);
     assert_eq!(all("text").join("; "), why, "the line is for readers of before");
     assert!(!control.get("/v1/explain?asset=none").problem(404).is_empty());
 }

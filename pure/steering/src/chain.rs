@@ -1,0 +1,75 @@
+//! The steps of a decision about one appliance. Each is a function of the picture and of the
+//! question; its answer is the data of one [`Reason`](crate::Reason).
+
+use model::near::{By, Near, Step};
+use model::number::NumberSet;
+use model::rendezvous::Score;
+use model::view::{ApplianceView, Health, SiteView};
+
+use crate::{Distance, Fitness, Query};
+
+/// Whether a site is for the client at all: an embedded one serves those whom it announced.
+pub(crate) fn locate(site: &SiteView, distance: &Distance) -> bool {
+    site.serves_strangers || matches!(distance, Distance::Route { .. })
+}
+
+/// Whether players can be sent to an appliance.
+pub(crate) fn health(appliance: &ApplianceView, plain: bool) -> Fitness {
+    let url = if plain { &appliance.plain_url } else { &appliance.base_url };
+    match appliance.health {
+        _ if url.is_none() => Fitness::NoUrl,
+        Health::Healthy if appliance.recovering => Fitness::Recovering,
+        Health::Healthy => Fitness::Healthy,
+        Health::Draining => Fitness::Draining,
+        Health::Drained => Fitness::Drained,
+        Health::Unhealthy => Fitness::Unhealthy,
+        Health::Stale => Fitness::Stale,
+        Health::NeverSeen => Fitness::NeverSeen,
+    }
+}
+
+/// Whether an appliance holds the whole version.
+pub(crate) fn content(holders: Option<&NumberSet>, appliance: &ApplianceView) -> bool {
+    holders.is_some_and(|holders| holders.contains(appliance.number))
+}
+
+/// The share in use of what an appliance has least of, in thousandths, and how much of its share
+/// of sessions that leaves it, in steps.
+pub(crate) fn load(appliance: &ApplianceView) -> (u64, u32) {
+    let permille = appliance.load.permille();
+    let step = LOAD_STEPS.iter().find(|(below, _)| permille < *below);
+    (permille, step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent))
+}
+
+/// An appliance's draw for a session among those of its site, the lowest first.
+pub(crate) fn affinity(query: &Query<'_>, appliance: &ApplianceView, share_percent: u32) -> Score {
+    let share = appliance.weight.times(share_percent);
+    Score::of(query.session, appliance.id.as_str().as_bytes(), share)
+}
+
+/// How near the site is that has this place among the client's. Sites that operators gave the same
+/// prefix, and that are equal but for their names, share its clients: they have one place. O(places
+/// before it), which are few.
+pub(crate) fn distance(near: &[Near<'_>], place: usize) -> Distance {
+    assert!(place < near.len(), "it is one of the client's sites");
+    let by = near[place].by;
+    let mut place = place;
+    while near[place].is_static() && near[place].step == Step::Name {
+        place -= 1;
+    }
+    assert!(near[place].step != Step::Name || !near[place].is_static(), "one is the first");
+    let step = near[place].step;
+    match by {
+        By::Route(route) => {
+            let len = route.prefix.prefix_len();
+            let is_longest = !near[..place].iter().any(|before| before.is_longer(len));
+            Distance::Route { place, is_longest, route, step }
+        }
+        By::Place(nearness) => Distance::Nearby { place, nearness, step },
+    }
+}
+
+/// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
+/// because each change of a share moves some sessions. The values are arbitrary.
+const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
+const SHARE_PERCENT_MIN: u32 = 25;

@@ -1,0 +1,207 @@
+//! Why an appliance has its place in a list: codes with numbers, and their text for who asks.
+
+use std::fmt;
+
+use model::near::{Route, Step};
+use model::place::Nearness;
+use model::rendezvous::Score;
+use model::topology::Weight;
+
+/// What one step adds to a decision about one appliance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// How its site is found from the client.
+    Locate {
+        distance: Distance,
+        /// False of an embedded site that has not announced the client.
+        is_for_client: bool,
+    },
+    /// Whether it can be asked.
+    Health(Fitness),
+    /// Whether it holds the whole version.
+    Content { is_whole: bool },
+    /// How much of its weight its load leaves it.
+    Load {
+        /// Share in use of what it has least of, in thousandths.
+        load_permille: u64,
+        share_percent: u32,
+        weight: Weight,
+        /// So full that the rest is for the sessions that it has.
+        is_at_limit: bool,
+    },
+    /// The draw among those of its site.
+    Affinity { score: Score },
+}
+
+/// Whether players can be sent to an appliance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fitness {
+    Healthy,
+    /// Healthy, but it was lost a short while ago.
+    Recovering,
+    Draining,
+    Drained,
+    Unhealthy,
+    Stale,
+    NeverSeen,
+    /// Has told no URL (of the kind asked for), so no player can be sent there.
+    NoUrl,
+}
+
+/// How near an appliance is to the client, nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// Its site has a prefix that covers the client.
+    Route {
+        /// Its place among the client's sites, from 0.
+        place: usize,
+        /// No site has a longer one.
+        is_longest: bool,
+        route: Route,
+        step: Step,
+    },
+    /// Its site has no prefix that covers the client, but is one of the nearest.
+    Nearby { place: usize, nearness: Nearness, step: Step },
+    /// Nothing is known of the way from its site to the client.
+    Elsewhere,
+}
+
+impl Reason {
+    /// The step that found it, in a word for programs.
+    pub fn step(&self) -> &'static str {
+        match self {
+            Self::Locate { .. } => "locate",
+            Self::Health(_) => "health",
+            Self::Content { .. } => "content",
+            Self::Load { .. } => "load",
+            Self::Affinity { .. } => "affinity",
+        }
+    }
+
+    /// The finding, in a word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Locate { is_for_client: false, .. } => "others_only",
+            Self::Locate { distance, .. } => distance.code(),
+            Self::Health(fitness) => fitness.code(),
+            Self::Content { is_whole: true } => "whole",
+            Self::Content { is_whole: false } => "lacks",
+            Self::Load { is_at_limit: true, .. } => "at_limit",
+            Self::Load { .. } => "share",
+            Self::Affinity { .. } => "draw",
+        }
+    }
+}
+
+impl Fitness {
+    /// One word, for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Recovering => "recovering",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+            Self::Unhealthy => "unhealthy",
+            Self::Stale => "stale",
+            Self::NeverSeen => "never_seen",
+            Self::NoUrl => "no_url",
+        }
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route { is_longest, route, step, .. } => {
+                let prefix = route.prefix;
+                if *is_longest {
+                    write!(f, "own site: {prefix} is the longest match")?;
+                } else {
+                    write!(f, "its site's {prefix} covers the client too")?;
+                }
+                if !route.is_static {
+                    write!(f, " ({}, AS path of {}", route.class, route.path_len)?;
+                    if let Some(neighbour) = route.neighbour {
+                        write!(f, " from AS{neighbour}")?;
+                    }
+                    if let Some(med) = route.med {
+                        write!(f, ", MED {med}")?;
+                    }
+                    f.write_str(")")?;
+                }
+                match step {
+                    // That is said.
+                    Step::First | Step::Prefix => Ok(()),
+                    Step::Class
+                    | Step::Path
+                    | Step::Med
+                    | Step::Place
+                    | Step::Name
+                    | Step::NoRoute => write!(f, ", {step}"),
+                }
+            }
+            Self::Nearby { nearness, .. } => {
+                write!(f, "no prefix of its site covers the client, which is {nearness}")
+            }
+            Self::Elsewhere => f.write_str("no prefix of its site covers the client"),
+        }
+    }
+}
+
+impl Distance {
+    /// Its place among the client's sites; those of which nothing is known share the last one.
+    pub(crate) fn place(&self) -> usize {
+        match self {
+            Self::Route { place, .. } | Self::Nearby { place, .. } => *place,
+            Self::Elsewhere => usize::MAX,
+        }
+    }
+
+    /// The step that decided its place, in a word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Route { step, .. } | Self::Nearby { step, .. } => step.as_str(),
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locate { is_for_client: false, .. } => {
+                f.write_str("its site is for its own network, which has not announced the client")
+            }
+            Self::Locate { distance, .. } => distance.fmt(f),
+            Self::Health(fitness) => fitness.fmt(f),
+            Self::Content { is_whole: true } => f.write_str("holds the whole version"),
+            Self::Content { is_whole: false } => f.write_str("does not hold the whole version"),
+            Self::Load { load_permille, share_percent, weight, is_at_limit } => {
+                let (percent, tenth) = (load_permille / 10, load_permille % 10);
+                write!(f, "load {percent}.{tenth} %, so ")?;
+                if *is_at_limit {
+                    f.write_str("it is at its limit and comes last, and ")?;
+                }
+                write!(f, "{share_percent} % of its weight of {weight} counts")
+            }
+            Self::Affinity { score } => {
+                write!(f, "its draw for this session is {score}, the lowest is first")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fitness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Healthy => "healthy",
+            Self::Recovering => "healthy again for a short while",
+            Self::Draining => "draining, so it takes no new sessions",
+            Self::Drained => "drained, so it takes no new sessions",
+            Self::Unhealthy => "unable to serve",
+            Self::Stale => "not reporting",
+            Self::NeverSeen => "not known to be up",
+            Self::NoUrl => "has told no URL of the kind that this player needs",
+        })
+    }
+}

@@ -163,8 +163,8 @@ impl World {
         report.begin_ms = self.until(&all, BEGIN_MAX)?;
         let isp1 = Announced::isp(1);
 
-        // The second ISP announces pieces of the first one's prefixes, which would draw its clients,
-        // all addresses, whole and in halves, and what no client has.
+        // The second ISP announces pieces of the first one's prefixes, which would draw its
+        // clients, all addresses, whole and in halves, and what no client has.
         let pieces = ["21.1.1.0/25", "0.0.0.0/1", "128.0.0.0/1"];
         let odd = Announced::isp(2).and(&pieces, &["2a0b:1::/64"]);
         let odder = odd.clone().and(&["0.0.0.0/0", "10.0.0.0/8"], &["::/0"]);

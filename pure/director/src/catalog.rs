@@ -7,7 +7,9 @@ use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
-use playback::{dash, hls};
+use playback::{Reference, dash, hls};
+
+use crate::renditions::Renditions;
 
 /// All assets. Cheap to clone: versions are shared.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,7 @@ pub struct Version {
     /// In the order of their ids.
     objects: Box<[ObjectId]>,
     len_on_drive: Bytes,
+    renditions: Renditions,
 }
 
 /// When a version may be shown.
@@ -59,6 +62,17 @@ pub struct Entry {
     pub path: String,
     pub format: Format,
     pub text: Arc<str>,
+}
+
+impl Entry {
+    /// What it refers to. Ingest has looked that it can be read.
+    fn references(&self) -> Vec<Reference> {
+        let references = match self.format {
+            Format::Hls => hls::references(&self.path, &self.text),
+            Format::Dash => dash::references(&self.path, &self.text),
+        };
+        references.unwrap_or_default()
+    }
 }
 
 /// Format of an entry manifest.
@@ -99,7 +113,19 @@ impl Version {
         let len_on_drive = lens.values().map(on_drive).fold(0, u64::saturating_add);
         let objects = lens.into_keys().collect();
         let (len_on_drive, window) = (Bytes(len_on_drive), Window::default());
-        Self { files, entries, sequence, window, objects, len_on_drive }
+        let renditions = Renditions::default();
+        Self { files, entries, sequence, window, objects, len_on_drive, renditions }
+    }
+
+    /// The same, with its files' renditions told apart: the number of each file's, in the order of
+    /// paths, and 0 for none.
+    pub fn divided(self, of_files: Vec<u8>) -> Self {
+        if of_files.is_empty() {
+            return self;
+        }
+        let references = self.entries.iter().map(Entry::references).collect();
+        let renditions = Renditions::new(&self.files, &self.objects, references, of_files);
+        Self { renditions, ..self }
     }
 
     /// The same, to be shown at these times.
@@ -117,9 +143,15 @@ impl Version {
         &self.objects
     }
 
-    /// True of itself, and of another with the same objects.
+    /// Its renditions, as far as they can be told apart.
+    pub fn renditions(&self) -> &Renditions {
+        &self.renditions
+    }
+
+    /// True of itself, and of another with the same objects in the same renditions.
     pub(crate) fn has_same_objects(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || self.objects == other.objects
+        let divided = |of: &Self| of.renditions.of_objects() == other.renditions.of_objects();
+        std::ptr::eq(self, other) || self.objects == other.objects && divided(self)
     }
 
     /// Its room on drives: each object once, in whole blocks.

@@ -20,7 +20,7 @@ use model::limits::FILES_PER_VERSION_MAX;
 use model::units::BitsPerSecond;
 
 use crate::reference::{Files, is_absolute, resolve};
-use crate::{Pathway, PlaylistError, check_len};
+use crate::{Pathway, PlaylistError, Reference, check_len};
 
 /// A playlist's kind, and the files that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +98,35 @@ pub fn peak(text: &str) -> Option<BitsPerSecond> {
     lines(text).ok()?.filter_map(bandwidth).max().map(BitsPerSecond)
 }
 
+/// The media playlists that the multivariant playlist at `path` names, each time that it does, in
+/// its order.
+pub fn references(path: &str, text: &str) -> Result<Vec<Reference>, PlaylistError> {
+    check_len(text)?;
+    let (mut references, mut bandwidth) = (Vec::new(), None);
+    let bitrate = |list| attribute(list, "BANDWIDTH")?.parse().ok().map(BitsPerSecond);
+    for line in lines(text)?.filter(Line::is_per_pathway) {
+        let (uri, bitrate) = match line.content {
+            Content::Tag(name, list) => {
+                bandwidth = bitrate(list);
+                (tag_uri(&line, name, list)?, bandwidth)
+            }
+            Content::Uri(uri) => (Some(uri), bandwidth.take()),
+            Content::Other => (None, None),
+        };
+        if let Some(uri) = uri {
+            references.push(Reference { file: resolve(path, checked_uri(uri)?)?.path, bitrate });
+        }
+    }
+    Ok(references)
+}
+
 /// Rewrites the multivariant playlist at `path` for one playback: on all `pathways`, best first,
-/// steered by the server at the URL `steering`.
+/// steered by the server at the URL `steering`. `renditions` has the number of each of its
+/// [`references`], or is empty.
 pub fn rewrite(
     path: &str,
     text: &str,
+    renditions: &[u8],
     pathways: &[Pathway<'_>],
     steering: &str,
 ) -> Result<String, PlaylistError> {
@@ -112,7 +136,7 @@ pub fn rewrite(
     }
     let lines: Vec<Line<'_>> = lines(text)?.collect();
     let mut out = String::with_capacity(text.len() * 2 * pathways.len());
-    let mut rewriter = Rewriter { path, pathway: first, variant_count: 0, rendition_count: 0 };
+    let mut rewriter = Rewriter::new(path, renditions, first);
     for line in &lines {
         rewriter.line(line, &mut out)?;
         if line.number == 1 {
@@ -131,7 +155,7 @@ pub fn rewrite(
         out.push('\n');
     }
     for pathway in others {
-        let mut rewriter = Rewriter { path, pathway, variant_count: 0, rendition_count: 0 };
+        let mut rewriter = Rewriter::new(path, renditions, pathway);
         for line in lines.iter().filter(|line| line.is_per_pathway()) {
             rewriter.line(line, &mut out)?;
             if line.end.is_empty() {
@@ -146,16 +170,26 @@ pub fn rewrite(
 struct Rewriter<'a> {
     path: &'a str,
     pathway: &'a Pathway<'a>,
+    /// Numbers of the references that are still to come.
+    renditions: std::slice::Iter<'a, u8>,
     /// Variants (and I-frame variants) so far; numbers their stable ids.
     variant_count: usize,
     /// Renditions so far; numbers their stable ids.
     rendition_count: usize,
 }
 
-impl Rewriter<'_> {
+impl<'a> Rewriter<'a> {
+    fn new(path: &'a str, renditions: &'a [u8], pathway: &'a Pathway<'a>) -> Self {
+        let renditions = renditions.iter();
+        Self { path, pathway, renditions, variant_count: 0, rendition_count: 0 }
+    }
+
     fn line(&mut self, line: &Line<'_>, out: &mut String) -> Result<(), PlaylistError> {
         match line.content {
-            Content::Uri(uri) => out.push_str(&self.absolute(uri)?),
+            Content::Uri(uri) => {
+                let base = self.next_base();
+                out.push_str(&self.absolute(uri, base)?);
+            }
             Content::Tag(name, list) if line.is_per_pathway() => {
                 write!(out, "#{name}:").expect("a string takes all");
                 self.attributes(name, list, out)?;
@@ -178,13 +212,17 @@ impl Rewriter<'_> {
     }
 
     /// The list with its URI made absolute and its groups made the pathway's own.
-    fn attributes(&self, tag: &str, list: &str, out: &mut String) -> Result<(), PlaylistError> {
+    fn attributes(&mut self, tag: &str, list: &str, out: &mut String) -> Result<(), PlaylistError> {
         let mut copied = 0;
         for Attribute { name, value, at } in attributes(list) {
             let Some(text) = unquote(value) else { continue };
             let changed = match name {
                 "URI" if !names_file(tag) || is_absolute(text) => continue,
-                "URI" => self.absolute(text)?,
+                "URI" if names_rendition(tag) => {
+                    let base = self.next_base();
+                    self.absolute(text, base)?
+                }
+                "URI" => self.absolute(text, self.pathway.base)?,
                 "GROUP-ID" | "AUDIO" | "VIDEO" | "SUBTITLES" | "CLOSED-CAPTIONS" => {
                     format!("{text}/{}", self.pathway.id)
                 }
@@ -207,8 +245,13 @@ impl Rewriter<'_> {
         }
     }
 
-    fn absolute(&self, uri: &str) -> Result<String, PlaylistError> {
-        Ok(resolve(self.path, checked_uri(uri)?)?.under(self.pathway.base))
+    /// Where the rendition is that the next reference names.
+    fn next_base(&mut self) -> &'a str {
+        self.pathway.base_of(self.renditions.next().copied().unwrap_or(0))
+    }
+
+    fn absolute(&self, uri: &str, base: &str) -> Result<String, PlaylistError> {
+        Ok(resolve(self.path, checked_uri(uri)?)?.under(base))
     }
 }
 
@@ -233,7 +276,7 @@ enum Content<'a> {
 impl Line<'_> {
     fn is_per_pathway(&self) -> bool {
         match self.content {
-            Content::Tag(name, _) => name == "EXT-X-MEDIA" || names_variant(name),
+            Content::Tag(name, _) => names_rendition(name),
             Content::Uri(_) => true,
             Content::Other => false,
         }
@@ -321,6 +364,10 @@ fn attributes(list: &str) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
+fn names_rendition(tag: &str) -> bool {
+    tag == "EXT-X-MEDIA" || names_variant(tag)
+}
+
 fn names_variant(tag: &str) -> bool {
     matches!(tag, "EXT-X-STREAM-INF" | "EXT-X-I-FRAME-STREAM-INF")
 }
@@ -377,23 +424,41 @@ mod tests {
 
     #[test]
     fn an_entry_playlist_is_rewritten_for_two_pathways() {
-        let text = rewrite("hls/master.m3u8", MASTER, &PATHWAYS[..2], STEERING).unwrap();
+        let text = rewrite("hls/master.m3u8", MASTER, &[], &PATHWAYS[..2], STEERING).unwrap();
         insta::assert_snapshot!("two_pathways", text);
     }
 
     #[test]
     fn everything_that_names_a_file_or_a_group_is_rewritten_and_nothing_else() {
-        let text = rewrite("rich.m3u8", RICH, &PATHWAYS[..3], STEERING).unwrap();
+        let text = rewrite("rich.m3u8", RICH, &[], &PATHWAYS[..3], STEERING).unwrap();
         insta::assert_snapshot!("rich", text);
+    }
+
+    #[test]
+    fn each_rendition_has_the_bases_of_those_that_hold_it() {
+        let references = references("hls/master.m3u8", MASTER).unwrap();
+        let bitrate = |of: &Reference| of.bitrate.map(|bitrate| bitrate.0);
+        let told: Vec<_> = references.iter().map(|of| (of.file.as_str(), bitrate(of))).collect();
+        insta::assert_debug_snapshot!("references", told);
+        let text = rewrite("hls/master.m3u8", MASTER, &[4, 3, 2, 1], &APART, STEERING).unwrap();
+        insta::assert_snapshot!("apart", text);
+        let whole = rewrite("m.m3u8", RICH, &[], &PATHWAYS, STEERING).unwrap();
+        let numbers = [1, 2, 3, 1, 2];
+        let bases = PATHWAYS.map(|of| [of.base; 3]);
+        let mut same = PATHWAYS;
+        same.iter_mut().zip(&bases).for_each(|(of, bases)| of.renditions = bases);
+        assert_eq!(rewrite("m.m3u8", RICH, &numbers, &same, STEERING).unwrap(), whole);
+        let count = super::references("m.m3u8", RICH).unwrap().len();
+        assert_eq!(count, numbers.len(), "each is counted once");
     }
 
     #[test]
     fn line_ends_stay_as_they_were() {
         let windows = MASTER.replace('\n', "\r\n");
-        let text = rewrite("m.m3u8", &windows, &PATHWAYS[..2], STEERING).unwrap();
+        let text = rewrite("m.m3u8", &windows, &[], &PATHWAYS[..2], STEERING).unwrap();
         assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
         let bare = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nv.m3u8";
-        let text = rewrite("m.m3u8", bare, &PATHWAYS[..2], STEERING).unwrap();
+        let text = rewrite("m.m3u8", bare, &[], &PATHWAYS[..2], STEERING).unwrap();
         assert!(text.ends_with("/v.m3u8\n"), "{text}");
         assert_eq!(text.lines().count(), 6);
     }
@@ -430,7 +495,7 @@ mod tests {
     #[test]
     fn an_attribute_that_means_nothing_on_its_tag_stays() {
         let text = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1,URI=\"../x\"\nv.m3u8\n";
-        let out = rewrite("m.m3u8", text, &PATHWAYS[..1], STEERING).unwrap();
+        let out = rewrite("m.m3u8", text, &[], &PATHWAYS[..1], STEERING).unwrap();
         assert!(out.contains(",URI=\"../x\","), "{out}");
     }
 
@@ -446,14 +511,14 @@ mod tests {
         #[test]
         fn arbitrary_text_never_panics(text in ".{0,300}") {
             drop(check("a/b.m3u8", &text));
-            drop(rewrite("a/b.m3u8", &text, &PATHWAYS, STEERING));
+            drop(rewrite("a/b.m3u8", &text, &[], &PATHWAYS, STEERING));
         }
 
         #[test]
         fn arbitrary_lines_never_panic(lines in proptest::collection::vec(line(), 0..12)) {
             let text = format!("#EXTM3U\n{}", lines.join("\n"));
             if let Ok(playlist) = check("a/b.m3u8", &text) {
-                let again = rewrite("a/b.m3u8", &text, &PATHWAYS, STEERING);
+                let again = rewrite("a/b.m3u8", &text, &[], &PATHWAYS, STEERING);
                 prop_assert_eq!(again.is_ok(), playlist.kind == Kind::Multivariant);
             }
         }
@@ -468,14 +533,22 @@ mod tests {
 
     fn refused(text: &str, error: PlaylistError) {
         assert_eq!(check("m.m3u8", text), Err(error));
-        assert!(rewrite("m.m3u8", text, &PATHWAYS, STEERING).is_err());
+        assert!(rewrite("m.m3u8", text, &[], &PATHWAYS, STEERING).is_err());
     }
 
     const STEERING: &str = "https://control.example/steer/v1/session";
     const PATHWAYS: [Pathway<'_>; 3] = [
-        Pathway { id: "a1", base: "https://a1.example:8443/t/TOKEN/film-1/" },
-        Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/" },
-        Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/" },
+        Pathway { id: "a1", base: "https://a1.example:8443/t/TOKEN/film-1/", renditions: &[] },
+        Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/", renditions: &[] },
+        Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/", renditions: &[] },
     ];
     const RICH: &str = include_str!("../fixtures/made/rich.m3u8");
+
+    const NEAR: &str = PATHWAYS[0].base;
+    const FAR: &str = PATHWAYS[1].base;
+    /// The near appliance lacks the second rendition.
+    const APART: [Pathway<'_>; 2] = [
+        Pathway { renditions: &[NEAR, FAR, NEAR, NEAR], ..PATHWAYS[0] },
+        Pathway { renditions: &[FAR; 4], ..PATHWAYS[1] },
+    ];
 }

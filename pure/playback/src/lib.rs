@@ -8,12 +8,13 @@
 //! cmcd           what players say of their buffer and of what they play
 //! player         which kind of player it is
 //! reference      a URI in a manifest and the file that it means
+//! renditions     which files of a version belong to one rendition
 //! ```
 //!
 //! Who may sign, which appliances a playback gets and in which order is decided elsewhere.
 
 use model::limits::{FILES_PER_VERSION_MAX, PATH_LEN_MAX};
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 
 pub mod base36;
 pub mod cmcd;
@@ -21,17 +22,39 @@ pub mod dash;
 pub mod hls;
 pub mod player;
 pub mod reference;
+pub mod renditions;
 pub mod steering_doc;
 pub mod token;
 mod xml;
 
-/// One ranked choice of a player: an appliance and its base URL for this playback.
+/// One ranked choice of a player: an appliance and its base URL for this playback, or one for each
+/// rendition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pathway<'a> {
-    /// HLS `PATHWAY-ID`, DASH `serviceLocation`: the appliance's name, so that logs join.
+    /// HLS `PATHWAY-ID`, DASH `serviceLocation`: the name of the appliance at `base`, so that logs
+    /// join.
     pub id: &'a str,
     /// `https://host:port/t/{token}/{asset-version}/`, ending in a slash.
     pub base: &'a str,
+    /// The same for each rendition, by its number, from 1; empty if all of them are at `base`.
+    pub renditions: &'a [&'a str],
+}
+
+impl<'a> Pathway<'a> {
+    /// Where a rendition is; 0 is for what belongs to none.
+    fn base_of(&self, rendition: u8) -> &'a str {
+        let at = usize::from(rendition).checked_sub(1);
+        at.and_then(|at| self.renditions.get(at).copied()).unwrap_or(self.base)
+    }
+}
+
+/// A rendition as an entry manifest names it: an HLS media playlist, or a DASH representation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// One of its files, from the asset version's root.
+    pub file: String,
+    /// The bandwidth that players choose it by; none if it is not said.
+    pub bitrate: Option<BitsPerSecond>,
 }
 
 /// Longest manifest that is looked at.

@@ -27,6 +27,8 @@ pub(crate) struct Files {
     paths: BTreeSet<String>,
     references: usize,
     files_max: usize,
+    /// The first is enough.
+    is_full: bool,
 }
 
 /// Resolves `uri`, found in the manifest at path `from`.
@@ -105,7 +107,12 @@ impl Target {
 impl Files {
     /// None yet, and never more than `files_max`, nor twice as many references.
     pub(crate) fn new(files_max: usize) -> Self {
-        Self { paths: BTreeSet::new(), references: 0, files_max }
+        Self { paths: BTreeSet::new(), references: 0, files_max, is_full: false }
+    }
+
+    /// None yet, and one at most: whoever adds it is told that there are too many.
+    pub(crate) fn one(files_max: usize) -> Self {
+        Self { is_full: true, ..Self::new(files_max) }
     }
 
     pub(crate) fn files_max(&self) -> usize {
@@ -122,7 +129,7 @@ impl Files {
         self.paths.insert(path);
         self.references += 1;
         let many = self.files_max < self.paths.len() || self.files_max * 2 < self.references;
-        if many { Err(PlaylistError::TooManyFiles) } else { Ok(()) }
+        if many || self.is_full { Err(PlaylistError::TooManyFiles) } else { Ok(()) }
     }
 
     pub(crate) fn into_inner(self) -> BTreeSet<String> {

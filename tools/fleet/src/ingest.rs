@@ -202,11 +202,13 @@ fn ingest_files(
     from.check_all(&stamps)?;
     let version = version_name(&request.asset, &files, content_type)?;
     let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
+    let renditions = manifests.renditions(&stamps)?.into_iter().chain(std::iter::repeat(0));
+    let numbered = files.iter().zip(renditions);
     let newest = stamps.values().map(|stamp| stamp.modified.0).max().unwrap_or(0);
     let new = NewVersion {
         sources,
         modified_unix_s: u64::try_from(newest).unwrap_or(0),
-        files: files.iter().map(new_file).collect(),
+        files: numbered.map(|((path, blocks), number)| new_file(path, blocks, number)).collect(),
         entries,
         window: request.window.said(),
         again: request.again,
@@ -349,15 +351,16 @@ fn version_name(
     })
 }
 
-fn new_file((path, blocks): (&String, &Blocks)) -> (String, NewFile) {
+fn new_file(path: &str, blocks: &Blocks, rendition: u8) -> (String, NewFile) {
     let hashes: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
     let file = NewFile {
         object: blocks.id().to_string(),
         len: blocks.len().0,
         content_type: content_type(path).to_owned(),
         blocks: STANDARD.encode(hashes),
+        rendition,
     };
-    (path.clone(), file)
+    (path.to_owned(), file)
 }
 
 fn changed(path: &str) -> String {

@@ -7,8 +7,8 @@ use playback::{Pathway, PlaylistError, dash, hls};
 
 const STEERING: &str = "https://control.example/steer/v1/s";
 const PATHWAYS: [Pathway<'_>; 2] = [
-    Pathway { id: "a1", base: "https://a1.example/t/T/film-1/" },
-    Pathway { id: "a2", base: "https://a2.example/t/T/film-1/" },
+    Pathway { id: "a1", base: "https://a1.example/t/T/film-1/", renditions: &[] },
+    Pathway { id: "a2", base: "https://a2.example/t/T/film-1/", renditions: &[] },
 ];
 
 /// Files that an MPD may name here: few, since each costs time and none shows anything new.
@@ -18,7 +18,7 @@ const FILES_MAX: usize = 200;
 pub fn hls(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let checked = hls::check("v/m.m3u8", text);
-    let rewritten = hls::rewrite("v/m.m3u8", text, &PATHWAYS, STEERING);
+    let rewritten = hls::rewrite("v/m.m3u8", text, &[], &PATHWAYS, STEERING);
     let Ok(playlist) = checked else {
         assert!(rewritten.is_err(), "what is refused is not played");
         return;
@@ -40,7 +40,7 @@ pub fn hls(bytes: &[u8]) {
 pub fn dash(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let checked = dash::check_within("v/m.mpd", text, FILES_MAX);
-    let rewritten = dash::rewrite("v/m.mpd", text, &PATHWAYS, STEERING);
+    let rewritten = dash::rewrite("v/m.mpd", text, &[], &PATHWAYS, STEERING);
     let Ok(mpd) = checked else { return };
     assert!(mpd.files.len() <= FILES_MAX, "bounded");
     inside(&mpd.files);

@@ -54,6 +54,16 @@ pub struct NewFile {
     pub content_type: String,
     /// Concatenated 32-byte block hashes, base64 (standard alphabet, padded).
     pub blocks: String,
+    /// The rendition that it belongs to, a number from 1 to 64 of the sender's choice: a media
+    /// playlist and all that it names have the same one, and so have the files of a DASH
+    /// representation. 0, or left out, for a file of none, and where the sender does not know.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rendition: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// An entry manifest: an HLS multivariant playlist or a static DASH MPD.

@@ -104,6 +104,10 @@ pub struct Version {
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
+    /// The rendition of each of its files, in the order of paths, as it was ingested; none if they
+    /// cannot be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renditions: Vec<u8>,
     /// No playback begins before, seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_unix_s: Option<u64>,

@@ -26,13 +26,51 @@ fn a_segmented_mpd_of_ffmpeg_refers_to_every_segment() {
 
 #[test]
 fn an_mpd_of_ffmpeg_is_rewritten_for_three_pathways() {
-    let text = rewrite("dash/manifest.mpd", LIST, &PATHWAYS, STEERING).unwrap();
+    let text = rewrite("dash/manifest.mpd", LIST, &[], &PATHWAYS, STEERING).unwrap();
     insta::assert_snapshot!("three_pathways", text);
 }
 
 #[test]
+fn each_representation_has_the_bases_of_those_that_hold_it() {
+    let references = references("dash/manifest.mpd", LIST).unwrap();
+    let files: Vec<&str> = references.iter().map(|reference| reference.file.as_str()).collect();
+    assert_eq!(files, ["dash/r0.mp4", "dash/r1.mp4", "dash/r2.mp4", "dash/r3.mp4"]);
+    assert!(references.iter().all(|reference| reference.bitrate.is_some()));
+    let text = rewrite("dash/manifest.mpd", LIST, &[1, 1, 2, 1], &APART, STEERING).unwrap();
+    insta::assert_snapshot!("apart", text);
+}
+
+#[test]
+fn base_urls_stand_where_the_standard_has_them_and_are_not_multiplied() {
+    let apart = |inside: &str| {
+        let text = wrapped(inside).replace("<Period", "<BaseURL>m/</BaseURL><Period");
+        let text = rewrite("m.mpd", &text, &[2], &APART[..1], "https://c").unwrap();
+        assert_eq!(text.matches("<BaseURL").count(), 1, "{text}");
+        let url = text.split_once("<BaseURL serviceLocation=\"near\">https://far/t/T/f/").unwrap();
+        let url = url.1.split_once("</BaseURL>").unwrap().0.to_owned();
+        (text, url)
+    };
+    let (text, url) = apart("<Label/> <BaseURL>v.mp4</BaseURL><BaseURL>w.mp4</BaseURL>");
+    assert!(url == "m/v.mp4" && text.contains("<Label/><BaseURL"), "{text}");
+    let (text, url) = apart("<Label/>\n <SegmentTemplate media='$Number$' duration='4'/>");
+    assert!(url == "m/" && text.contains("<Label/><BaseURL"), "{text}");
+    assert!(text.contains("</BaseURL>\n <SegmentTemplate"), "{text}");
+}
+
+#[test]
+fn a_representation_without_anything_inside_gets_a_base_url() {
+    let text = "<MPD><Period><AdaptationSet><SegmentTemplate media='$RepresentationID$'/>\
+        <Representation id='v'/></AdaptationSet></Period></MPD>";
+    let text = rewrite("d/m.mpd", text, &[1], &APART[..1], "https://c").unwrap();
+    let wanted = "<Representation id='v'><BaseURL serviceLocation=\"near\">\
+        https://near/t/T/f/d/</BaseURL></Representation>";
+    assert!(text.contains(wanted), "{text}");
+    assert!(parse(&text.replace("ContentSteering", "x")).is_ok(), "{text}");
+}
+
+#[test]
 fn all_else_stays_byte_for_byte() {
-    let text = rewrite("dash/manifest.mpd", LIST, &PATHWAYS, STEERING).unwrap();
+    let text = rewrite("dash/manifest.mpd", LIST, &[], &PATHWAYS, STEERING).unwrap();
     let added =
         |line: &&str| !line.contains("serviceLocation=") && !line.contains("ContentSteering");
     let kept: Vec<&str> = text.split_inclusive('\n').filter(added).collect();
@@ -46,7 +84,7 @@ fn a_base_url_of_the_mpd_is_resolved_under_ours() {
         <m:Period><m:BaseURL>p/</m:BaseURL><m:AdaptationSet><m:Representation>\
         <m:BaseURL>x.mp4</m:BaseURL></m:Representation></m:AdaptationSet></m:Period></m:MPD>";
     check_files("dash/m.mpd", text, &["v;1/a b/p/x.mp4"]);
-    let text = rewrite("dash/m.mpd", text, &PATHWAYS[..1], "https://c/?a&b").unwrap();
+    let text = rewrite("dash/m.mpd", text, &[], &PATHWAYS[..1], "https://c/?a&b").unwrap();
     insta::assert_snapshot!("prefixed", text);
 }
 
@@ -54,7 +92,7 @@ fn a_base_url_of_the_mpd_is_resolved_under_ours() {
 fn a_base_url_right_behind_the_start_tag_gives_way_too() {
     let inside = "<Period><AdaptationSet><Representation/></AdaptationSet></Period>";
     let text = format!("<MPD><BaseURL>a/</BaseURL><BaseURL>b/</BaseURL>{inside}</MPD>");
-    let text = rewrite("m.mpd", &text, &PATHWAYS[..1], STEERING).unwrap();
+    let text = rewrite("m.mpd", &text, &[], &PATHWAYS[..1], STEERING).unwrap();
     let base = "https://a1.example:8443/t/TOKEN/film-1/a/";
     assert!(text.starts_with("<MPD><BaseURL serviceLocation=\"a1\">"), "{text}");
     assert_eq!((text.matches(base).count(), text.matches("b/").count()), (1, 0), "{text}");
@@ -211,7 +249,7 @@ proptest! {
     #[test]
     fn arbitrary_text_never_panics(text in ".{0,200}") {
         drop(check("a/b.mpd", &text));
-        drop(rewrite("a/b.mpd", &text, &PATHWAYS, STEERING));
+        drop(rewrite("a/b.mpd", &text, &[], &PATHWAYS, STEERING));
     }
 
     #[test]
@@ -223,7 +261,7 @@ proptest! {
         let text = wrapped(&inside);
         let checked = check("a/b.mpd", &text);
         if checked.is_ok() {
-            prop_assert!(rewrite("a/b.mpd", &text, &PATHWAYS, STEERING).is_ok());
+            prop_assert!(rewrite("a/b.mpd", &text, &[], &PATHWAYS, STEERING).is_ok());
         }
     }
 
@@ -232,7 +270,7 @@ proptest! {
         let mut text = LIST.to_owned();
         text.replace_range(at..=at, &byte);
         drop(check("a/b.mpd", &text));
-        drop(rewrite("a/b.mpd", &text, &PATHWAYS, STEERING));
+        drop(rewrite("a/b.mpd", &text, &[], &PATHWAYS, STEERING));
     }
 }
 
@@ -260,9 +298,9 @@ fn refused(text: &str, error: PlaylistError) {
 
 const STEERING: &str = "https://control.example/steer/v1/session";
 const PATHWAYS: [Pathway<'_>; 3] = [
-    Pathway { id: "a1", base: "https://a1.example:8443/t/TOKEN/film-1/" },
-    Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/" },
-    Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/" },
+    Pathway { id: "a1", base: "https://a1.example:8443/t/TOKEN/film-1/", renditions: &[] },
+    Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/", renditions: &[] },
+    Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/", renditions: &[] },
 ];
 
 #[test]
@@ -276,3 +314,11 @@ fn the_peak_is_that_of_the_highest_representation() {
     assert_eq!(peak(&text), Some(BitsPerSecond(3_200_000)));
     assert_eq!(peak("<MPD type=\"static\"><Period/></MPD>"), None);
 }
+
+const NEAR: &str = "https://near/t/T/f/";
+const FAR: &str = "https://far/t/T/f/";
+/// The near appliance lacks the second rendition.
+const APART: [Pathway<'_>; 2] = [
+    Pathway { id: "near", base: NEAR, renditions: &[NEAR, FAR] },
+    Pathway { id: "far", base: FAR, renditions: &[FAR, FAR] },
+];

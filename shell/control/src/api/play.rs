@@ -204,16 +204,17 @@ fn write(
     let pathways = begun.pathways.iter().map(|pathway| Pathway {
         id: &pathway.appliance,
         base: pathway.plain_base_url.as_deref().filter(|_| plain).unwrap_or(&pathway.base_url),
+        renditions: &[],
     });
     let pathways: Vec<Pathway<'_>> = pathways.collect();
     let (kind, text) = match format {
         Format::Hls => (
             "application/vnd.apple.mpegurl",
-            hls::rewrite(&entry.path, &entry.text, &pathways, &begun.steering_url),
+            hls::rewrite(&entry.path, &entry.text, &[], &pathways, &begun.steering_url),
         ),
         Format::Dash => (
             "application/dash+xml",
-            dash::rewrite(&entry.path, &entry.text, &pathways, &begun.steering_url),
+            dash::rewrite(&entry.path, &entry.text, &[], &pathways, &begun.steering_url),
         ),
     };
     let text = text.map_err(|error| {

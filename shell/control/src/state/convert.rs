@@ -16,6 +16,7 @@ use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
 use model::topology::Prefix;
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::view::Load;
+use playback::renditions::RENDITIONS_MAX;
 use playback::{PlaylistError, dash, hls};
 use routes::{Attributes, Difference, Digest, Part, Peering};
 use wire::convert::WireError;
@@ -52,6 +53,8 @@ pub(crate) enum Refused {
     Time { field: &'static str, text: String },
     #[error("until is not after from, so the version could never be shown: say a later until")]
     Window,
+    #[error("{path}: its rendition is {number}, and the highest is {RENDITIONS_MAX}")]
+    Rendition { path: String, number: u8 },
     #[error("there is no source: appliances fill from at least one base URL")]
     NoSource,
 }
@@ -60,6 +63,8 @@ pub(crate) enum Refused {
 pub(crate) struct Checked {
     pub(crate) files: AssetVersion,
     pub(crate) entries: Vec<Entry>,
+    /// The rendition of each file, in the order of paths.
+    pub(crate) renditions: Vec<u8>,
     /// The blocks of its objects, each once.
     pub(crate) blocks: Vec<Blocks>,
     pub(crate) window: Option<Window>,
@@ -274,6 +279,9 @@ pub(crate) fn version_in(
     })?;
     let mut blocks = BTreeMap::new();
     for (path, new) in &wire.files {
+        if RENDITIONS_MAX < new.rendition {
+            return Err(Refused::Rendition { path: path.clone(), number: new.rendition });
+        }
         let proved = blocks_in(path, new)?;
         blocks.insert(proved.id(), proved);
     }
@@ -283,7 +291,8 @@ pub(crate) fn version_in(
     entries.dedup_by(|a, b| a.path == b.path);
     let files = Arc::unwrap_or_clone(files);
     let window = wire.window.as_ref().map(window_in).transpose()?;
-    Ok(Checked { files, entries, blocks: blocks.into_values().collect(), window })
+    let renditions = wire.files.values().map(|file| file.rendition).collect();
+    Ok(Checked { files, entries, renditions, blocks: blocks.into_values().collect(), window })
 }
 
 /// The times at which a version may be shown.
@@ -506,6 +515,7 @@ mod tests {
             refused(&|new| new.entries[0].text.push('\n')),
             refused(&|new| new.entries[0].path = "other.m3u8".to_owned()),
             refused(&|new| drop(new.files.remove("v.m3u8"))),
+            refused(&|new| new.files.get_mut("v.m3u8").unwrap().rendition = 65),
         ];
         insta::assert_snapshot!("refusals", texts.join("\n"));
     }
@@ -520,6 +530,7 @@ mod tests {
             len: Bytes::of(text.len()).0,
             content_type: "application/vnd.apple.mpegurl".to_owned(),
             blocks: STANDARD.encode(object_of(text.as_bytes()).0),
+            rendition: 0,
         };
         let (path, text) = ("master.m3u8".to_owned(), master.to_owned());
         NewVersion {

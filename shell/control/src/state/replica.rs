@@ -215,6 +215,7 @@ fn one_out(version: &Version) -> wire_replica::Version {
         files: wire_manifest::AssetVersion { sources: Vec::new(), ..version_out(&version.files) },
         entries: version.entries.iter().map(entry).collect(),
         sequence: version.sequence,
+        renditions: version.renditions().of_files().to_vec(),
         from_unix_s: version.window.from.map(|from| from.0),
         until_unix_s: version.window.until.map(|until| until.0),
     }
@@ -232,7 +233,8 @@ fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
     let entries = wire.entries.iter().map(entry).collect();
     let time = |time: Option<u64>| time.map(UnixSeconds);
     let window = Window { from: time(wire.from_unix_s), until: time(wire.until_unix_s) };
-    Ok(Version::new(version_in(&wire.files)?, entries, wire.sequence).shown(window))
+    let version = Version::new(version_in(&wire.files)?, entries, wire.sequence);
+    Ok(version.divided(wire.renditions.clone()).shown(window))
 }
 
 #[cfg(test)]

@@ -248,10 +248,11 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         let files = &version.files;
         sqlx::query(
-            "INSERT INTO versions (id, asset, sequence, modified, sources, shown_from, shown_until)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+            "INSERT INTO versions
+                 (id, asset, sequence, modified, sources, shown_from, shown_until, renditions)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE
-             SET sequence = ?3, sources = ?5, shown_from = ?6, shown_until = ?7",
+             SET sequence = ?3, sources = ?5, shown_from = ?6, shown_until = ?7, renditions = ?8",
         )
         .bind(files.id.as_str())
         .bind(files.asset.as_str())
@@ -260,6 +261,7 @@ impl Store {
         .bind(json(&files.sources))
         .bind(withdrawals::time(version.window.from)?)
         .bind(withdrawals::time(version.window.until)?)
+        .bind(version.renditions().of_files())
         .execute(&mut *transaction)
         .await?;
         withdrawals::take_again(&mut transaction, &files.id).await?;
@@ -373,15 +375,16 @@ impl Store {
     }
 
     async fn catalog(&self) -> Result<Catalog> {
-        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>);
+        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>, Vec<u8>);
         let query = sqlx::query_as(
-            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until FROM versions",
+            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions
+             FROM versions",
         );
         let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
         let mut files = self.files().await?;
         let mut entries = self.entries().await?;
         let mut catalog = Catalog::default();
-        for (id, asset, sequence, modified, sources, from, until) in rows {
+        for (id, asset, sequence, modified, sources, from, until, renditions) in rows {
             let id: AssetVersionId = parse(&id)?;
             let version = AssetVersion {
                 asset: parse(&asset)?,
@@ -393,6 +396,7 @@ impl Store {
             };
             let entries = entries.remove(&id).unwrap_or_default();
             let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
+            let version = version.divided(renditions);
             catalog.put(Arc::new(version.shown(withdrawals::window(from, until)?)));
         }
         Ok(catalog)
@@ -498,6 +502,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0008_addresses.sql"),
     include_str!("../../migrations/0009_sites.sql"),
     include_str!("../../migrations/0010_drains.sql"),
+    include_str!("../../migrations/0011_renditions.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -629,7 +634,8 @@ mod tests {
         }
         store.close().await;
         // As the program before left it.
-        let before = "ALTER TABLE appliances DROP COLUMN drain_from;
+        let before = "ALTER TABLE versions DROP COLUMN renditions;
+                      ALTER TABLE appliances DROP COLUMN drain_from;
                       ALTER TABLE appliances DROP COLUMN drain_until;
                       ALTER TABLE sites DROP COLUMN about;
                       ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
@@ -645,7 +651,8 @@ mod tests {
         let store = Store::open(state.path()).await.unwrap();
         store.close().await;
         // As that program wrote it.
-        let before = "ALTER TABLE appliances DROP COLUMN drain_from;
+        let before = "ALTER TABLE versions DROP COLUMN renditions;
+                      ALTER TABLE appliances DROP COLUMN drain_from;
                       ALTER TABLE appliances DROP COLUMN drain_until;
                       ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
                       INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
@@ -674,10 +681,10 @@ mod tests {
             sources: vec!["https://origin.example/film/".to_owned()],
             modified: UnixSeconds(77),
             pace: None,
-            files: BTreeMap::from([("a b/é.mp4".to_owned(), file)]),
+            files: ["a b/é.mp4", "b.mp4"].map(|path| (path.to_owned(), file.clone())).into(),
         };
         let entry = Entry { path: "m.mpd".to_owned(), format: Format::Dash, text: "<MPD/>".into() };
-        Version::new(Arc::new(files), vec![entry], 4)
+        Version::new(Arc::new(files), vec![entry], 4).divided(vec![1, 2])
     }
 
     fn id<T: std::str::FromStr<Err = model::id::IdError>>(text: &str) -> T {

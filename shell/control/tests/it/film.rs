@@ -58,5 +58,6 @@ pub(crate) fn file(bytes: &[u8], kind: &str) -> NewFile {
         len: blocks.len().0,
         content_type: kind.to_owned(),
         blocks: STANDARD.encode(wire::v1::blocks::encode(&blocks)),
+        rendition: 0,
     }
 }

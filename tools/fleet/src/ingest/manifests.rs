@@ -9,7 +9,7 @@ use std::ops::Range;
 use anyhow::{Context as _, ensure};
 use model::units::Bytes;
 use playback::reference::{encode, resolve};
-use playback::{MANIFEST_LEN_MAX, PlaylistError, dash, hls};
+use playback::{MANIFEST_LEN_MAX, PlaylistError, dash, hls, renditions};
 use wire::v1::ingest::{Entry, EntryFormat};
 
 use super::files::Files;
@@ -48,6 +48,25 @@ impl Manifests {
 
     pub(super) fn len(&self) -> Bytes {
         Bytes(self.0.values().map(|bytes| Bytes::of(bytes.len()).0).sum())
+    }
+
+    /// The rendition of each file, in the order of paths. They have been checked.
+    pub(super) fn renditions(&self, files: &BTreeMap<String, Stamp>) -> anyhow::Result<Vec<u8>> {
+        let mut sets = Vec::new();
+        for (path, bytes) in &self.0 {
+            let text = std::str::from_utf8(bytes).with_context(|| format!("{path}: not UTF-8"))?;
+            match format(path).expect("only these were read") {
+                EntryFormat::Hls => {
+                    let mut playlist = hls::check(path, text)?;
+                    if playlist.kind == hls::Kind::Media {
+                        playlist.files.insert(path.clone());
+                        sets.push(playlist.files);
+                    }
+                }
+                EntryFormat::Dash => sets.extend(dash::files_of_each(path, text)?),
+            }
+        }
+        Ok(renditions::divide(files.keys().map(String::as_str), &sets))
     }
 
     /// Checks all of them against the files there are, and returns the entry manifests.
@@ -272,6 +291,25 @@ mod tests {
             ("master.m3u8".to_owned(), EntryFormat::Hls),
         ];
         assert_eq!(entries, wanted);
+    }
+
+    #[test]
+    fn a_playlist_and_a_representation_of_the_same_media_are_one_rendition() {
+        let files = [
+            ("master.m3u8", MASTER.to_owned() + &MASTER[8..].replace("r0", "r1")),
+            ("v/r0.m3u8", MEDIA.to_owned()),
+            ("v/r1.m3u8", MEDIA.replace("r0", "r1")),
+            ("manifest.mpd", MPD.to_owned()),
+        ];
+        let bytes = |(path, text): &(&str, String)| ((*path).to_owned(), text.clone().into_bytes());
+        let manifests = Manifests(files.iter().map(bytes).collect());
+        let paths =
+            ["manifest.mpd", "master.m3u8", "v/r0.m3u8", "v/r0.mp4", "v/r1.m3u8", "v/r1.mp4"];
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("v")).unwrap();
+        paths.iter().for_each(|path| std::fs::write(dir.path().join(path), "").unwrap());
+        let stamps = super::super::walk::walk(&Tree::open(dir.path()).unwrap()).unwrap();
+        assert_eq!(manifests.renditions(&stamps).unwrap(), [0, 0, 1, 1, 2, 2]);
     }
 
     #[test]

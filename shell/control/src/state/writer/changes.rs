@@ -245,7 +245,7 @@ fn merged(
     checked: Checked,
     sequence: u64,
 ) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
-    let Checked { mut files, entries, blocks, window: _ } = checked;
+    let Checked { mut files, entries, mut renditions, blocks, window: _ } = checked;
     if let Some(known) = known {
         if known.files.asset != files.asset {
             let (version, asset) = (files.id, known.files.asset.clone());
@@ -254,10 +254,13 @@ fn merged(
         if known.files.files != files.files || known.entries != entries {
             return Err(ChangeError::OtherContent(files.id));
         }
+        if renditions.iter().all(|number| *number == 0) {
+            renditions = known.renditions().of_files().to_vec();
+        }
         // The first time counts: players and appliances have seen it as Last-Modified.
         files.modified = known.files.modified;
     }
-    Ok((Version::new(Arc::new(files), entries, sequence), blocks))
+    Ok((Version::new(Arc::new(files), entries, sequence).divided(renditions), blocks))
 }
 
 /// A title's contract ends with its current version, whatever comes after that.

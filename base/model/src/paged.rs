@@ -62,6 +62,19 @@ impl<T: Clone> Paged<T> {
         number
     }
 
+    /// The numbers of items that may be others than in the list before: those of pages that the
+    /// two do not share. O(pages), and what it returns.
+    pub fn unshared(&self, before: &Self) -> impl Iterator<Item = u32> {
+        let is_shared = |(at, page): &(usize, &Arc<Vec<T>>)| {
+            before.pages.get(*at).is_some_and(|of| Arc::ptr_eq(of, page))
+        };
+        let pages = self.pages.iter().enumerate().filter(move |page| !is_shared(page));
+        pages.flat_map(|(at, page)| {
+            let first = at * PAGE;
+            (first..first + page.len()).map(|at| u32::try_from(at).expect("numbers are 32 bits"))
+        })
+    }
+
     /// All, by number.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.pages.iter().flat_map(|page| page.iter())
@@ -88,6 +101,8 @@ mod tests {
         assert_eq!((before.get(300), list.get(300)), (Some(&300), Some(&7)));
         let shared = before.pages.iter().zip(&list.pages).filter(|(a, b)| Arc::ptr_eq(a, b));
         assert_eq!((before.pages.len(), shared.count()), (4, 3));
+        assert_eq!(list.unshared(&before).collect::<Vec<_>>(), (256..512).collect::<Vec<_>>());
+        assert_eq!(list.unshared(&Paged::default()).count(), 1000);
         assert_eq!((list.get(1000), list.len(), list.iter().count()), (None, 1000, 1000));
     }
 }

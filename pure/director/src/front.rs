@@ -137,9 +137,9 @@ impl Snapshot {
         config: &steering::Config,
     ) -> RankedList {
         let Player { client, session, plain } = *player;
-        let session = session.as_str().as_bytes();
+        let draw = session.draw();
         let near = self.routes.locate(&client).sites;
-        let query = Query { near: &near, version, session, plain, among: None };
+        let query = Query { near: &near, version, session: &draw, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
 
@@ -152,15 +152,24 @@ impl Snapshot {
     /// The pathways of a playback as they should be used now, best first, lost ones left out. If
     /// nobody is good, the order that the playback began with. Never empty if the ticket is not.
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
+        Self::pathways(ticket, &self.rank_pathways(ticket, config))
+    }
+
+    /// The pathways of a playback, best first.
+    pub fn rank_pathways(&self, ticket: &Ticket, config: &steering::Config) -> RankedList {
         let near = self.routes.locate(&ticket.client).sites;
         let query = Query {
             near: &near,
             version: &ticket.version,
-            session: ticket.session.as_str().as_bytes(),
+            session: &ticket.session.draw(),
             plain: ticket.plain,
             among: Some(&ticket.pathways),
         };
-        let list = steering::rank(&self.view, &query, config);
+        steering::rank(&self.view, &query, config)
+    }
+
+    /// The good ones of a list of a playback's pathways; all of them if there is none.
+    pub fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
         let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
         assert!(good.iter().all(|id| ticket.pathways.contains(id)), "no pathway is new");
         if good.is_empty() { ticket.pathways.clone() } else { good }

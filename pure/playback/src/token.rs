@@ -224,6 +224,12 @@ impl Session {
     /// Its name in logs: 32 bits of its SHA-256. With the session its lines are found, and nothing
     /// leads from them to the session.
     pub fn mark(&self) -> [u8; 4] {
+        *self.draw().first_chunk().expect("it has 8 bytes")
+    }
+
+    /// The bytes that are drawn by for it: 64 bits of its SHA-256, of which its mark is the first
+    /// half. So a decision can be made again by somebody who does not know the session.
+    pub fn draw(&self) -> [u8; 8] {
         let hash = digest::digest(&digest::SHA256, &self.0);
         *hash.as_ref().first_chunk().expect("SHA-256 has 32 bytes")
     }

@@ -10,6 +10,7 @@
 //! the same bytes written again.
 
 mod http;
+mod ledger;
 mod log;
 mod manifest;
 mod playlist;
@@ -18,6 +19,7 @@ mod token;
 mod unit;
 
 pub use http::http1;
+pub use ledger::ledger;
 pub use log::index_log;
 pub use manifest::{manifest, signed};
 pub use playlist::{dash, hls};
@@ -29,7 +31,7 @@ pub use unit::unit;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("http1", http1),
     ("token", token),
     ("index_log", index_log),
@@ -39,4 +41,5 @@ pub const TARGETS: [Target; 9] = [
     ("hls", hls),
     ("dash", dash),
     ("routes", routes),
+    ("ledger", ledger),
 ];

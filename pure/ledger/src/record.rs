@@ -1,0 +1,244 @@
+//! The record of one decision.
+//!
+//! ```text
+//! flags | when | draw of the session | version | number of the client's sites | generation
+//!   | others | pathways of a ticket, or none | answer: appliances, each with its reasons
+//! ```
+
+use model::near::Step;
+use model::units::{Bytes, UnixSeconds};
+use steering::{Candidate, Distance, Fitness, Reason};
+
+use crate::codec::{Input, put};
+
+/// Longest record, the two bytes before it included.
+pub const RECORD_LEN_MAX: usize = 200;
+
+/// Pathways of an answer, and of a ticket, that a record has room for. A list has four.
+pub(crate) const ANSWERS_MAX: usize = 4;
+pub(crate) const AMONG_MAX: usize = 16;
+
+/// The question that a decision answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A playback began.
+    Begun,
+    /// A player asked which pathway is best now.
+    Steered,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) kind: Kind,
+    pub(crate) plain: bool,
+    pub(crate) at: UnixSeconds,
+    pub(crate) draw: [u8; 8],
+    /// None where nobody knew the version.
+    pub(crate) version: Option<u32>,
+    /// Which of the file's lists of sites is the client's.
+    pub(crate) near: u32,
+    pub(crate) generation: u64,
+    pub(crate) others: u32,
+    /// Invariant: len <= AMONG_MAX.
+    pub(crate) among: Option<Vec<u32>>,
+    /// Invariant: len <= ANSWERS_MAX.
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// One appliance of an answer, with what each step found: the codes and numbers of its reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) appliance: u32,
+    /// What `FLAGS` says, and which distance.
+    flags: u8,
+    place: u8,
+    step: u8,
+    fitness: u8,
+    load_permille: u16,
+    share_percent: u16,
+    weight: u16,
+}
+
+const STEERED: u8 = 1;
+const PLAIN: u8 = 2;
+const KNOWN: u8 = 4;
+const AMONG: u8 = 8;
+
+const ELSEWHERE: u8 = 0;
+const ROUTE: u8 = 1;
+const LONGEST: u8 = 2;
+const NEARBY: u8 = 3;
+const FOR_CLIENT: u8 = 8;
+const HOLDS: u8 = 16;
+const AT_LIMIT: u8 = 32;
+
+impl Record {
+    /// Adds the record, after its length.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        assert!(self.answers.len() <= ANSWERS_MAX, "the writer cuts them");
+        let at = bytes.len();
+        bytes.push(0);
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        bytes.push(
+            flag(self.kind == Kind::Steered, STEERED)
+                | flag(self.plain, PLAIN)
+                | flag(self.version.is_some(), KNOWN)
+                | flag(self.among.is_some(), AMONG),
+        );
+        put(bytes, self.at.0);
+        bytes.extend_from_slice(&self.draw);
+        self.version.iter().for_each(|version| put(bytes, *version));
+        put(bytes, self.near);
+        put(bytes, self.generation);
+        put(bytes, self.others);
+        if let Some(among) = &self.among {
+            assert!(among.len() <= AMONG_MAX, "the writer cuts them");
+            put(bytes, Bytes::of(among.len()).0);
+            among.iter().for_each(|number| put(bytes, *number));
+        }
+        put(bytes, Bytes::of(self.answers.len()).0);
+        self.answers.iter().for_each(|answer| answer.encode(bytes));
+        let len = bytes.len() - at;
+        // With the byte that says what it is.
+        assert!(len < RECORD_LEN_MAX, "a record has {RECORD_LEN_MAX} bytes at most, not {len}");
+        bytes[at] = u8::try_from(len - 1).expect("it is below 200");
+    }
+
+    pub(crate) fn decode(input: &mut Input<'_>) -> Option<Self> {
+        let len = usize::from(input.byte()?);
+        let mut input = Input::new(input.bytes(len)?);
+        let record = Self::fields(&mut input)?;
+        input.is_empty().then_some(record)
+    }
+
+    fn fields(input: &mut Input<'_>) -> Option<Self> {
+        let flags = input.byte()?;
+        let kind = if flags & STEERED == 0 { Kind::Begun } else { Kind::Steered };
+        let at = UnixSeconds(input.number()?);
+        let draw = input.array()?;
+        let version = if flags & KNOWN == 0 { None } else { Some(input.narrow()?) };
+        let (near, generation, others) = (input.narrow()?, input.number()?, input.narrow()?);
+        let among = if flags & AMONG == 0 {
+            None
+        } else {
+            let count = input.count().filter(|count| *count <= AMONG_MAX)?;
+            Some((0..count).map(|_| input.narrow()).collect::<Option<_>>()?)
+        };
+        let count = input.count().filter(|count| *count <= ANSWERS_MAX)?;
+        let answers = (0..count).map(|_| Answer::decode(input)).collect::<Option<_>>()?;
+        let plain = flags & PLAIN != 0;
+        Some(Self { kind, plain, at, draw, version, near, generation, others, among, answers })
+    }
+}
+
+impl Answer {
+    /// Of a candidate whose appliance has this number.
+    pub(crate) fn of(appliance: u32, candidate: &Candidate) -> Self {
+        let mut answer = Self {
+            appliance,
+            flags: 0,
+            place: 0,
+            step: 0,
+            fitness: 0,
+            load_permille: 0,
+            share_percent: 0,
+            weight: 0,
+        };
+        candidate.reasons().iter().for_each(|reason| answer.add(reason));
+        answer
+    }
+
+    fn add(&mut self, reason: &Reason) {
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        match reason {
+            Reason::Locate { distance, is_for_client } => {
+                self.flags |= flag(*is_for_client, FOR_CLIENT);
+                self.locate(distance);
+            }
+            Reason::Health(fitness) => self.fitness = fitness_code(*fitness),
+            Reason::Content { is_whole } => self.flags |= flag(*is_whole, HOLDS),
+            Reason::Load { load_permille, share_percent, weight, is_at_limit } => {
+                self.flags |= flag(*is_at_limit, AT_LIMIT);
+                self.load_permille = u16::try_from(*load_permille).unwrap_or(u16::MAX);
+                self.share_percent = u16::try_from(*share_percent).unwrap_or(u16::MAX);
+                self.weight = u16::try_from(weight.value()).unwrap_or(u16::MAX);
+            }
+            // Follows from the rest, and is seen in the order.
+            Reason::Affinity { score: _ } => {}
+        }
+    }
+
+    fn locate(&mut self, distance: &Distance) {
+        let small = |place: &usize| u8::try_from(*place).unwrap_or(u8::MAX);
+        match distance {
+            Distance::Elsewhere => self.flags |= ELSEWHERE,
+            Distance::Route { place, is_longest, route: _, step } => {
+                self.flags |= if *is_longest { LONGEST } else { ROUTE };
+                (self.place, self.step) = (small(place), step_code(*step));
+            }
+            Distance::Nearby { place, nearness: _, step } => {
+                self.flags |= NEARBY;
+                (self.place, self.step) = (small(place), step_code(*step));
+            }
+        }
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        put(bytes, self.appliance);
+        bytes.extend_from_slice(&[self.flags, self.place, self.step, self.fitness]);
+        put(bytes, self.load_permille);
+        put(bytes, self.share_percent);
+        put(bytes, self.weight);
+    }
+
+    fn decode(input: &mut Input<'_>) -> Option<Self> {
+        let appliance = input.narrow()?;
+        let [flags, place, step, fitness] = input.array()?;
+        let (load_permille, share_percent) = (input.narrow()?, input.narrow()?);
+        let weight = input.narrow()?;
+        Some(Self { appliance, flags, place, step, fitness, load_permille, share_percent, weight })
+    }
+
+    /// The steps that found something else, by name, in their order; none if all is the same.
+    pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let flags = |of: &Self, mask: u8| of.flags & mask;
+        let distance = |of: &Self| (flags(of, 7 | FOR_CLIENT), of.place, of.step);
+        let load = |of: &Self| (flags(of, AT_LIMIT), of.load_permille, of.share_percent, of.weight);
+        [
+            ("locate", distance(self) != distance(other)),
+            ("health", self.fitness != other.fitness),
+            ("content", flags(self, HOLDS) != flags(other, HOLDS)),
+            ("load", load(self) != load(other)),
+        ]
+        .iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(step, _)| *step)
+        .collect()
+    }
+}
+
+fn step_code(step: Step) -> u8 {
+    match step {
+        Step::First => 0,
+        Step::Prefix => 1,
+        Step::Class => 2,
+        Step::Path => 3,
+        Step::Med => 4,
+        Step::Place => 5,
+        Step::Name => 6,
+        Step::NoRoute => 7,
+    }
+}
+
+fn fitness_code(fitness: Fitness) -> u8 {
+    match fitness {
+        Fitness::Healthy => 0,
+        Fitness::Recovering => 1,
+        Fitness::Draining => 2,
+        Fitness::Drained => 3,
+        Fitness::Unhealthy => 4,
+        Fitness::Stale => 5,
+        Fitness::NeverSeen => 6,
+        Fitness::NoUrl => 7,
+    }
+}

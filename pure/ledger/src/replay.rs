@@ -1,0 +1,390 @@
+//! Makes the decisions of a file again, as they were or under other conditions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::number::NumberSet;
+use model::topology::Weight;
+use model::units::{Bytes, UnixSeconds};
+use model::view::{FleetView, SiteView};
+use steering::{Config, Query, RankedList};
+
+use crate::block::{Fault, Opened};
+use crate::codec::Input;
+use crate::entry::Entry;
+use crate::near::{self, NearSite};
+use crate::picture::{self, NUMBERS_MAX, Vital};
+use crate::record::{ANSWERS_MAX, Answer, Kind, Record};
+use crate::writer::counted;
+
+/// Other conditions than those of the file. What is not named stays as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WhatIf {
+    /// These sites are not there, nor what stands in them.
+    pub without_sites: BTreeSet<SiteId>,
+    pub without_appliances: BTreeSet<ApplianceId>,
+    pub weights: BTreeMap<ApplianceId, Weight>,
+    /// Whether a site serves clients that none of its prefixes covers.
+    pub serves_strangers: BTreeMap<SiteId, bool>,
+    pub pathways_min: Option<usize>,
+    pub pathways_max: Option<usize>,
+}
+
+/// What became of a file's decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub decisions: u64,
+    /// Of which playbacks that began; the others are steering answers.
+    pub begun: u64,
+    pub from: UnixSeconds,
+    pub until: UnixSeconds,
+    /// Decisions that are others now: in their answer, and under the conditions of the file in a
+    /// reason, too.
+    pub differing: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+    /// Decisions whose first appliance is another one now, from site to site; none where nobody
+    /// was, or is, offered.
+    pub moved: BTreeMap<(Option<SiteId>, Option<SiteId>), Moved>,
+    /// Sessions of all decisions, by their draw.
+    pub sessions: BTreeSet<[u8; 8]>,
+    /// Names of [`WhatIf`] that the file does not know.
+    pub unknown: BTreeSet<String>,
+}
+
+/// Decisions that go elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    pub decisions: u64,
+    /// By their draw.
+    pub sessions: BTreeSet<[u8; 8]>,
+}
+
+/// A decision that is another one now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// From 1, in the order of the file.
+    pub number: u64,
+    pub kind: Kind,
+    pub at: UnixSeconds,
+    /// Of the picture that it was made of.
+    pub generation: u64,
+    pub recorded: Vec<String>,
+    pub now: Vec<String>,
+    /// The steps that found something else of an appliance that is in both answers.
+    pub steps: BTreeSet<&'static str>,
+    /// Another number of appliances was not looked at.
+    pub others: bool,
+}
+
+/// Differences that are told one by one; the rest is counted.
+const DIFFERENCES_MAX: usize = 20;
+
+/// Makes every decision of a file again. O(decisions x what a list costs), in memory of a picture
+/// and the sites of its clients.
+///
+/// # Errors
+/// An entry that cannot be read, though its seal is good.
+pub fn replay(opened: &Opened<'_>, what_if: &WhatIf) -> Result<Outcome, Fault> {
+    let mut replay = Replay::new(what_if);
+    for (number, entries) in (0_u32..).zip(&opened.blocks) {
+        let mut input = Input::new(entries);
+        while !input.is_empty() {
+            let fault = |what| Fault::Entry { block: number, what };
+            let entry = Entry::read(&mut input).map_err(fault)?;
+            replay.take(entry).map_err(fault)?;
+        }
+    }
+    let Replay { mut outcome, known, .. } = replay;
+    outcome.unknown = what_if.names().filter(|name| !known.contains(name)).collect();
+    Ok(outcome)
+}
+
+impl WhatIf {
+    fn names(&self) -> impl Iterator<Item = String> {
+        let Self { without_sites, without_appliances, weights, serves_strangers, .. } = self;
+        let sites = without_sites.iter().chain(serves_strangers.keys()).map(ToString::to_string);
+        let appliances = without_appliances.iter().chain(weights.keys()).map(ToString::to_string);
+        sites.chain(appliances)
+    }
+
+    /// A site as it would be.
+    fn change(&self, site: &SiteView) -> SiteView {
+        let mut site = site.clone();
+        if let Some(serves) = self.serves_strangers.get(&site.id) {
+            site.serves_strangers = *serves;
+        }
+        if self.without_sites.contains(&site.id) {
+            site.appliances.clear();
+        }
+        site.appliances.retain(|appliance| !self.without_appliances.contains(&appliance.id));
+        for appliance in &mut site.appliances {
+            if let Some(weight) = self.weights.get(&appliance.id) {
+                appliance.weight = *weight;
+            }
+        }
+        site
+    }
+}
+
+/// The state of the file at one entry.
+struct Replay<'w> {
+    what_if: &'w WhatIf,
+    config: Config,
+    /// Sites as they are in the file.
+    sites: BTreeMap<u32, SiteView>,
+    /// The picture, under other conditions.
+    view: FleetView,
+    /// Names of appliances, with their sites: of those that went, too.
+    names: BTreeMap<u32, (ApplianceId, SiteId)>,
+    versions: BTreeMap<u32, AssetVersionId>,
+    /// The clients' sites, each with their form under other conditions.
+    near: Vec<Vec<NearSite>>,
+    known: BTreeSet<String>,
+    /// In place of names that nobody asks for.
+    nameless: (SiteId, AssetVersionId),
+    outcome: Outcome,
+}
+
+impl<'w> Replay<'w> {
+    fn new(what_if: &'w WhatIf) -> Self {
+        let site = "of-the-ledger".parse().expect("it is a name");
+        let version = "unknown-to-the-ledger".parse().expect("it is a name");
+        Self {
+            what_if,
+            config: Config { pathways_min: 1, pathways_max: 1, explains: false },
+            sites: BTreeMap::new(),
+            view: FleetView::default(),
+            names: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            near: Vec::new(),
+            known: BTreeSet::new(),
+            nameless: (site, version),
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn take(&mut self, entry: Entry) -> Result<(), &'static str> {
+        match entry {
+            Entry::Head { pathways_min, pathways_max } => {
+                let most = self.what_if.pathways_max.unwrap_or(pathways_max).min(ANSWERS_MAX);
+                let least = self.what_if.pathways_min.unwrap_or(pathways_min).min(most);
+                self.config =
+                    Config { pathways_min: least.max(1), pathways_max: most.max(1), ..self.config };
+            }
+            Entry::Site { number, site } => self.site(number, site)?,
+            Entry::Vital { site, at, vital } => self.vital(site, at, &vital)?,
+            Entry::Size(size) => self.grow(size)?,
+            Entry::Holders { version, id, holders } => {
+                self.hold(version, id, Arc::new(holders));
+            }
+            Entry::Near(near) => {
+                let gone = |number: u32| {
+                    let site = self.sites.get(&number);
+                    site.is_some_and(|site| self.what_if.without_sites.contains(&site.id))
+                };
+                self.near.push(near::without(&near, gone));
+            }
+            Entry::Decision(record) => self.decide(&record)?,
+        }
+        Ok(())
+    }
+
+    fn site(&mut self, number: u32, site: SiteView) -> Result<(), &'static str> {
+        if NUMBERS_MAX <= number {
+            return Err("the number of a site");
+        }
+        self.known.insert(site.id.to_string());
+        for appliance in &site.appliances {
+            self.known.insert(appliance.id.to_string());
+            self.names.insert(appliance.number, (appliance.id.clone(), site.id.clone()));
+        }
+        self.show(number, &site);
+        self.sites.insert(number, site);
+        Ok(())
+    }
+
+    fn vital(&mut self, number: u32, at: usize, vital: &Vital) -> Result<(), &'static str> {
+        let mut site = self.sites.remove(&number).ok_or("the site of an appliance")?;
+        vital.give(site.appliances.get_mut(at).ok_or("the place of an appliance")?);
+        self.show(number, &site);
+        self.sites.insert(number, site);
+        Ok(())
+    }
+
+    fn show(&mut self, number: u32, site: &SiteView) {
+        let site = Arc::new(self.what_if.change(site));
+        picture::show_site(&mut self.view, number, site);
+    }
+
+    /// Versions get numbers of the replay's own, without gaps.
+    fn hold(&mut self, version: u32, id: AssetVersionId, holders: Arc<NumberSet>) {
+        let before = self.view.versions.get(&id).and_then(|at| self.view.holders.get_mut(*at));
+        match before {
+            Some(before) => *before = holders,
+            None => {
+                let number = self.view.holders.push(holders);
+                Arc::make_mut(&mut self.view.versions).insert(id.clone(), number);
+            }
+        }
+        self.versions.insert(version, id);
+    }
+
+    fn grow(&mut self, size: u32) -> Result<(), &'static str> {
+        if NUMBERS_MAX < size {
+            return Err("how many numbers of appliances there are");
+        }
+        while self.view.positions.len() < size {
+            self.view.positions.push(None);
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, record: &Record) -> Result<(), &'static str> {
+        let near = self.near.get(model::number::index(record.near));
+        let near = near.ok_or("the client's sites of a decision")?;
+        let version = match record.version {
+            Some(number) => self.versions.get(&number).ok_or("the version of a decision")?,
+            None => &self.nameless.1,
+        };
+        let among: Option<Vec<ApplianceId>> = record.among.as_ref().map(|among| {
+            among.iter().filter_map(|number| Some(self.names.get(number)?.0.clone())).collect()
+        });
+        let near = near::lend(near, &self.nameless.0);
+        let query = Query {
+            near: &near,
+            version,
+            session: &record.draw,
+            plain: record.plain,
+            among: among.as_deref(),
+        };
+        let list = steering::rank(&self.view, &query, &self.config);
+        self.compare(record, &list);
+        Ok(())
+    }
+
+    fn compare(&mut self, record: &Record, list: &RankedList) {
+        let outcome = &mut self.outcome;
+        if outcome.decisions == 0 {
+            outcome.from = record.at;
+        }
+        outcome.decisions += 1;
+        outcome.begun += u64::from(record.kind == Kind::Begun);
+        outcome.until = record.at;
+        outcome.sessions.insert(record.draw);
+        let appliance = |answer: &Answer| answer.appliance;
+        let offered = list.offered().iter().take(ANSWERS_MAX);
+        let now: Vec<Answer> = offered
+            .filter_map(|of| Some(Answer::of(*self.view.appliances.get(&of.appliance)?, of)))
+            .collect();
+        // Of other conditions only the answer matters: of course a reason is another.
+        let is_same = match *self.what_if == WhatIf::default() {
+            true => now == record.answers && counted(list.others) == record.others,
+            false => now.iter().map(appliance).eq(record.answers.iter().map(appliance)),
+        };
+        if is_same {
+            return;
+        }
+        outcome.differing += 1;
+        let site =
+            |answers: &[Answer]| Some(self.names.get(&answers.first()?.appliance)?.1.clone());
+        let first = |answers: &[Answer]| answers.first().map(appliance);
+        if first(&now) != first(&record.answers) {
+            let moved = outcome.moved.entry((site(&record.answers), site(&now))).or_default();
+            moved.decisions += 1;
+            moved.sessions.insert(record.draw);
+        }
+        if outcome.differences.len() < DIFFERENCES_MAX {
+            let number = outcome.decisions;
+            let difference = self.difference(number, record, &now, counted(list.others));
+            self.outcome.differences.push(difference);
+        }
+    }
+
+    fn difference(&self, number: u64, record: &Record, now: &[Answer], others: u32) -> Difference {
+        let name = |answer: &Answer| {
+            let known = self.names.get(&answer.appliance).map(|(id, _)| id.to_string());
+            known.unwrap_or_else(|| format!("appliance {}", answer.appliance))
+        };
+        let mut steps = BTreeSet::new();
+        for was in &record.answers {
+            let is = now.iter().find(|is| is.appliance == was.appliance);
+            steps.extend(is.map(|is| was.differing(is)).unwrap_or_default());
+        }
+        Difference {
+            number,
+            kind: record.kind,
+            at: record.at,
+            generation: record.generation,
+            recorded: record.answers.iter().map(name).collect(),
+            now: now.iter().map(name).collect(),
+            steps,
+            others: others != record.others,
+        }
+    }
+}
+
+impl Outcome {
+    /// Adds the outcome of the next file.
+    pub fn add(&mut self, next: Self) {
+        let Self { decisions, begun, from, until, differing, differences, .. } = next;
+        let Self { moved, sessions, unknown, .. } = next;
+        if self.decisions == 0 {
+            self.from = from;
+        }
+        if 0 < decisions {
+            self.until = until;
+        }
+        let before = self.decisions;
+        self.decisions += decisions;
+        self.begun += begun;
+        self.differing += differing;
+        let room = DIFFERENCES_MAX.saturating_sub(self.differences.len());
+        let numbered = |of: Difference| Difference { number: before + of.number, ..of };
+        self.differences.extend(differences.into_iter().take(room).map(numbered));
+        for (way, more) in moved {
+            let moved = self.moved.entry(way).or_default();
+            moved.decisions += more.decisions;
+            moved.sessions.extend(more.sessions);
+        }
+        self.sessions.extend(sessions);
+        // What one of them knows is known.
+        self.unknown = match before {
+            0 => unknown,
+            _ => self.unknown.intersection(&unknown).cloned().collect(),
+        };
+    }
+
+    /// Sessions of which a decision goes elsewhere.
+    pub fn sessions_moved(&self) -> u64 {
+        let all: BTreeSet<&[u8; 8]> = self.moved.values().flat_map(|of| &of.sessions).collect();
+        Bytes::of(all.len()).0
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, kind, at, generation, recorded, now, steps, others } = self;
+        let kind = match kind {
+            Kind::Begun => "playback begun",
+            Kind::Steered => "steering answer",
+        };
+        let all = |names: &[String]| match names.is_empty() {
+            true => "nobody".to_owned(),
+            false => names.join(", "),
+        };
+        write!(f, "decision {number} ({kind} at {}, generation {generation}): ", at.0)?;
+        if recorded == now {
+            write!(f, "{} as recorded", all(recorded))?;
+        } else {
+            write!(f, "recorded {}, now {}", all(recorded), all(now))?;
+        }
+        if !steps.is_empty() {
+            let steps: Vec<&str> = steps.iter().copied().collect();
+            write!(f, ", with another reason of {}", steps.join(", "))?;
+        }
+        if *others { f.write_str(", and others were not looked at") } else { Ok(()) }
+    }
+}

@@ -38,7 +38,7 @@ struct Step {
     run: fn(&Path) -> Result<Count>,
 }
 
-const CHECK: [Step; 12] = [
+const CHECK: [Step; 13] = [
     Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all", "--check"]) },
     Step { name: "rooms", run: |root| Ok(one(run_rooms(root)?)) },
     Step { name: "tidy", run: |root| Ok(one(run_tidy(root)?)) },
@@ -47,6 +47,7 @@ const CHECK: [Step; 12] = [
     Step { name: "clippy", run: clippy },
     Step { name: "test", run: |root| tests(root, &[]) },
     Step { name: "build", run: |root| cargo(root, &["build", "--workspace", "--bins"]) },
+    Step { name: "postgres", run: postgres },
     Step { name: "sim", run: |root| simulate(root, "100") },
     Step { name: "drives", run: |root| drives(root, "debug", "40", &["all"]) },
     Step { name: "routes", run: routes },
@@ -153,6 +154,38 @@ fn tests(root: &Path, environment: &[(&str, &str)]) -> Result<Count> {
     Ok(count)
 }
 
+/// All of control's tests once more, each program of them beside a PostgreSQL server of its own.
+fn postgres(root: &Path) -> Result<Count> {
+    let mut programs = Vec::new();
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--no-run", "--message-format", "json"]);
+    let built = quietly(command.current_dir(root), |line| programs.extend(control_test(line)))?;
+    if !built || programs.is_empty() {
+        bail!("control's tests are not built");
+    }
+    let mut count = Count::default();
+    for program in programs {
+        let mut command = Command::new(binary(root, "debug", "nearcast-lab"));
+        command.arg("with-postgres").arg(program).current_dir(root.join("shell/control"));
+        let mut here = Count::default();
+        let ended_well = follow(&mut command, |line| here += test_result(line).unwrap_or_default());
+        if !ended_well? && here.failed == 0 {
+            here.failed = 1;
+        }
+        count += here;
+    }
+    Ok(count)
+}
+
+/// The program of a line of `cargo --message-format json`, if it has tests of control.
+fn control_test(line: &str) -> Option<PathBuf> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let is_ours = line["manifest_path"].as_str()?.ends_with("/shell/control/Cargo.toml");
+    // The program itself has none, and is built as one with tests all the same.
+    let has_tests = line["profile"]["test"] == true && line["target"]["kind"][0] != "bin";
+    (is_ours && has_tests).then(|| line["executable"].as_str().map(PathBuf::from)).flatten()
+}
+
 /// The counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
 fn test_result(line: &str) -> Option<Count> {
     let counts = line.strip_prefix("test result: ")?;
@@ -166,15 +199,21 @@ fn test_result(line: &str) -> Option<Count> {
 
 /// Runs a command, shows its standard output as it comes and gives each line to `each`.
 fn follow(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    quietly(command, |line| {
+        say(line);
+        each(line);
+    })
+}
+
+/// Runs a command and gives each line of its standard output to `each`.
+fn quietly(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     let name = command.get_program().to_string_lossy().into_owned();
     let start = command.stdout(Stdio::piped()).spawn();
     let mut child = start.with_context(|| format!("{name} does not start"))?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
             let line = line.with_context(|| format!("cannot read the output of {name}"))?;
-            let line = String::from_utf8_lossy(&line);
-            say(&line);
-            each(&line);
+            each(&String::from_utf8_lossy(&line));
         }
     }
     let _ = std::io::stdout().flush();

@@ -31,6 +31,12 @@ CREATE TABLE versions (
     sources  TEXT NOT NULL            -- JSON list
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE objects (
+    id     BLOB PRIMARY KEY,
+    len    INTEGER NOT NULL,
+    blocks BLOB NOT NULL -- 32 bytes per 256 KiB
+) STRICT;
+
 CREATE TABLE files (
     version      TEXT NOT NULL REFERENCES versions (id) ON DELETE CASCADE,
     path         TEXT NOT NULL,
@@ -46,9 +52,3 @@ CREATE TABLE entries (
     text    TEXT NOT NULL,
     PRIMARY KEY (version, path)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE objects (
-    id     BLOB PRIMARY KEY,
-    len    INTEGER NOT NULL,
-    blocks BLOB NOT NULL -- 32 bytes per 256 KiB
-) STRICT;

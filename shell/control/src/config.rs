@@ -15,6 +15,7 @@ use settings::{ConfigError, Origins, Text, wrong};
 use steering::turns::Pace;
 
 use crate::buckets;
+use crate::place::Place;
 
 const SECOND: Nanos = Nanos::seconds(1);
 const MINUTE: Nanos = Nanos::seconds(60);
@@ -27,8 +28,12 @@ const DAY: Nanos = Nanos::seconds(86_400);
 pub struct Config {
     #[serde(default)]
     role: Role,
-    /// Directory for the database and the keys. Needed.
-    pub state: PathBuf,
+    /// Where desired state is: a directory, for a database in it, or
+    /// `postgres://USER@HOST/DATABASE`. Needed.
+    pub state: Text<Place>,
+    /// Directory for the keys, and for a front's snapshot. That of `state`, unless said; needed
+    /// with PostgreSQL.
+    folder: Option<PathBuf>,
     /// `[[s3]]`: buckets whose objects appliances fetch by signed URLs. In the file only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<buckets::Settings>,
@@ -310,6 +315,14 @@ impl Config {
         self.origins.describe(self)
     }
 
+    /// The directory for what is this process's alone.
+    pub fn folder(&self) -> &Path {
+        match (&self.folder, &self.state.0) {
+            (Some(folder), _) | (None, Place::Folder(folder)) => folder,
+            (None, Place::Postgres(_)) => unreachable!("it is checked when it is read"),
+        }
+    }
+
     /// The files of the chain and its key, for TLS at `serve.listen`.
     pub(crate) fn certificate(&self) -> Option<[PathBuf; 2]> {
         Some([self.serve.certificate.clone()?, self.serve.key.clone()?])
@@ -326,6 +339,7 @@ impl Config {
         if self.role == Role::Front && self.front.is_none() {
             return Err(wrong("front", "name", "a front needs [front] with name and writer"));
         }
+        self.check_place()?;
         if serve.certificate.is_some() != serve.key.is_some() {
             return Err(wrong("serve", "key", "give certificate and key, or none of them"));
         }
@@ -382,6 +396,20 @@ impl Config {
         ] {
             if !(least..=most).contains(&span.0) {
                 return Err(wrong(section, key, format!("use {least} to {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_place(&self) -> Result<(), ConfigError> {
+        if let Place::Postgres(_) = self.state.0 {
+            if self.role == Role::Front {
+                let remedy = "a front has no database: give it a directory";
+                return Err(wrong("", "state", remedy));
+            }
+            if self.folder.is_none() {
+                let remedy = "with PostgreSQL, say which directory has the keys of this process";
+                return Err(wrong("", "folder", remedy));
             }
         }
         Ok(())
@@ -561,6 +589,10 @@ mod tests {
         refused("role = \"front\"\n[front]\nname = \"../f\"", "is not a name");
         let writer = "[front]\nname = \"f1\"\nwriter = \"http://c:1\"";
         refused(&format!("role = \"front\"\n{writer}"), "https://HOST:PORT");
+        let url = "postgres://c:secret@db/nearcast";
+        refused(&format!("state = {url:?}"), "folder: with PostgreSQL");
+        let front = format!("state = {url:?}\nrole = \"front\"\n[front]\nname = \"f1\"");
+        refused(&format!("{front}\nwriter = \"https://c:1\""), "a front has no database");
         refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`, expected one of `role`");
         refused("state = \"s\"\n[steering]\nttl = \"10\"", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 5 min");

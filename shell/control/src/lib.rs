@@ -17,7 +17,12 @@ pub mod config;
 pub mod connections;
 pub mod members;
 mod metrics;
+pub mod place;
 pub mod serve;
 pub mod state;
 
 pub use state::front::{EnrolFrontError, enrol_front};
+
+#[cfg(test)]
+#[path = "../tests/it/database.rs"]
+mod database;

@@ -106,7 +106,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Enrol(Enrol { code, code_file, .. }) => {
             let code = code.map_or_else(|| identity::code::read(&code_file), Ok)?;
             let seen = control::enrol_front(&config, code.parse()?)?;
-            let state = config.state.display();
+            let state = config.folder().display();
             let text = format!("{} is enrolled; its identity is in {state}", seen.member);
             writeln!(std::io::stdout(), "{text}").context("cannot print")
         }
@@ -131,9 +131,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
 }
 
 async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    std::fs::create_dir_all(&config.state)
-        .with_context(|| format!("state directory {}", config.state.display()))?;
-    Ok(Store::open(&config.state).await?)
+    std::fs::create_dir_all(config.folder())
+        .with_context(|| format!("state directory {}", config.folder().display()))?;
+    Ok(Store::open(&config.state.0).await?)
 }
 
 /// An assertion that fails is our own mistake: end, so that whoever watches the process starts it

@@ -1,6 +1,8 @@
 //! The real process at TRACE: nothing of who wants to play what gets into its log.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
+#[path = "it/database.rs"]
+mod database;
 #[path = "it/film.rs"]
 mod film;
 
@@ -23,11 +25,9 @@ const SESSION: &str = "PRIVATEsession16";
 fn a_log_at_trace_names_no_client_no_session_and_no_asset_that_is_played() {
     let place = tempfile::tempdir().unwrap();
     let [port, fleet] = [(); 2].map(|()| free_port());
-    let text = format!(
-        "state = \"{}\"\n[serve]\nlisten = \"127.0.0.1:{port}\"\n\
-         [fleet]\nlisten = \"127.0.0.1:{fleet}\"\n",
-        place.path().join("state").display()
-    );
+    let text = database::settings(&place.path().join("state"))
+        + &format!("[serve]\nlisten = \"127.0.0.1:{port}\"\n")
+        + &format!("[fleet]\nlisten = \"127.0.0.1:{fleet}\"\n");
     fs::create_dir(place.path().join("state")).unwrap();
     let config = place.path().join("control.toml");
     fs::write(&config, text).unwrap();
@@ -60,7 +60,9 @@ fn a_log_at_trace_names_no_client_no_session_and_no_asset_that_is_played() {
 
     let log = fs::read_to_string(&log).unwrap();
     assert!(log.contains(" INFO "), "there is a log: {log}");
-    let made_up = [SESSION, "SSSSSSSS", "privatefilm", CLIENT, "203.0.113"].map(str::to_owned);
+    // The last is the password of a database, where the tests have one.
+    let made_up = [SESSION, "SSSSSSSS", "privatefilm", CLIENT, "203.0.113", "DATABASEpassword"];
+    let made_up = made_up.map(str::to_owned);
     for secret in made_up.into_iter().chain(begun) {
         assert!(!log.contains(&secret), "{secret} is in the log:\n{log}");
     }

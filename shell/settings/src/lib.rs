@@ -28,13 +28,18 @@ pub enum ConfigError {
         /// What was wrong, with its place.
         message: String,
     },
-    #[error("[{section}] {key}: {message}")]
+    #[error("{}{key}: {message}", of_section(section))]
     Value {
+        /// Empty for a setting before all sections.
         section: &'static str,
         key: &'static str,
         /// What is wrong and what would be right.
         message: String,
     },
+}
+
+fn of_section(section: &str) -> String {
+    if section.is_empty() { String::new() } else { format!("[{section}] ") }
 }
 
 /// A value that is refused, with a message that says what would be right.
@@ -71,6 +76,35 @@ pub fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix
     Vec::<String>::deserialize(deserializer)?.iter().map(prefix).collect()
 }
 
+/// The text with `…` for the passwords of URLs in it: `scheme://user:password@host`, and the
+/// parameter `password`. O(length).
+pub fn hide_passwords(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || "\"'".contains(c);
+    let hide = |word: &str| {
+        let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+        let (before, at) = rest.rsplit_once('@').map_or((None, rest), |(of, at)| (Some(of), at));
+        let user = before.map(|of| match of.split_once(':') {
+            Some((user, _)) => format!("{user}:…@"),
+            None => format!("{of}@"),
+        });
+        let (at, parameters) = at.split_once('?').map_or((at, None), |(at, of)| (at, Some(of)));
+        let parameters = parameters.map(|of| {
+            let each = of.split('&').map(|one| match one.split_once('=') {
+                Some(("password", _)) => "password=…",
+                _ => one,
+            });
+            format!("?{}", each.collect::<Vec<_>>().join("&"))
+        });
+        format!("{scheme}://{}{at}{}", user.unwrap_or_default(), parameters.unwrap_or_default())
+    };
+    text.split_inclusive(ends)
+        .map(|word| {
+            let end = word.find(ends).unwrap_or(word.len());
+            hide(&word[..end]) + &word[end..]
+        })
+        .collect()
+}
+
 /// The source of each setting that is given, by `section.key`.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
@@ -101,6 +135,7 @@ pub fn parse<T: DeserializeOwned>(
 ) -> Result<(T, Origins), ConfigError> {
     let form = |source_name: &str, error: toml::de::Error| {
         let message = error.to_string().replace("expected usize", "a whole number is wanted");
+        let message = hide_passwords(&message);
         ConfigError::Form { source_name: source_name.to_owned(), message }
     };
     // From the text, so that a mistake is shown with its line.

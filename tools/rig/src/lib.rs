@@ -7,6 +7,7 @@
 //! peer      nginx and others, in several configurations
 //! drive     a folder whose operations fail, wait or are written down
 //! client    a load client that costs little, and compares what it gets
+//! postgres  a PostgreSQL server of the run's own
 //! process   one of the programs: its log, its readiness, its end
 //! ```
 //!
@@ -20,6 +21,7 @@ pub mod cpu;
 pub mod drive;
 pub mod fleet;
 pub mod peer;
+pub mod postgres;
 pub mod process;
 pub mod site;
 pub mod stage;

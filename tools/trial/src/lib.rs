@@ -24,6 +24,7 @@ mod storm;
 mod takedown;
 mod takeover;
 mod vm;
+mod with_postgres;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -71,6 +72,8 @@ pub enum Verb {
     Takeover(takeover::Args),
     /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
     Vm(vm::Args),
+    /// Runs a command beside a PostgreSQL server of its own.
+    WithPostgres(with_postgres::Args),
 }
 
 /// Breaks it, and prints the result on stdout.
@@ -94,5 +97,6 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Takedown(args) => takedown::run(args),
         Verb::Takeover(args) => takeover::run(args),
         Verb::Vm(args) => vm::run(args),
+        Verb::WithPostgres(args) => with_postgres::run(args),
     }
 }

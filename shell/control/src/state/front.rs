@@ -232,14 +232,14 @@ impl Follower {
 /// Trades a one-time code for the identity of the front that is configured.
 pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
     let front = config.front().ok_or(EnrolFrontError::Writer)?;
-    let fault = |error| FollowError::State { path: config.state.clone(), error };
-    fs::create_dir_all(&config.state).map_err(fault)?;
+    let fault = |error| FollowError::State { path: config.folder().to_owned(), error };
+    fs::create_dir_all(config.folder()).map_err(fault)?;
     let machine = enrol::machine();
     let about = About { software: env!("CARGO_PKG_VERSION"), machine: &machine };
     let member = Member::front(front.name.0.as_str());
     let credentials =
         enrol::enrol(&front.writer.0, &member, &code, about).map_err(FollowError::from)?;
-    credentials.save(&config.state).map_err(FollowError::from)?;
+    credentials.save(config.folder()).map_err(FollowError::from)?;
     Ok(credentials.seen().clone())
 }
 

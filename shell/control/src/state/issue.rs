@@ -96,7 +96,7 @@ mod tests {
     #[tokio::test]
     async fn tokens_begin_with_an_admin_and_have_names_that_can_be_read() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let refused = issue(&store, "page", Role::Viewer, NOW).await;
         assert!(matches!(refused, Err(TokenError::AdminFirst)));
         for name in ["", " x", "x\n", "<b>", &"x".repeat(65)] {

@@ -1,18 +1,18 @@
-//! Desired state on disk: SQLite, WAL, flushed at every commit. Written by the writer only.
+//! Desired state on disk: SQLite or PostgreSQL, flushed at every commit. The writer's alone.
 //!
-//! Every query is a function here. Numbers are checked on their way in and out: SQLite's are
+//! Every query is a function here. Numbers are checked on their way in and out: a database's are
 //! signed.
 
 mod access;
+mod database;
 mod identities;
 mod playbacks;
 mod replica;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use director::drain::Drain;
 use director::{
@@ -26,25 +26,33 @@ use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, AnyPool, Transaction};
 use wire::convert::site_with;
 use wire::v1::site::SiteAbout;
 
+use crate::place::Place;
 pub(crate) use access::AuditEntry;
+use database::Dialect;
 pub(crate) use withdrawals::reason_name;
 
 /// The database.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pool: SqlitePool,
+    pool: AnyPool,
+    dialect: Dialect,
 }
 
 /// Why something could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("the database in the state directory: {0}")]
+    #[error("the database: {0}")]
     Database(#[from] sqlx::Error),
+    #[error("state: this is no address of a database: write postgres://USER@HOST/DATABASE")]
+    Url,
+    #[error("the database {0} cannot be named: use a path in UTF-8")]
+    Path(PathBuf),
     #[error(
         "the database has schema {found} and this program knows {known}: run the newer program"
     )]
@@ -56,17 +64,11 @@ pub enum StoreError {
 type Result<T> = std::result::Result<T, StoreError>;
 
 impl Store {
-    /// Opens the database in `state`, making and migrating it as needed.
-    pub async fn open(state: &Path) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(state.join("control.sqlite"))
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_secs(5));
-        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX).connect_with(options);
-        let store = Self { pool: pool.await? };
+    /// Opens the database, making and migrating it as needed.
+    pub async fn open(place: &Place) -> Result<Self> {
+        let (pool, dialect) = database::connect(place, CONNECTIONS_MAX).await?;
+        let store = Self { pool, dialect };
+        dialect.prepare(&store.pool).await?;
         store.migrate().await?;
         Ok(store)
     }
@@ -77,22 +79,28 @@ impl Store {
     }
 
     async fn migrate(&self) -> Result<()> {
-        let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&self.pool).await?;
+        let found = self.dialect.schema(&self.pool).await?;
         let done = usize::try_from(found).unwrap_or(usize::MAX);
         let known = MIGRATIONS.len();
         if known < done {
             return Err(StoreError::Newer { found, known });
         }
         for (sql, version) in MIGRATIONS.iter().zip(1_i64..).skip(done) {
-            let mut transaction = self.pool.begin().await?;
-            sqlx::raw_sql(*sql).execute(&mut *transaction).await?;
-            // A pragma takes no parameters; the number is ours.
-            let pragma = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {version}"));
-            sqlx::raw_sql(pragma).execute(&mut *transaction).await?;
-            transaction.commit().await?;
-            tracing::info!(version, "database migrated");
+            self.dialect.migrate(self.begin().await?, sql, version).await?;
         }
         Ok(())
+    }
+
+    /// Every change is in a transaction that begins here.
+    async fn begin(&self) -> Result<Transaction<'static, Any>> {
+        Ok(self.pool.begin().await?)
+    }
+
+    /// A change of one statement.
+    async fn write(&self, query: Query<'_, Any, AnyArguments>) -> Result<()> {
+        let mut transaction = self.begin().await?;
+        query.execute(&mut *transaction).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Desired state, without keys and identities.
@@ -138,44 +146,39 @@ impl Store {
     /// Makes a site new or different.
     pub async fn put_site(&self, site: &Site) -> Result<()> {
         let prefixes: Vec<String> = site.prefixes.iter().map(ToString::to_string).collect();
-        sqlx::query(
-            "INSERT INTO sites (id, prefixes, about) VALUES (?1, ?2, ?3)
-             ON CONFLICT (id) DO UPDATE SET prefixes = ?2, about = ?3",
+        let query = sqlx::query(
+            "INSERT INTO sites (id, prefixes, about) VALUES ($1, $2, $3)
+             ON CONFLICT (id) DO UPDATE SET prefixes = $2, about = $3",
         )
         .bind(site.id.as_str())
         .bind(json(&prefixes))
-        .bind(json(&SiteAbout::from(site)))
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        .bind(json(&SiteAbout::from(site)));
+        self.write(query).await
     }
 
     /// Removes a site. The caller knows that no appliance stands in it.
     pub async fn delete_site(&self, id: &SiteId) -> Result<()> {
-        let query = sqlx::query("DELETE FROM sites WHERE id = ?1").bind(id.as_str());
-        query.execute(&self.pool).await?;
-        Ok(())
+        let query = sqlx::query("DELETE FROM sites WHERE id = $1").bind(id.as_str());
+        self.write(query).await
     }
 
     /// Registers an appliance, or changes its site and weight.
     pub async fn put_appliance(&self, appliance: &Appliance) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO appliances (id, site, weight, addresses) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (id) DO UPDATE SET site = ?2, weight = ?3, addresses = ?4",
+        let query = sqlx::query(
+            "INSERT INTO appliances (id, site, weight, addresses) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (id) DO UPDATE SET site = $2, weight = $3, addresses = $4",
         )
         .bind(appliance.id.as_str())
         .bind(appliance.site.as_str())
-        .bind(appliance.weight.value())
-        .bind(serde_json::to_string(&appliance.addresses).expect("addresses make JSON"))
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        .bind(i64::from(appliance.weight.value()))
+        .bind(serde_json::to_string(&appliance.addresses).expect("addresses make JSON"));
+        self.write(query).await
     }
 
     /// Removes an appliance.
     pub async fn delete_appliance(&self, id: &ApplianceId) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
-        let query = sqlx::query("DELETE FROM appliances WHERE id = ?1").bind(id.as_str());
+        let mut transaction = self.begin().await?;
+        let query = sqlx::query("DELETE FROM appliances WHERE id = $1").bind(id.as_str());
         query.execute(&mut *transaction).await?;
         withdrawals::await_no_more(&mut transaction, id).await?;
         Ok(transaction.commit().await?)
@@ -183,50 +186,44 @@ impl Store {
 
     /// Notes what an appliance's drives can hold.
     pub async fn put_usable(&self, id: &ApplianceId, usable: Bytes) -> Result<()> {
-        sqlx::query("UPDATE appliances SET usable = ?2 WHERE id = ?1")
+        let query = sqlx::query("UPDATE appliances SET usable = $2 WHERE id = $1")
             .bind(id.as_str())
-            .bind(signed(usable.0)?)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+            .bind(signed(usable.0)?);
+        self.write(query).await
     }
 
     /// Notes what an appliance runs on.
     pub async fn put_hardware(&self, id: &ApplianceId, hardware: &Hardware) -> Result<()> {
         let drives: Vec<String> = hardware.drives.iter().cloned().collect();
-        sqlx::query("UPDATE appliances SET machine = ?2, drives = ?3 WHERE id = ?1")
+        let query = sqlx::query("UPDATE appliances SET machine = $2, drives = $3 WHERE id = $1")
             .bind(id.as_str())
             .bind(&hardware.machine)
-            .bind(json(&drives))
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+            .bind(json(&drives));
+        self.write(query).await
     }
 
     /// Notes that two machines report as one appliance, or do no more.
     pub async fn put_cloned(&self, id: &ApplianceId, cloned: bool) -> Result<()> {
-        let query = sqlx::query("UPDATE appliances SET cloned = ?2 WHERE id = ?1");
-        query.bind(id.as_str()).bind(cloned).execute(&self.pool).await?;
-        Ok(())
+        let query = sqlx::query("UPDATE appliances SET cloned = $2 WHERE id = $1");
+        self.write(query.bind(id.as_str()).bind(i64::from(cloned))).await
     }
 
     /// Notes that an appliance is to be drained, or not any more.
     pub async fn put_drain(&self, id: &ApplianceId, drain: Option<Drain>) -> Result<()> {
-        sqlx::query("UPDATE appliances SET drain_from = ?2, drain_until = ?3 WHERE id = ?1")
-            .bind(id.as_str())
-            .bind(withdrawals::time(drain.map(|drain| drain.from))?)
-            .bind(withdrawals::time(drain.and_then(|drain| drain.until))?)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+        let query =
+            sqlx::query("UPDATE appliances SET drain_from = $2, drain_until = $3 WHERE id = $1")
+                .bind(id.as_str())
+                .bind(withdrawals::time(drain.map(|drain| drain.from))?)
+                .bind(withdrawals::time(drain.and_then(|drain| drain.until))?);
+        self.write(query).await
     }
 
     /// Notes generations.
     pub async fn put_ledger(&self, ledger: &Ledger) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "generation", ledger.generation.0).await?;
         for (id, entry) in &ledger.entries {
-            sqlx::query("UPDATE appliances SET generation = ?2, digest = ?3 WHERE id = ?1")
+            sqlx::query("UPDATE appliances SET generation = $2, digest = $3 WHERE id = $1")
                 .bind(id.as_str())
                 .bind(signed(entry.generation.0)?)
                 .bind(entry.digest.0.as_slice())
@@ -237,7 +234,7 @@ impl Store {
     }
 
     pub async fn put_policy(&self, policy: Policy) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "copies", u64::from(policy.copies)).await?;
         put_meta(&mut transaction, "versions_kept", u64::from(policy.versions_kept)).await?;
         Ok(transaction.commit().await?)
@@ -245,14 +242,14 @@ impl Store {
 
     /// Adds a version with the blocks of its objects, or changes its sequence, sources and times.
     pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         let files = &version.files;
         sqlx::query(
             "INSERT INTO versions
                  (id, asset, sequence, modified, sources, shown_from, shown_until, renditions)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
              ON CONFLICT (id) DO UPDATE
-             SET sequence = ?3, sources = ?5, shown_from = ?6, shown_until = ?7, renditions = ?8",
+             SET sequence = $3, sources = $5, shown_from = $6, shown_until = $7, renditions = $8",
         )
         .bind(files.id.as_str())
         .bind(files.asset.as_str())
@@ -270,8 +267,8 @@ impl Store {
         }
         for (path, file) in &files.files {
             sqlx::query(
-                "INSERT OR IGNORE INTO files (version, path, object, content_type)
-                         VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO files (version, path, object, content_type)
+                         VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             )
             .bind(files.id.as_str())
             .bind(path)
@@ -282,8 +279,8 @@ impl Store {
         }
         for entry in &version.entries {
             sqlx::query(
-                "INSERT OR IGNORE INTO entries (version, path, format, text)
-                         VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO entries (version, path, format, text)
+                         VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             )
             .bind(files.id.as_str())
             .bind(&entry.path)
@@ -297,7 +294,7 @@ impl Store {
 
     /// The block hashes of an object, 32 bytes each; none if there is no such object.
     pub async fn blocks(&self, id: &ObjectId) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query_scalar("SELECT blocks FROM objects WHERE id = ?1");
+        let query = sqlx::query_scalar("SELECT blocks FROM objects WHERE id = $1");
         Ok(query.bind(id.0.as_slice()).fetch_optional(&self.pool).await?)
     }
 
@@ -310,7 +307,7 @@ impl Store {
     }
 
     async fn meta<T: TryFrom<i64>>(&self, key: &str) -> Result<T> {
-        let query = sqlx::query_scalar("SELECT value FROM meta WHERE key = ?1");
+        let query = sqlx::query_scalar("SELECT value FROM meta WHERE key = $1");
         let value: i64 = query.bind(key).fetch_one(&self.pool).await?;
         value.try_into().map_err(|_| StoreError::Damaged(format!("{key} is {value}")))
     }
@@ -335,9 +332,9 @@ impl Store {
         type Row = (
             String,
             String,
-            u32,
+            i64,
             Option<i64>,
-            bool,
+            i64,
             Option<String>,
             Option<String>,
             String,
@@ -354,7 +351,9 @@ impl Store {
         let registered = |row: Row| {
             let (id, site, weight, usable, cloned, machine, drives, addresses, from, until) = row;
             let id: ApplianceId = parse(&id)?;
-            let weight = Weight::new(weight)
+            let weight = u32::try_from(weight)
+                .ok()
+                .and_then(Weight::new)
                 .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
             let appliance = Appliance {
                 id: id.clone(),
@@ -369,6 +368,7 @@ impl Store {
             let hardware = machine.map(|machine| Hardware { machine, drives });
             let Window { from, until } = withdrawals::window(from, until)?;
             let drain = from.map(|from| Drain { from, until });
+            let cloned = cloned != 0;
             Ok((id, Registered { appliance, usable, hardware, cloned, drain }))
         };
         rows.into_iter().map(registered).collect()
@@ -420,7 +420,7 @@ impl Store {
     }
 
     async fn entries(&self) -> Result<BTreeMap<AssetVersionId, Vec<Entry>>> {
-        let query = sqlx::query_as("SELECT version, path, format, text FROM entries ORDER BY path");
+        let query = sqlx::query_as("SELECT version, path, format, text FROM entries");
         let rows: Vec<(String, String, String, String)> = query.fetch_all(&self.pool).await?;
         let mut versions: BTreeMap<_, Vec<Entry>> = BTreeMap::new();
         for (version, path, format, text) in rows {
@@ -432,12 +432,14 @@ impl Store {
             let entry = Entry { path, format, text: text.into() };
             versions.entry(parse(&version)?).or_default().push(entry);
         }
+        // Each database has an order of its own for letters.
+        versions.values_mut().for_each(|entries| entries.sort_by(|a, b| a.path.cmp(&b.path)));
         Ok(versions)
     }
 }
 
-async fn put_object(transaction: &mut Transaction<'_, Sqlite>, blocks: &Blocks) -> Result<()> {
-    sqlx::query("INSERT OR IGNORE INTO objects (id, len, blocks) VALUES (?1, ?2, ?3)")
+async fn put_object(transaction: &mut Transaction<'_, Any>, blocks: &Blocks) -> Result<()> {
+    sqlx::query("INSERT INTO objects (id, len, blocks) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
         .bind(blocks.id().0.as_slice())
         .bind(signed(blocks.len().0)?)
         .bind(wire::v1::blocks::encode(blocks))
@@ -446,8 +448,8 @@ async fn put_object(transaction: &mut Transaction<'_, Sqlite>, blocks: &Blocks) 
     Ok(())
 }
 
-async fn put_meta(transaction: &mut Transaction<'_, Sqlite>, key: &str, value: u64) -> Result<()> {
-    sqlx::query("UPDATE meta SET value = ?2 WHERE key = ?1")
+async fn put_meta(transaction: &mut Transaction<'_, Any>, key: &str, value: u64) -> Result<()> {
+    sqlx::query("UPDATE meta SET value = $2 WHERE key = $1")
         .bind(key)
         .bind(signed(value)?)
         .execute(&mut **transaction)
@@ -512,13 +514,25 @@ const CONNECTIONS_MAX: u32 = 4;
 mod tests {
     use super::*;
 
+    use std::path::Path;
+
     use model::topology::{Place, SiteKind};
 
     impl Store {
+        /// The database of a test.
+        pub(crate) async fn of_test(folder: &Path) -> Result<Self> {
+            Self::open(&crate::database::state(folder).parse().unwrap()).await
+        }
+
+        /// SQLite, whatever other tests have.
+        async fn sqlite(folder: &Path) -> Result<Self> {
+            Self::open(&crate::place::Place::Folder(folder.to_owned())).await
+        }
+
         /// Changes a database behind everybody's back. By connections of its own: one that was
         /// there before a migration knows no column of it until it has read something.
         async fn change(state: &Path, sql: &str) {
-            let store = Self::open(state).await.unwrap();
+            let store = Self::sqlite(state).await.unwrap();
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
             store.close().await;
         }
@@ -553,7 +567,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_written_is_there_after_opening_again() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
         let place = Place { country: Some("DE".into()), ..Place::default() };
         let site = Site { kind: SiteKind::Embedded, place: Some(place), open: true, ..site };
@@ -592,7 +606,7 @@ mod tests {
         }
         store.close().await;
 
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.sites[&site.id], site);
         let usable = Some(Bytes(1 << 50));
@@ -613,7 +627,7 @@ mod tests {
     #[tokio::test]
     async fn every_commit_is_flushed_and_readers_do_not_wait() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         let mode: String =
             sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&store.pool).await.unwrap();
         let synchronous: i64 =
@@ -624,7 +638,7 @@ mod tests {
     #[tokio::test]
     async fn who_was_public_without_a_version_is_so_no_more() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
         let version = version(&blocks);
         store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
@@ -640,7 +654,7 @@ mod tests {
                       ALTER TABLE sites DROP COLUMN about;
                       ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
         Store::change(state.path(), before).await;
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.playbacks.public(), &[film].into());
     }
@@ -648,7 +662,7 @@ mod tests {
     #[tokio::test]
     async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         store.close().await;
         // As that program wrote it.
         let before = "ALTER TABLE versions DROP COLUMN renditions;
@@ -657,18 +671,44 @@ mod tests {
                       ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
                       INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
         Store::change(state.path(), before).await;
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(*store.desired().await.unwrap().sites, [(site.id.clone(), site)].into());
     }
 
     #[tokio::test]
+    async fn a_database_that_an_older_program_wrote_is_read() {
+        let state = tempfile::tempdir().unwrap();
+        let place = crate::place::Place::Folder(state.path().to_owned());
+        let (pool, _) = database::connect(&place, 1).await.unwrap();
+        let written = include_str!("store/of_2026-11-25.sql");
+        sqlx::raw_sql(written).execute(&pool).await.unwrap();
+        pool.close().await;
+        let store = Store::sqlite(state.path()).await.unwrap();
+        let desired = store.desired().await.unwrap();
+        let (appliance, asset): (ApplianceId, model::id::AssetId) = (id("a1"), id("film"));
+        let known = &desired.appliances[&appliance];
+        assert_eq!(known.appliance.site.as_str(), "s1");
+        assert_eq!(known.usable, Some(Bytes(1_000_000)));
+        assert_eq!(known.drain, Some(Drain { from: UnixSeconds(100), until: None }));
+        assert_eq!(desired.policy, Policy { copies: 3, versions_kept: 2 });
+        let [version] = desired.catalog.versions(&asset) else { panic!("one version") };
+        assert_eq!(version.files.files["v.mp4"].len, Bytes(5));
+        assert_eq!((version.window.from, version.entries.len()), (Some(UnixSeconds(50)), 1));
+        assert!(desired.playbacks.public().contains(&asset));
+        let ledger = store.ledger().await.unwrap();
+        assert_eq!(ledger.entries[&appliance].generation, Generation(1_790_000_000));
+        assert_eq!((store.tokens().await.unwrap().len(), ledger.generation.0), (1, 1_790_000_000));
+        assert_eq!(store.audit(i64::MAX, 9).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
     async fn a_database_of_a_newer_program_is_left_alone() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::sqlite(state.path()).await.unwrap();
         sqlx::raw_sql("PRAGMA user_version = 99").execute(&store.pool).await.unwrap();
         store.close().await;
-        let refused = Store::open(state.path()).await;
+        let refused = Store::sqlite(state.path()).await;
         assert!(matches!(refused, Err(StoreError::Newer { found: 99, .. })));
     }
 

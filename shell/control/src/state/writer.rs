@@ -166,8 +166,8 @@ pub enum OpenError {
 impl Control {
     /// Opens the state directory and starts from what is durable there.
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
-        let fault = |error| OpenError::State { path: config.state.clone(), error };
-        std::fs::create_dir_all(&config.state).map_err(fault)?;
+        let fault = |error| OpenError::State { path: config.folder().to_owned(), error };
+        std::fs::create_dir_all(config.folder()).map_err(fault)?;
         match config.front().cloned() {
             None => Self::open_writer(config).await,
             Some(front) => Self::open_front(config, &front).await,
@@ -176,11 +176,11 @@ impl Control {
 
     async fn open_writer(config: Config) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
-        let keys = Keys::open(&config.state)?;
-        let authority = authority::open(&config.state, clock.unix())?;
-        let signing = Signing::open(&config.state)?;
+        let keys = Keys::open(config.folder())?;
+        let authority = authority::open(config.folder(), clock.unix())?;
+        let signing = Signing::open(config.folder())?;
         let buckets = Buckets::open(&config.s3)?;
-        let store = Store::open(&config.state).await?;
+        let store = Store::open(&config.state.0).await?;
         let tokens = store.tokens().await?;
         let is_local = config.serve.listen.ip().is_loopback();
         if !is_local && tokens.iter().all(|token| token.role != access::Role::Admin) {
@@ -658,8 +658,8 @@ pub(crate) mod tests {
     pub(crate) async fn open(settings: &str) -> (tempfile::TempDir, Arc<Control>) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("control.toml");
-        let state = directory.path().join("state").display().to_string();
-        std::fs::write(&file, format!("state = {state:?}\n{settings}")).unwrap();
+        let database = crate::database::settings(&directory.path().join("state"));
+        std::fs::write(&file, database + settings).unwrap();
         let config = Config::load(&file, std::iter::empty()).unwrap();
         (directory, Control::open(config).await.unwrap())
     }

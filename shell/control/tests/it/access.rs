@@ -38,8 +38,8 @@ fn an_address_that_others_reach_needs_tls_and_an_admin() {
     let state = tempfile::tempdir().unwrap();
     let config = |extra: &str| {
         let file = state.path().join("control.toml");
-        let path = state.path().join("state").display().to_string();
-        let text = format!("state = {path:?}\n[serve]\nlisten = \"0.0.0.0:0\"\n{extra}");
+        let database = crate::database::settings(&state.path().join("state"));
+        let text = format!("{database}[serve]\nlisten = \"0.0.0.0:0\"\n{extra}");
         std::fs::write(&file, text).unwrap();
         file
     };

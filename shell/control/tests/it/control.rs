@@ -47,8 +47,12 @@ impl Running {
         let file = state.path().join("control.toml");
         let path = state.path().join("state");
         std::fs::create_dir(&path).unwrap();
-        let path = path.display().to_string();
-        std::fs::write(&file, format!("state = {path:?}\n{settings}")).unwrap();
+        let database = if settings.contains("role = \"front\"") {
+            format!("state = {:?}\n", path.display().to_string())
+        } else {
+            crate::database::settings(&path)
+        };
+        std::fs::write(&file, database + settings).unwrap();
         let config = ureq::Agent::config_builder().http_status_as_error(false).build();
         Self {
             url: String::new(),

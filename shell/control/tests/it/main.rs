@@ -5,6 +5,7 @@
 mod access;
 mod appliance;
 mod control;
+mod database;
 mod drain;
 mod failover;
 mod film;

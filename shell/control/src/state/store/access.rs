@@ -47,39 +47,36 @@ impl Store {
 
     /// Adds a token.
     pub(crate) async fn put_token(&self, token: &Known) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO tokens (id, name, role, hash, created) VALUES (?1, ?2, ?3, ?4, ?5)",
+        let query = sqlx::query(
+            "INSERT INTO tokens (id, name, role, hash, created) VALUES ($1, $2, $3, $4, $5)",
         )
         .bind(&token.id)
         .bind(&token.name)
         .bind(token.role.to_string())
         .bind(token.hash.as_slice())
-        .bind(signed(token.created.0)?)
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        .bind(signed(token.created.0)?);
+        self.write(query).await
     }
 
     /// Removes a token.
     pub(crate) async fn delete_token(&self, id: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM tokens WHERE id = ?1").bind(id);
-        query.execute(&self.pool).await?;
-        Ok(())
+        let query = sqlx::query("DELETE FROM tokens WHERE id = $1").bind(id);
+        self.write(query).await
     }
 
     /// Notes when a token was used.
     pub(crate) async fn put_used(&self, id: &str, at: UnixSeconds) -> Result<()> {
-        let query = sqlx::query("UPDATE tokens SET last_used = ?2 WHERE id = ?1");
-        query.bind(id).bind(signed(at.0)?).execute(&self.pool).await?;
-        Ok(())
+        let query = sqlx::query("UPDATE tokens SET last_used = $2 WHERE id = $1");
+        self.write(query.bind(id).bind(signed(at.0)?)).await
     }
 
     /// Adds a line to the audit log and says its number.
     pub(crate) async fn begin_audit(&self, entry: &AuditEntry) -> Result<i64> {
-        let done = sqlx::query(
+        let mut transaction = self.begin().await?;
+        let id = sqlx::query_scalar(
             "INSERT INTO audit
              (at, token, name, role, peer, method, route, target, outcome, summary)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
         )
         .bind(signed(entry.at.0)?)
         .bind(&entry.token)
@@ -89,11 +86,11 @@ impl Store {
         .bind(&entry.method)
         .bind(&entry.route)
         .bind(&entry.target)
-        .bind(entry.outcome)
+        .bind(entry.outcome.map(i64::from))
         .bind(&entry.summary)
-        .execute(&self.pool)
+        .fetch_one(&mut *transaction)
         .await?;
-        let id = done.last_insert_rowid();
+        transaction.commit().await?;
         // The line is durable, so the change may be made; the next multiple cuts the log, too.
         if id % PRUNED_EVERY == 0
             && let Err(error) = self.prune_audit(entry.at).await
@@ -105,13 +102,11 @@ impl Store {
 
     /// Says in the audit log what came of a request.
     pub(crate) async fn end_audit(&self, id: i64, outcome: u16, summary: &str) -> Result<()> {
-        sqlx::query("UPDATE audit SET outcome = ?2, summary = ?3 WHERE id = ?1")
+        let query = sqlx::query("UPDATE audit SET outcome = $2, summary = $3 WHERE id = $1")
             .bind(id)
-            .bind(outcome)
-            .bind(summary)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+            .bind(i64::from(outcome))
+            .bind(summary);
+        self.write(query).await
     }
 
     /// Lines of the audit log before this number, newest first, with their numbers.
@@ -126,21 +121,22 @@ impl Store {
             String,
             String,
             String,
-            Option<u16>,
+            Option<i64>,
             String,
         );
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, at, token, name, role, peer, method, route, target, outcome, summary
-             FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+             FROM audit WHERE id < $1 ORDER BY id DESC LIMIT $2",
         )
         .bind(before)
-        .bind(count)
+        .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await?;
         let entry = |row: Row| {
             let (id, at, token, name, role, peer, method, route, target, outcome, summary) = row;
             let role = role.as_deref().map(self::role).transpose()?;
             let at = UnixSeconds(unsigned(at)?);
+            let outcome = outcome.map(status).transpose()?;
             let entry =
                 AuditEntry { at, token, name, role, peer, method, route, target, outcome, summary };
             Ok((id, entry))
@@ -152,15 +148,15 @@ impl Store {
     /// services and viewers can push out what operators or the clock did.
     async fn prune_audit(&self, now: UnixSeconds) -> Result<()> {
         let oldest = now.0.saturating_sub(AUDIT_AGE_MAX_S);
-        let query = sqlx::query("DELETE FROM audit WHERE at < ?1").bind(signed(oldest)?);
-        query.execute(&self.pool).await?;
+        let query = sqlx::query("DELETE FROM audit WHERE at < $1").bind(signed(oldest)?);
+        self.write(query).await?;
         for (whose, most) in AUDIT_ROWS_MAX {
             // The text is ours: one of four.
             let sql = sqlx::AssertSqlSafe(format!(
                 "DELETE FROM audit WHERE {whose} AND id <= (SELECT id FROM audit WHERE {whose}
-                 ORDER BY id DESC LIMIT 1 OFFSET ?1)"
+                 ORDER BY id DESC LIMIT 1 OFFSET $1)"
             ));
-            sqlx::query(sql).bind(most).execute(&self.pool).await?;
+            self.write(sqlx::query(sql).bind(most)).await?;
         }
         Ok(())
     }
@@ -170,9 +166,13 @@ fn role(text: &str) -> Result<Role> {
     text.parse().map_err(|error| StoreError::Damaged(format!("a token: {error}")))
 }
 
+fn status(number: i64) -> Result<u16> {
+    number.try_into().map_err(|_| StoreError::Damaged(format!("{number} is no HTTP status")))
+}
+
 /// Lines of strangers, of the clock, of services and viewers, and of all others: 100,000 together,
 /// about 20 MB.
-const AUDIT_ROWS_MAX: [(&str, u32); 4] = [
+const AUDIT_ROWS_MAX: [(&str, i64); 4] = [
     ("role IS NULL AND peer IS NOT NULL", 10_000),
     ("role IS NULL AND peer IS NULL", 10_000),
     ("role IN ('service', 'viewer')", 20_000),
@@ -187,12 +187,13 @@ const PRUNED_EVERY: i64 = 500;
 
 #[cfg(test)]
 mod tests {
+    use super::super::database::Dialect;
     use super::*;
 
     #[tokio::test]
     async fn the_log_is_bounded_and_strangers_push_nobody_out() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let day = 86_400;
         let now = UnixSeconds(1000 * day);
         let old = UnixSeconds(500 * day);
@@ -234,9 +235,18 @@ mod tests {
     #[tokio::test]
     async fn a_log_that_cannot_be_cut_refuses_no_change() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
-        let keep = "CREATE TRIGGER keep BEFORE DELETE ON audit
-                    BEGIN SELECT RAISE(ABORT, 'not now'); END";
+        let store = Store::of_test(state.path()).await.unwrap();
+        let keep = match store.dialect {
+            Dialect::Sqlite => {
+                "CREATE TRIGGER keep BEFORE DELETE ON audit
+                 BEGIN SELECT RAISE(ABORT, 'not now'); END"
+            }
+            Dialect::Postgres => {
+                "CREATE FUNCTION keep() RETURNS TRIGGER LANGUAGE plpgsql
+                 AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
+                 CREATE TRIGGER keep BEFORE DELETE ON audit EXECUTE FUNCTION keep()"
+            }
+        };
         sqlx::raw_sql(keep).execute(&store.pool).await.unwrap();
         let now = UnixSeconds(1000 * 86_400);
         fill(&store, UnixSeconds(0), "'admin'", "NULL", u32::try_from(PRUNED_EVERY).unwrap() - 1)
@@ -250,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn a_line_is_there_before_it_has_an_outcome() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let mut begun = entry(UnixSeconds(7), Some(Role::Admin));
         let id = store.begin_audit(&begun).await.unwrap();
         assert_eq!(store.audit(i64::MAX, 9).await.unwrap(), [(id, begun.clone())]);

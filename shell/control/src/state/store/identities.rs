@@ -51,17 +51,17 @@ impl Store {
 
     /// Adds a code instead of the open one of the same member, and forgets what is long over.
     pub(crate) async fn put_code(&self, code: &KeptCode, now: UnixSeconds) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("DELETE FROM codes WHERE expires <= ?1")
+        let mut transaction = self.begin().await?;
+        sqlx::query("DELETE FROM codes WHERE expires <= $1")
             .bind(signed(now.0.saturating_sub(CODES_KEPT_S))?)
             .execute(&mut *transaction)
             .await?;
-        sqlx::query("DELETE FROM codes WHERE kind = ?1 AND name = ?2 AND used_at IS NULL")
+        sqlx::query("DELETE FROM codes WHERE kind = $1 AND name = $2 AND used_at IS NULL")
             .bind(code.member.kind.word())
             .bind(&code.member.name)
             .execute(&mut *transaction)
             .await?;
-        sqlx::query("INSERT INTO codes (hash, kind, name, expires) VALUES (?1, ?2, ?3, ?4)")
+        sqlx::query("INSERT INTO codes (hash, kind, name, expires) VALUES ($1, $2, $3, $4)")
             .bind(&code.hash)
             .bind(code.member.kind.word())
             .bind(&code.member.name)
@@ -74,9 +74,9 @@ impl Store {
     /// A code is used, what its member had before is revoked, and this is the new identity: all of
     /// it or nothing. Hardware of an appliance is learnt anew.
     pub(crate) async fn put_enrolment(&self, hash: &str, certificate: &Certificate) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         let now = signed(certificate.issued.0)?;
-        sqlx::query("UPDATE codes SET used_at = ?2 WHERE hash = ?1")
+        sqlx::query("UPDATE codes SET used_at = $2 WHERE hash = $1")
             .bind(hash)
             .bind(now)
             .execute(&mut *transaction)
@@ -85,7 +85,7 @@ impl Store {
         revoke(&mut transaction, &certificate.member, now).await?;
         if *kind == MemberKind::Appliance {
             sqlx::query(
-                "UPDATE appliances SET cloned = 0, machine = ?2, drives = NULL WHERE id = ?1",
+                "UPDATE appliances SET cloned = 0, machine = $2, drives = NULL WHERE id = $1",
             )
             .bind(name)
             .bind(&certificate.machine)
@@ -98,8 +98,8 @@ impl Store {
 
     /// One more certificate of an identity. Those that have expired are forgotten.
     pub(crate) async fn put_certificate(&self, certificate: &Certificate) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("DELETE FROM identities WHERE expires <= ?1")
+        let mut transaction = self.begin().await?;
+        sqlx::query("DELETE FROM identities WHERE expires <= $1")
             .bind(signed(certificate.issued.0)?)
             .execute(&mut *transaction)
             .await?;
@@ -109,9 +109,9 @@ impl Store {
 
     /// Refuses all that the member has, and its open code.
     pub(crate) async fn revoke(&self, member: &Member, now: UnixSeconds) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         revoke(&mut transaction, member, signed(now.0)?).await?;
-        sqlx::query("DELETE FROM codes WHERE kind = ?1 AND name = ?2")
+        sqlx::query("DELETE FROM codes WHERE kind = $1 AND name = $2")
             .bind(member.kind.word())
             .bind(&member.name)
             .execute(&mut *transaction)
@@ -120,12 +120,12 @@ impl Store {
     }
 }
 
-type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
+type Transaction = sqlx::Transaction<'static, sqlx::Any>;
 
 async fn revoke(transaction: &mut Transaction, member: &Member, now: i64) -> Result<()> {
     sqlx::query(
-        "UPDATE identities SET revoked_at = ?3
-         WHERE kind = ?1 AND name = ?2 AND revoked_at IS NULL AND ?3 < expires",
+        "UPDATE identities SET revoked_at = $3
+         WHERE kind = $1 AND name = $2 AND revoked_at IS NULL AND $3 < expires",
     )
     .bind(member.kind.word())
     .bind(&member.name)
@@ -138,7 +138,7 @@ async fn revoke(transaction: &mut Transaction, member: &Member, now: i64) -> Res
 async fn insert(transaction: &mut Transaction, certificate: &Certificate) -> Result<()> {
     sqlx::query(
         "INSERT INTO identities (serial, kind, name, key, machine, software, issued, expires)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
     .bind(&certificate.serial)
     .bind(certificate.member.kind.word())
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn identities_and_codes_are_the_same_after_opening_again() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let mut table = Identities::default();
         let member = Member::front("f1");
         for (hash, serial, key) in [("h1", "1", "k1"), ("h2", "2", "k2")] {
@@ -196,7 +196,7 @@ mod tests {
         table.revoke(&gone, NOW);
         store.close().await;
 
-        let store = Store::open(state.path()).await.unwrap();
+        let store = Store::of_test(state.path()).await.unwrap();
         let read =
             Identities::new(store.certificates().await.unwrap(), store.codes().await.unwrap());
         assert_eq!(format!("{read:?}"), format!("{table:?}"));

@@ -24,11 +24,10 @@ impl Store {
     /// Says whether anybody may play an asset.
     pub(crate) async fn put_public(&self, asset: &AssetId, is_public: bool) -> Result<()> {
         let query = sqlx::query(match is_public {
-            true => "INSERT OR IGNORE INTO public_assets (asset) VALUES (?1)",
-            false => "DELETE FROM public_assets WHERE asset = ?1",
+            true => "INSERT INTO public_assets (asset) VALUES ($1) ON CONFLICT DO NOTHING",
+            false => "DELETE FROM public_assets WHERE asset = $1",
         });
-        query.bind(asset.as_str()).execute(&self.pool).await?;
-        Ok(())
+        self.write(query.bind(asset.as_str())).await
     }
 
     /// Ends a session, and forgets those that have ended by themselves.
@@ -38,14 +37,17 @@ impl Store {
         until: UnixSeconds,
         now: UnixSeconds,
     ) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
-        let gone = sqlx::query("DELETE FROM revoked_sessions WHERE until <= ?1");
+        let mut transaction = self.begin().await?;
+        let gone = sqlx::query("DELETE FROM revoked_sessions WHERE until <= $1");
         gone.bind(signed(now.0)?).execute(&mut *transaction).await?;
-        sqlx::query("INSERT OR REPLACE INTO revoked_sessions (session, until) VALUES (?1, ?2)")
-            .bind(session.as_str())
-            .bind(signed(until.0)?)
-            .execute(&mut *transaction)
-            .await?;
+        sqlx::query(
+            "INSERT INTO revoked_sessions (session, until) VALUES ($1, $2)
+             ON CONFLICT (session) DO UPDATE SET until = $2",
+        )
+        .bind(session.as_str())
+        .bind(signed(until.0)?)
+        .execute(&mut *transaction)
+        .await?;
         Ok(transaction.commit().await?)
     }
 }

@@ -18,7 +18,7 @@ impl Store {
 
     /// Notes them, before any front sees the snapshot.
     pub(crate) async fn put_replica(&self, generation: Generation, digest: u64) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "replica_generation", generation.0).await?;
         put_meta(&mut transaction, "replica_digest", digest).await?;
         Ok(transaction.commit().await?)
@@ -32,7 +32,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_generation_is_read_with_its_own_digest_while_the_next_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).await.unwrap();
+        let store = Store::of_test(directory.path()).await.unwrap();
         let writer = store.clone();
         let writing = tokio::spawn(async move {
             for n in 1..=200 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use director::{Reason, Receipt, Window, Withdrawal};
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::UnixSeconds;
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Any, Transaction};
 
 use super::{Result, Store, StoreError, parse, signed, unsigned};
 
@@ -19,15 +19,15 @@ impl Store {
         versions: &BTreeMap<AssetVersionId, AssetId>,
         appliances: &BTreeSet<ApplianceId>,
     ) -> Result<Withdrawal> {
-        let mut transaction = self.pool.begin().await?;
-        let query = sqlx::query("INSERT INTO withdrawals (at, reason) VALUES (?1, ?2)");
-        let query = query.bind(signed(at.0)?).bind(reason_name(reason));
-        let row = query.execute(&mut *transaction).await?.last_insert_rowid();
+        let mut transaction = self.begin().await?;
+        let query = "INSERT INTO withdrawals (at, reason) VALUES ($1, $2) RETURNING id";
+        let query = sqlx::query_scalar(query).bind(signed(at.0)?).bind(reason_name(reason));
+        let row: i64 = query.fetch_one(&mut *transaction).await?;
         for (version, asset) in versions {
             delete_version(&mut transaction, version).await?;
             let query = sqlx::query(
-                "INSERT OR REPLACE INTO withdrawn (version, asset, withdrawal, at)
-                 VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO withdrawn (version, asset, withdrawal, at) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (version) DO UPDATE SET asset = $2, withdrawal = $3, at = $4",
             );
             let query = query.bind(version.as_str()).bind(asset.as_str());
             query.bind(row).bind(signed(at.0)?).execute(&mut *transaction).await?;
@@ -36,14 +36,14 @@ impl Store {
         let query = "DELETE FROM public_assets WHERE asset NOT IN (SELECT asset FROM versions)";
         sqlx::query(query).execute(&mut *transaction).await?;
         for appliance in appliances {
-            let query = sqlx::query("INSERT INTO receipts (withdrawal, appliance) VALUES (?1, ?2)");
+            let query = sqlx::query("INSERT INTO receipts (withdrawal, appliance) VALUES ($1, $2)");
             query.bind(row).bind(appliance.as_str()).execute(&mut *transaction).await?;
         }
         let prune = sqlx::query(
             "DELETE FROM withdrawn WHERE version IN
-             (SELECT version FROM withdrawn ORDER BY at DESC, version LIMIT -1 OFFSET ?1)",
+             (SELECT version FROM withdrawn ORDER BY at DESC, version LIMIT $2 OFFSET $1)",
         );
-        prune.bind(WITHDRAWN_MAX).execute(&mut *transaction).await?;
+        prune.bind(WITHDRAWN_MAX).bind(i64::MAX).execute(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(Withdrawal {
             id: unsigned(row)?,
@@ -56,7 +56,7 @@ impl Store {
 
     /// Removes versions of which nothing is noted.
     pub(crate) async fn delete_versions(&self, versions: &[AssetVersionId]) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         for version in versions {
             delete_version(&mut transaction, version).await?;
         }
@@ -65,7 +65,7 @@ impl Store {
 
     /// When the version was taken down; none if it was not.
     pub(crate) async fn withdrawn(&self, version: &AssetVersionId) -> Result<Option<UnixSeconds>> {
-        let query = sqlx::query_scalar("SELECT at FROM withdrawn WHERE version = ?1");
+        let query = sqlx::query_scalar("SELECT at FROM withdrawn WHERE version = $1");
         let at: Option<i64> = query.bind(version.as_str()).fetch_optional(&self.pool).await?;
         Ok(at.map(unsigned).transpose()?.map(UnixSeconds))
     }
@@ -77,23 +77,21 @@ impl Store {
         appliance: &ApplianceId,
         receipt: Receipt,
     ) -> Result<()> {
-        sqlx::query(
-            "UPDATE receipts SET at = ?3, generation = ?4 WHERE withdrawal = ?1 AND appliance = ?2",
+        let query = sqlx::query(
+            "UPDATE receipts SET at = $3, generation = $4 WHERE withdrawal = $1 AND appliance = $2",
         )
         .bind(signed(withdrawal)?)
         .bind(appliance.as_str())
         .bind(signed(receipt.at.0)?)
-        .bind(signed(receipt.generation.0)?)
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        .bind(signed(receipt.generation.0)?);
+        self.write(query).await
     }
 
     /// Takes withdrawals from the list. What they took down stays so.
     pub(crate) async fn delete_withdrawals(&self, ids: &[u64]) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin().await?;
         for id in ids {
-            let query = sqlx::query("DELETE FROM withdrawals WHERE id = ?1").bind(signed(*id)?);
+            let query = sqlx::query("DELETE FROM withdrawals WHERE id = $1").bind(signed(*id)?);
             query.execute(&mut *transaction).await?;
         }
         Ok(transaction.commit().await?)
@@ -152,20 +150,20 @@ impl Store {
 
 /// Nobody waits any more for an appliance that is gone for good.
 pub(super) async fn await_no_more(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut Transaction<'_, Any>,
     appliance: &ApplianceId,
 ) -> Result<()> {
-    let query = sqlx::query("DELETE FROM receipts WHERE appliance = ?1 AND at IS NULL");
+    let query = sqlx::query("DELETE FROM receipts WHERE appliance = $1 AND at IS NULL");
     query.bind(appliance.as_str()).execute(&mut **transaction).await?;
     Ok(())
 }
 
 /// A version is wanted that may have been taken down.
 pub(super) async fn take_again(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut Transaction<'_, Any>,
     version: &AssetVersionId,
 ) -> Result<()> {
-    let query = sqlx::query("DELETE FROM withdrawn WHERE version = ?1").bind(version.as_str());
+    let query = sqlx::query("DELETE FROM withdrawn WHERE version = $1").bind(version.as_str());
     let done = query.execute(&mut **transaction).await?;
     if done.rows_affected() != 0 {
         let query = sqlx::query(
@@ -178,17 +176,17 @@ pub(super) async fn take_again(
 
 /// The version, and the objects that no other has.
 async fn delete_version(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut Transaction<'_, Any>,
     version: &AssetVersionId,
 ) -> Result<()> {
-    let query = sqlx::query_scalar("SELECT DISTINCT object FROM files WHERE version = ?1");
+    let query = sqlx::query_scalar("SELECT DISTINCT object FROM files WHERE version = $1");
     let objects: Vec<Vec<u8>> = query.bind(version.as_str()).fetch_all(&mut **transaction).await?;
-    let query = sqlx::query("DELETE FROM versions WHERE id = ?1").bind(version.as_str());
+    let query = sqlx::query("DELETE FROM versions WHERE id = $1").bind(version.as_str());
     query.execute(&mut **transaction).await?;
     for object in objects {
         let query = sqlx::query(
-            "DELETE FROM objects WHERE id = ?1 AND NOT EXISTS
-             (SELECT 1 FROM files WHERE object = ?1)",
+            "DELETE FROM objects WHERE id = $1 AND NOT EXISTS
+             (SELECT 1 FROM files WHERE object = $1)",
         );
         query.bind(object).execute(&mut **transaction).await?;
     }

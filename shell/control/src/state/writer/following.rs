@@ -39,7 +39,7 @@ impl Control {
         front: &FrontConfig,
     ) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
-        let (follower, news) = Follower::open(front.writer.0.clone(), &config.state)?;
+        let (follower, news) = Follower::open(front.writer.0.clone(), config.folder())?;
         let wanted = Member::front(front.name.0.as_str());
         let found = follower.credentials().seen().member.clone();
         if found != wanted {

@@ -15,7 +15,7 @@ impl Control {
     pub(crate) async fn rotate_token_key(self: &Arc<Self>) -> Result<bool, SecretError> {
         let _writing = self.writing.lock().await;
         let now = self.clock.unix();
-        let is_new = self.change_token_keys(|keys| keys.announce(&self.config.state, now))?;
+        let is_new = self.change_token_keys(|keys| keys.announce(self.config.folder(), now))?;
         if is_new {
             tracing::info!("the next key of playback tokens is announced");
         }
@@ -27,7 +27,7 @@ impl Control {
     pub(super) fn use_next_token_key(&self) {
         let lifetime = self.config.playback.token_lifetime.0.as_seconds();
         let retires = self.clock.unix().0.saturating_add(lifetime).saturating_add(RETIRES_LATER_S);
-        let state = &self.config.state;
+        let state = self.config.folder();
         match self.change_token_keys(|keys| keys.use_next(state, UnixSeconds(retires))) {
             Ok(true) => tracing::info!(retires, "the next key signs playback tokens from now on"),
             Ok(false) => {}
@@ -38,7 +38,7 @@ impl Control {
     /// Keys of no more use go. The caller holds the writer's lock.
     pub(super) fn drop_old_token_keys(&self) {
         let now = self.clock.unix();
-        match self.change_token_keys(|keys| keys.drop_old(&self.config.state, now)) {
+        match self.change_token_keys(|keys| keys.drop_old(self.config.folder(), now)) {
             Ok(true) => tracing::info!("an old key of playback tokens is gone"),
             Ok(false) => {}
             Err(error) => tracing::error!(%error, "an old key of playback tokens stays"),

@@ -1,0 +1,106 @@
+//! A PostgreSQL server of this run alone: Debian's programs, as another user, on a socket in a
+//! folder of its own, flushing what it commits.
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use crate::process::{On, Process};
+
+/// A server. Dropping it ends it; its folder goes with the run's.
+pub struct Postgres {
+    process: Process,
+    folder: PathBuf,
+}
+
+/// Where Debian has the programs of each version.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+/// Its user, by Debian's package: the server refuses to run as root.
+const USER: &str = "postgres";
+/// A server answers within this.
+const START_MAX: Duration = Duration::from_secs(30);
+
+impl Postgres {
+    /// Makes a database cluster in a new folder of `room` and starts a server on it.
+    pub fn start(room: &Path) -> Result<Self> {
+        let programs = programs()?;
+        let folder = room.join("postgres");
+        std::fs::create_dir_all(&folder)?;
+        let log = room.join("postgres.log");
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            let user = id(USER)?;
+            for folder in [room, &folder] {
+                chown(folder, Some(user), None).with_context(|| folder.display().to_string())?;
+            }
+        }
+        let as_user = |program: &str, arguments: &[&str]| {
+            let other = [
+                "setpriv",
+                &format!("--reuid={USER}"),
+                &format!("--regid={USER}"),
+                "--clear-groups",
+            ];
+            let other = if is_root { &other[..] } else { &[] };
+            let program = programs.join(program).display().to_string();
+            let words = other.iter().copied().chain([&*program]).chain(arguments.iter().copied());
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let data = folder.join("data").display().to_string();
+        let socket = folder.display().to_string();
+        // What is being made need not outlive a power cut; what is committed later is flushed.
+        let made = ["-D", &data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"];
+        Process::run("initdb", &as_user("initdb", &made), &log)?;
+        let flags =
+            ["-D", &data, "-k", &socket, "-c", "listen_addresses=", "-c", "max_connections=400"];
+        let mut process =
+            Process::start("postgres", &as_user("postgres", &flags), On::default(), &log)?;
+        let ready = as_user("pg_isready", &["-q", "-h", &socket]);
+        process.wait_until("a server that answers", START_MAX, || {
+            Ok(Process::run("pg_isready", &ready, &log).is_ok())
+        })?;
+        Ok(Self { process, folder })
+    }
+
+    /// Its address without a database. The password is asked for by nobody: it is there to be
+    /// looked for where it should not be.
+    pub fn url(&self) -> String {
+        let folder = self.folder.display().to_string().replace('/', "%2F");
+        format!("postgres://{USER}:DATABASEpassword@{folder}")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // At once: nobody looks at it again.
+        self.process.signal(Signal::QUIT);
+    }
+}
+
+/// Those of the newest version that there is.
+fn programs() -> Result<PathBuf> {
+    let versions = std::fs::read_dir(PROGRAMS).into_iter().flatten().flatten();
+    let newest = versions
+        .filter_map(|version| {
+            let number: u32 = version.file_name().to_str()?.parse().ok()?;
+            let programs = version.path().join("bin");
+            programs.join("postgres").is_file().then_some((number, programs))
+        })
+        .max();
+    newest.map(|(_, programs)| programs).with_context(|| {
+        format!("no PostgreSQL in {PROGRAMS}; on Debian: sudo apt-get install postgresql")
+    })
+}
+
+/// The number of a user of this machine.
+fn id(name: &str) -> Result<u32> {
+    let users = std::fs::read_to_string("/etc/passwd").context("/etc/passwd")?;
+    let user = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    user.with_context(|| format!("there is no user {name}: it comes with Debian's postgresql"))
+}

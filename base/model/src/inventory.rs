@@ -1,6 +1,7 @@
 //! What an appliance holds (actual), told as deltas between numbered states.
 
 use crate::id::ObjectId;
+use crate::number::NumberSet;
 
 /// The changes between two states of an appliance's inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +18,33 @@ pub struct Delta {
     pub check: Option<Check>,
 }
 
-/// A set of objects in two numbers. If those of two sets are the same, so are the sets, but for one
-/// in 2^53. Kept up with every change, at no cost worth counting.
+/// The same of the files that the manifest in force gives numbers to. What it does not name is
+/// counted, and no more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilesDelta {
+    /// State before; 0 means that `came` is all that is held.
+    pub from: u64,
+    /// State after.
+    pub to: u64,
+    pub came: NumberSet,
+    pub gone: NumberSet,
+    /// All files that are held at `to`.
+    pub check: Check,
+    /// Objects that are held, and are no file of the manifest.
+    pub others: u64,
+}
+
+/// More files than any catalogue has. An appliance that says that it holds more is refused, since
+/// the check of its set costs a hash for each.
+pub const FILES_HELD_MAX: u64 = 1 << 24;
+
+/// A set of objects, or of files, in two numbers. If those of two sets are the same, so are the
+/// sets, but for one in 2^53. Kept up with every change, at no cost worth counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     pub count: u64,
-    /// Their ids' first 53 bits, which is what JSON keeps of a number, exclusive or.
+    /// The first 53 bits, which is what JSON keeps of a number, of the objects' ids or of hashes of
+    /// the files' numbers, exclusive or.
     pub sum: u64,
 }
 
@@ -46,6 +68,24 @@ impl Check {
         self.sum ^= bits(object);
     }
 
+    /// Of these files.
+    pub fn of_files(files: &NumberSet) -> Self {
+        let sum = files.iter().fold(0, |sum, file| sum ^ file_bits(file));
+        Self { count: files.len(), sum }
+    }
+
+    /// The file is in the set, and was not.
+    pub fn put_file(&mut self, file: u32) {
+        self.count += 1;
+        self.sum ^= file_bits(file);
+    }
+
+    /// The file is not in the set, and was.
+    pub fn take_file(&mut self, file: u32) {
+        self.count -= 1;
+        self.sum ^= file_bits(file);
+    }
+
     /// Of both sets, which have nothing in common.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -58,9 +98,31 @@ fn bits(object: &ObjectId) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 11
 }
 
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): numbers that are near each other have
+/// hashes that have nothing in common.
+fn file_bits(file: u32) -> u64 {
+    let mut x = (u64::from(file) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)) >> 11
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_of_files_is_known_by_its_check_however_it_came_to_be() {
+        let mut check = Check::of_files(&(700..800).collect());
+        check.put_file(7);
+        check.take_file(750);
+        let set: NumberSet = (700..800).chain([7]).filter(|file| *file != 750).collect();
+        assert_eq!(check, Check::of_files(&set));
+        assert!(check.sum < 1 << 53);
+        let others: NumberSet = (701..801).chain([7]).filter(|file| *file != 750).collect();
+        assert_eq!(others.len(), set.len());
+        assert_ne!(Check::of_files(&others), check);
+    }
 
     #[test]
     fn a_set_is_known_by_its_check_however_it_came_to_be() {

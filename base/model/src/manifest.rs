@@ -20,6 +20,9 @@ pub struct Manifest {
     pub trust: Trust,
     /// The asset versions to hold, most wanted first: fill goes in this order.
     pub versions: Vec<Arc<AssetVersion>>,
+    /// The first number of each version's files, which are numbered in the order of their objects'
+    /// ids, each object once. None from a control that reads no inventory by number.
+    pub numbers: BTreeMap<AssetVersionId, u32>,
     /// The siblings in the same site that should hold a version, where any should.
     pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
     /// The appliances of its site that have service addresses, itself among them, by name.
@@ -68,6 +71,23 @@ pub struct AssetVersion {
     pub pace: Option<BitsPerSecond>,
     /// Path (relative, `/`-separated, not percent-encoded) to file.
     pub files: BTreeMap<String, File>,
+}
+
+impl Manifest {
+    /// All its objects with their files' numbers, in the order of the ids: an object has one in
+    /// each version that has it. None if a version has no numbers, or they would not fit.
+    pub fn numbered(&self) -> Option<Vec<(ObjectId, u32)>> {
+        let mut all = Vec::new();
+        for version in &self.versions {
+            let first = *self.numbers.get(&version.id)?;
+            let objects: BTreeSet<ObjectId> =
+                version.files.values().map(|file| file.object).collect();
+            first.checked_add(u32::try_from(objects.len()).ok()?)?;
+            all.extend(objects.into_iter().zip(first..));
+        }
+        all.sort_unstable();
+        Some(all)
+    }
 }
 
 /// One file of an asset version.

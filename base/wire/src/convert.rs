@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use model::id::{ApplianceId, AssetVersionId, Generation, IdError};
+use model::inventory::{Check, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
 };
 use model::manifest;
 use model::metric::Metric;
+use model::number::NumberSet;
 use model::path::is_path;
 use model::place::NotAPlace;
 use model::status::DriveStatus;
@@ -49,6 +53,8 @@ pub enum WireError {
     Source(String),
     #[error("place: {0}")]
     Place(#[from] NotAPlace),
+    #[error("files: {0}")]
+    Inventory(&'static str),
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
 }
@@ -117,9 +123,14 @@ pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
             revoked: wire.revoked.iter().cloned().collect(),
         },
         versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
+        numbers: wire.numbers.iter().map(number_in).collect::<Result<_, _>>()?,
         siblings: wire.siblings.iter().map(siblings_in).collect::<Result<_, _>>()?,
         site: wire.site.iter().map(site_member_in).collect::<Result<_, _>>()?,
     })
+}
+
+fn number_in((version, first): (&String, &u32)) -> Result<(AssetVersionId, u32), WireError> {
+    Ok((version.parse()?, *first))
 }
 
 fn site_member_in(wire: &v1::manifest::SiteMember) -> Result<manifest::SiteMember, WireError> {
@@ -161,10 +172,83 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
         revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: manifest.versions.iter().map(|version| version_for_appliance(version)).collect(),
+        numbers: manifest.numbers.iter().map(|(id, first)| (id.to_string(), *first)).collect(),
         siblings: manifest.siblings.iter().map(siblings_out).collect(),
         site: manifest.site.iter().map(site_member_out).collect(),
     }
 }
+
+/// The files that an appliance holds, for the wire.
+pub fn files_out(delta: &FilesDelta) -> v1::report::Files {
+    let is_whole = delta.from == 0;
+    let whole = || {
+        let mut bytes = Vec::with_capacity(delta.came.serialized_size());
+        delta.came.serialize_into(&mut bytes).expect("memory takes what is written");
+        STANDARD.encode(bytes)
+    };
+    v1::report::Files {
+        from: delta.from,
+        to: delta.to,
+        came: if is_whole { Vec::new() } else { ranges(&delta.came) },
+        gone: ranges(&delta.gone),
+        whole: is_whole.then(whole),
+        count: delta.check.count,
+        sum: delta.check.sum,
+        others: delta.others,
+    }
+}
+
+fn ranges(files: &NumberSet) -> Vec<[u32; 2]> {
+    let mut ranges: Vec<[u32; 2]> = Vec::new();
+    for file in files {
+        match ranges.last_mut() {
+            Some([_, last]) if last.checked_add(1) == Some(file) => *last = file,
+            _ => ranges.push([file, file]),
+        }
+    }
+    ranges
+}
+
+/// The files that an appliance holds, off the wire.
+pub fn files_in(wire: &v1::report::Files) -> Result<FilesDelta, WireError> {
+    let refused = WireError::Inventory;
+    let set = |ranges: &[[u32; 2]]| {
+        let (mut set, mut room) = (NumberSet::new(), FILES_HELD_MAX);
+        for [first, last] in ranges {
+            let len = last
+                .checked_sub(*first)
+                .ok_or_else(|| refused("the last of a range comes first"))?;
+            room = room.checked_sub(u64::from(len) + 1).ok_or_else(|| refused(TOO_MANY_FILES))?;
+            set.insert_range(*first..=*last);
+        }
+        Ok::<_, WireError>(set)
+    };
+    let whole = |text: &String| {
+        let bytes = STANDARD.decode(text).map_err(|_| refused("whole is not base64"))?;
+        let set = NumberSet::deserialize_from(bytes.as_slice());
+        let set = set.map_err(|_| refused("whole is not a bitmap in Roaring's portable format"))?;
+        if FILES_HELD_MAX < set.len() {
+            Err(refused(TOO_MANY_FILES))
+        } else {
+            Ok::<_, WireError>(set)
+        }
+    };
+    let came = match (&wire.whole, wire.from) {
+        (Some(text), 0) => whole(text)?,
+        (None, 1..) => set(&wire.came)?,
+        (Some(_), 1..) | (None, 0) => return Err(refused("whole is for from 0, and for no other")),
+    };
+    Ok(FilesDelta {
+        from: wire.from,
+        to: wire.to,
+        came,
+        gone: set(&wire.gone)?,
+        check: Check { count: wire.count, sum: wire.sum },
+        others: wire.others,
+    })
+}
+
+const TOO_MANY_FILES: &str = "more than 16,777,216, which no catalogue has";
 
 fn siblings_out(
     (version, siblings): (&AssetVersionId, &Vec<ApplianceId>),
@@ -312,6 +396,7 @@ mod tests {
                 pace_bps: Some(24_000_000),
                 files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
             }],
+            numbers: BTreeMap::from([("film-0123".to_owned(), 700)]),
             siblings: BTreeMap::from([("film-0123".to_owned(), vec!["a2".to_owned()])]),
             site: vec![v1::manifest::SiteMember {
                 id: "a1".to_owned(),
@@ -334,6 +419,49 @@ mod tests {
         let reply = v1::report::ReportReply { siblings, ..v1::report::ReportReply::default() };
         let good = BTreeMap::from([("a2".parse().unwrap(), Arc::from("https://a2"))]);
         assert_eq!(siblings_of_reply(&reply), good);
+    }
+
+    #[test]
+    fn files_survive_the_way_in_and_out_as_ranges_and_as_a_whole() {
+        let came: NumberSet = (700..800).chain([7, 9]).collect();
+        let check = Check::of_files(&came);
+        let delta = |from| FilesDelta {
+            from,
+            to: 9,
+            came: came.clone(),
+            gone: [u32::MAX].into(),
+            check,
+            others: 3,
+        };
+        let wire = files_out(&delta(4));
+        assert_eq!(wire.came, [[7, 7], [9, 9], [700, 799]]);
+        assert_eq!(wire.gone, [[u32::MAX, u32::MAX]]);
+        assert_eq!(files_in(&wire).unwrap(), delta(4));
+        let wire = files_out(&delta(0));
+        assert_eq!((wire.came.len(), wire.whole.is_some()), (0, true));
+        assert_eq!(files_in(&wire).unwrap(), delta(0));
+    }
+
+    #[test]
+    fn files_that_say_too_much_or_nothing_that_can_be_read_are_refused() {
+        let good = files_out(&FilesDelta { from: 1, ..FilesDelta::default() });
+        let whole = files_out(&FilesDelta::default());
+        type Change<'a> = &'a dyn Fn(&mut v1::report::Files);
+        let refused = |good: &v1::report::Files, change: Change<'_>, wanted: &str| {
+            let mut bad = good.clone();
+            change(&mut bad);
+            let error = files_in(&bad).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        };
+        refused(&good, &|f| f.came = vec![[0, u32::MAX]], "16,777,216");
+        refused(&good, &|f| f.gone = vec![[0, 1 << 23]; 2], "16,777,216");
+        refused(&good, &|f| f.came = vec![[2, 1]], "the last of a range comes first");
+        refused(&good, &|f| f.from = 0, "whole is for from 0");
+        refused(&whole, &|f| f.from = 1, "whole is for from 0");
+        refused(&whole, &|f| f.whole = Some("%".into()), "base64");
+        refused(&whole, &|f| f.whole = Some("AAAA".into()), "Roaring");
+        let all = FilesDelta { came: NumberSet::from_iter(0..1 << 25), ..FilesDelta::default() };
+        refused(&files_out(&all), &|_| (), "16,777,216");
     }
 
     #[test]

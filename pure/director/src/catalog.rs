@@ -28,6 +28,9 @@ pub struct Version {
     /// Grows with every version that becomes current.
     pub sequence: u64,
     pub window: Window,
+    /// The number of the first of its objects, in the order of their ids; none if it has no durable
+    /// numbers.
+    pub first_file: Option<u32>,
     /// In the order of their ids.
     objects: Box<[ObjectId]>,
     len_on_drive: Bytes,
@@ -113,8 +116,13 @@ impl Version {
         let len_on_drive = lens.values().map(on_drive).fold(0, u64::saturating_add);
         let objects = lens.into_keys().collect();
         let (len_on_drive, window) = (Bytes(len_on_drive), Window::default());
-        let renditions = Renditions::default();
-        Self { files, entries, sequence, window, objects, len_on_drive, renditions }
+        let (renditions, first_file) = (Renditions::default(), None);
+        Self { files, entries, sequence, window, first_file, objects, len_on_drive, renditions }
+    }
+
+    /// The same, with these numbers of its files.
+    pub fn numbered(self, first_file: Option<u32>) -> Self {
+        Self { first_file, ..self }
     }
 
     /// The same, with its files' renditions told apart: the number of each file's, in the order of
@@ -148,10 +156,11 @@ impl Version {
         &self.renditions
     }
 
-    /// True of itself, and of another with the same objects in the same renditions.
+    /// True of itself, and of another with the same objects, numbers of them and renditions.
     pub(crate) fn has_same_objects(&self, other: &Self) -> bool {
         let divided = |of: &Self| of.renditions.of_objects() == other.renditions.of_objects();
-        std::ptr::eq(self, other) || self.objects == other.objects && divided(self)
+        let has_same = || self.first_file == other.first_file && self.objects == other.objects;
+        std::ptr::eq(self, other) || has_same() && divided(self)
     }
 
     /// Its room on drives: each object once, in whole blocks.

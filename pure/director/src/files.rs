@@ -6,24 +6,29 @@
 //! ```
 //!
 //! A version has its numbers from when it comes into the catalogue until it leaves. None is given
-//! twice, so that what is known of an appliance cannot become something else. An appliance's
-//! inventory is a set of these numbers, and a version is whole there if all of its range is in the
-//! set.
+//! twice, so that what is known of an appliance cannot become something else. Numbers of files are
+//! durable, since manifests tell them to appliances, which say by number what they hold; numbers of
+//! versions are this process's own. An appliance's inventory is a set of files' numbers, and a
+//! version is whole there if all of its range is in the set.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use model::id::{AssetVersionId, ObjectId};
-use model::number::{NumberSet, index};
+use model::number::{NumberSet, OWN_FILES, index};
 
 use crate::catalog::Version;
 
 /// The numbers of all versions in the catalogue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Files {
-    /// By number. Invariant: ranges follow one another.
+    /// By number. Invariant: no two ranges have a number in common.
     versions: Vec<Numbered>,
+    /// Versions in the catalogue that have files, by the first of these.
+    firsts: BTreeMap<u32, u32>,
+    /// The next own number of a file, as versions have them in a replica whose writer gives none.
+    next_own: u32,
     numbers: Arc<BTreeMap<AssetVersionId, u32>>,
     objects: Table,
     /// Versions without a file: whoever holds nothing holds them.
@@ -38,12 +43,25 @@ struct Numbered {
     version: Option<Arc<Version>>,
 }
 
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            versions: Vec::new(),
+            firsts: BTreeMap::new(),
+            next_own: OWN_FILES,
+            numbers: Arc::default(),
+            objects: Table::default(),
+            empty: NumberSet::new(),
+        }
+    }
+}
+
 impl Files {
     /// Gives numbers to a version, unless it has them. One with other objects has left before.
     ///
     /// # Panics
-    /// If all 2^32 numbers of files were given: ten million files replaced each day last a year,
-    /// and a restart begins anew.
+    /// If all own numbers were given, of which a restart gives them anew; or if two versions have
+    /// the same number, which whoever makes numbers durable prevents.
     pub(crate) fn put(&mut self, version: &Arc<Version>) -> u32 {
         if let Some(number) = self.number(version.id()) {
             let known = &mut self.versions[index(number)].version;
@@ -53,14 +71,22 @@ impl Files {
             return number;
         }
         let number = u32::try_from(self.versions.len()).expect("fewer versions than files");
-        let first = self.versions.last().map_or(0, |last| last.first + last.len);
         let len = u32::try_from(version.objects().len()).expect("files of a version are bounded");
-        first.checked_add(len).expect("numbers of files are left: restart the control plane");
+        let first = version.first_file.unwrap_or(self.next_own);
+        let end =
+            first.checked_add(len).expect("numbers of files are left: restart the control plane");
+        if version.first_file.is_none() {
+            self.next_own = end;
+        }
+        let before = self.firsts.range(..end).next_back().map(|(_, number)| self.range(*number));
+        assert!(before.is_none_or(|before| before.end <= first), "no number is given twice");
         for (file, object) in (first..).zip(version.objects()) {
             self.objects.put(head(object), file);
         }
         if len == 0 {
             self.empty.insert(number);
+        } else {
+            self.firsts.insert(first, number);
         }
         self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
@@ -75,7 +101,9 @@ impl Files {
         for (file, object) in (numbered.first..).zip(version.objects()) {
             self.objects.take(head(object), file);
         }
-        self.empty.remove(number);
+        if !self.empty.remove(number) {
+            self.firsts.remove(&numbered.first);
+        }
         Arc::make_mut(&mut self.numbers).remove(version.id());
     }
 
@@ -98,18 +126,21 @@ impl Files {
         first..first + len
     }
 
-    /// The version that a file is of.
-    pub(crate) fn version_of(&self, file: u32) -> u32 {
-        let after = self.versions.partition_point(|numbered| numbered.first <= file);
-        // Versions without a file begin where the next one does, and come before it.
-        let number = after.checked_sub(1).expect("the file has a number, so there is a version");
-        assert!(self.range_at(number).contains(&file), "a file is in its version's range");
-        u32::try_from(number).expect("it is the number of a version")
+    /// The version that a file is of; none if no version in the catalogue has that number.
+    pub(crate) fn version_at(&self, file: u32) -> Option<u32> {
+        let (_, number) = self.firsts.range(..=file).next_back()?;
+        self.range(*number).contains(&file).then_some(*number)
     }
 
-    fn range_at(&self, number: usize) -> Range<u32> {
-        let Numbered { first, len, .. } = self.versions[number];
-        first..first + len
+    /// The version that a file is of that has its number of here.
+    pub(crate) fn version_of(&self, file: u32) -> u32 {
+        self.version_at(file).expect("the file has a number, so there is a version")
+    }
+
+    /// The first file of a version in the catalogue that comes after a number.
+    pub(crate) fn next_after(&self, file: u32) -> Option<u32> {
+        let above = (std::ops::Bound::Excluded(file), std::ops::Bound::Unbounded);
+        self.firsts.range(above).next().map(|(first, _)| *first)
     }
 
     /// The numbers of an object: one in each version that has it.
@@ -119,7 +150,7 @@ impl Files {
 
     /// The object that a file is.
     pub(crate) fn object(&self, file: u32) -> Option<&ObjectId> {
-        let number = self.version_of(file);
+        let number = self.version_at(file)?;
         let version = self.version(number)?;
         version.objects().get(index(file - self.range(number).start))
     }

@@ -346,10 +346,21 @@ impl Director {
                 none.insert(Observed::new(now, report, known))
             }
         };
-        let differs = observed.apply(now, &report.inventory, known);
+        let is_ahead = match &self.role {
+            Role::Writer(publisher) => publisher.is_ahead(id, report.generation),
+            Role::Replica(_) => false,
+        };
+        let differs = match &report.files {
+            Some(_) if is_ahead => {
+                observed.disbelieve(known);
+                false
+            }
+            Some(files) => observed.apply_files(files, known),
+            None => observed.apply(now, &report.inventory, known),
+        };
         self.counters.reports += 1;
         self.counters.inventory_differences += u64::from(differs);
-        if observed.inventory_state() != report.inventory.to {
+        if observed.inventory_state() != report.state() {
             self.counters.inventory_gaps += 1;
         }
         if before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &observed.complete)) {
@@ -442,6 +453,11 @@ impl Director {
     /// How many appliances hold a version wholly.
     pub fn copies(&self, version: &AssetVersionId) -> u64 {
         self.files.number(version).map_or(0, |number| self.map.copies(number))
+    }
+
+    /// The files that an appliance says that it holds, by number; none if it tells no numbers.
+    pub fn files_held(&self, id: &ApplianceId) -> Option<&NumberSet> {
+        self.members.get(id)?.observed.as_ref()?.files_held()
     }
 
     /// The last minutes of the fleet.

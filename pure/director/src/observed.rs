@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::id::{Generation, ObjectId};
-use model::inventory::{Check, Delta};
+use model::inventory::{Check, Delta, FilesDelta};
 use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
@@ -52,9 +52,19 @@ pub struct Report {
     /// Share of its worker cores in use, 0 to 100.
     pub cpu_percent: f32,
     pub fill: BitsPerSecond,
+    /// Objects held by their ids, of an appliance that tells no numbers.
     pub inventory: Delta,
+    /// Files held by number: what counts, where it is there.
+    pub files: Option<FilesDelta>,
     /// What it hears from its routers; none if it has none.
     pub routes: Option<Hears>,
+}
+
+impl Report {
+    /// The inventory state that it leads to.
+    pub(crate) fn state(&self) -> u64 {
+        self.files.as_ref().map_or(self.inventory.to, |files| files.to)
+    }
 }
 
 /// The figures of the latest report.
@@ -88,9 +98,15 @@ pub(crate) struct Observed {
     inventory_state: u64,
     /// Files that it holds, by number.
     held: NumberSet,
-    /// Objects that it holds and no version has: there are few, until they are evicted.
+    /// They were told by number: then they are what was told, and nothing that is derived from it,
+    /// and some may be of versions that are not known here, or not any more.
+    by_number: bool,
+    /// Objects that it holds and no version has: there are few, until they are evicted. None are
+    /// known of an appliance that tells numbers.
     others: BTreeSet<ObjectId>,
-    /// Invariant: of the objects of `held` and of `others`.
+    /// Objects that it holds beside those that it gives numbers of.
+    others_count: u64,
+    /// Invariant: of `held`, if it was told by number; else of the objects of `held` and `others`.
     check: Check,
     /// When a full list was last asked for because of a difference.
     asked_all: Option<Instant>,
@@ -228,7 +244,7 @@ impl Observed {
 
     /// Two machines report: that they do is all that is taken.
     pub(crate) fn alive(&mut self, now: Instant, report: &Report) {
-        self.told = report.inventory.to;
+        self.told = report.state();
         self.last_report = now;
         self.probe = Probe::None;
     }
@@ -253,7 +269,7 @@ impl Observed {
         if self.peer_address.as_deref() != report.peer_address.as_deref() {
             self.peer_address = report.peer_address.as_deref().map(Into::into);
         }
-        self.told = report.inventory.to;
+        self.told = report.state();
         self.said = Said {
             generation: report.generation,
             load: report.load,
@@ -294,10 +310,12 @@ impl Observed {
     /// it: the numbers of states say that nothing was missed.
     pub(crate) fn apply(&mut self, now: Instant, delta: &Delta, known: Known<'_>) -> bool {
         if delta.from == 0 {
+            (self.by_number, self.others_count) = (false, 0);
             self.hold_all(&delta.held, known);
-        } else if delta.from == self.inventory_state {
+        } else if delta.from == self.inventory_state && !self.by_number {
             self.hold_and_lose(delta, known);
         } else {
+            self.forget_unless(!self.by_number);
             return false;
         }
         assert!(self.others.len() <= known.others_max, "no more objects than are remembered");
@@ -311,9 +329,97 @@ impl Observed {
         differs
     }
 
+    /// The same of a delta by number. O(ranges in it + files that came or are gone), or, where it
+    /// is all, O(files).
+    ///
+    /// True if its own check does not fit. Then all is asked for, which is a few KB; and if all
+    /// does not fit itself, none of it counts: its numbers would mean something else here.
+    pub(crate) fn apply_files(&mut self, delta: &FilesDelta, known: Known<'_>) -> bool {
+        let is_whole = delta.from == 0;
+        if !is_whole && (delta.from != self.inventory_state || !self.by_number) {
+            self.forget_unless(self.by_number);
+            return false;
+        }
+        if is_whole {
+            self.others.clear();
+            (self.by_number, self.overflowed) = (true, false);
+            self.check = Check::of_files(&delta.came);
+            self.held =
+                if self.check == delta.check { delta.came.clone() } else { NumberSet::new() };
+            self.held.optimize();
+            self.count_whole(known);
+        } else {
+            self.gain_and_lose(delta, known);
+        }
+        let differs = self.check != delta.check;
+        if self.held.is_empty() {
+            self.check = Check::default();
+        }
+        self.others_count = delta.others;
+        self.inventory_state = if differs { 0 } else { delta.to };
+        differs
+    }
+
+    /// A delta does not begin where the last one ended. From there on it may be repeated, if that
+    /// was told in the same way.
+    fn forget_unless(&mut self, same_way: bool) {
+        if !same_way {
+            self.inventory_state = 0;
+        }
+    }
+
+    /// Its numbers are of a manifest that is not known here: they may mean other files.
+    pub(crate) fn disbelieve(&mut self, known: Known<'_>) {
+        self.inventory_state = 0;
+        if self.by_number {
+            (self.held, self.check) = (NumberSet::new(), Check::default());
+            self.count_whole(known);
+        }
+    }
+
+    fn gain_and_lose(&mut self, delta: &FilesDelta, known: Known<'_>) {
+        let mut touched = NumberSet::new();
+        for file in &delta.gone {
+            if self.held.remove(file) {
+                self.check.take_file(file);
+                touched.extend(known.files.version_at(file));
+            }
+        }
+        for file in &delta.came {
+            if self.held.insert(file) {
+                self.check.put_file(file);
+                touched.extend(known.files.version_at(file));
+            }
+        }
+        for version in touched {
+            self.recount(version, known);
+        }
+    }
+
+    /// Works out anew which versions are whole. O(those of which something is held).
+    fn count_whole(&mut self, known: Known<'_>) {
+        let Known { files, kept, .. } = known;
+        let mut complete = files.empty() & kept;
+        let mut from = Some(0);
+        while let Some(file) = from.and_then(|from| self.held.range(from..).next()) {
+            // Of a version that is not known here nothing follows.
+            let Some(version) = files.version_at(file) else {
+                from = files.next_after(file);
+                continue;
+            };
+            if kept.contains(version) && self.is_whole(version, files) {
+                complete.insert(version);
+            }
+            from = Some(files.range(version).end);
+        }
+        if *self.complete != complete {
+            self.complete = Arc::new(complete);
+        }
+    }
+
     /// These are all that it holds.
     fn hold_all(&mut self, objects: &[ObjectId], known: Known<'_>) {
-        let Known { files, kept, others_max } = known;
+        let Known { files, others_max, .. } = known;
         (self.check, self.overflowed) = (Check::default(), false);
         self.others.clear();
         let mut numbers = Vec::with_capacity(objects.len());
@@ -336,23 +442,10 @@ impl Observed {
             }
         }
         self.others.iter().for_each(|object| self.check.put(object));
-        let mut complete = files.empty() & kept;
-        let mut rest = numbers.as_slice();
-        while let Some((file, _)) = rest.first() {
-            let version = files.version_of(*file);
-            let range = files.range(version);
-            let count = rest.partition_point(|(file, _)| *file < range.end);
-            if count == range.len() && kept.contains(version) {
-                complete.insert(version);
-            }
-            rest = &rest[count..];
-        }
-        let files = numbers.into_iter().map(|(file, _)| file);
-        self.held = NumberSet::from_sorted_iter(files).expect("they are sorted, each once");
+        let numbers = numbers.into_iter().map(|(file, _)| file);
+        self.held = NumberSet::from_sorted_iter(numbers).expect("they are sorted, each once");
         self.held.optimize();
-        if *self.complete != complete {
-            self.complete = Arc::new(complete);
-        }
+        self.count_whole(known);
     }
 
     fn hold_and_lose(&mut self, delta: &Delta, known: Known<'_>) {
@@ -409,6 +502,9 @@ impl Observed {
     /// A version has come into the catalogue. `twins` are its files whose objects other versions
     /// have too, each with the number that it has there. O(what it holds of it).
     pub(crate) fn version_came(&mut self, version: u32, twins: &[(u32, u32)], files: &Files) {
+        if self.by_number {
+            return;
+        }
         self.held.extend(
             twins
                 .iter()
@@ -439,6 +535,9 @@ impl Observed {
 
     /// A version is about to leave the catalogue: what it alone has becomes objects of no version.
     pub(crate) fn version_goes(&mut self, version: u32, files: &Files, others_max: usize) {
+        if self.by_number {
+            return; // it says itself when they are gone, and nobody else gets their numbers
+        }
         let range = files.range(version);
         let held: Vec<u32> = self.held.range(range.clone()).collect();
         self.held.remove_range(range.clone());
@@ -475,8 +574,14 @@ impl Observed {
         files.iter().any(|file| self.held.contains(*file))
     }
 
+    /// The files that it said that it holds.
+    pub(crate) fn files_held(&self) -> Option<&NumberSet> {
+        self.by_number.then_some(&self.held)
+    }
+
     pub(crate) fn held_count(&self) -> usize {
-        usize::try_from(self.check.count).unwrap_or(usize::MAX)
+        let count = self.check.count.saturating_add(self.others_count);
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 
     /// Health and its cause, by the clock and the newest generation published here.

@@ -97,6 +97,7 @@ impl Publisher {
                     signing_keys: desired.signing_keys.clone(),
                     revoked: desired.revoked.clone(),
                 },
+                numbers: numbers_of(&held, &versions, desired),
                 versions: held.into_iter().map(|at| Arc::clone(&versions[at])).collect(),
                 siblings,
                 site,
@@ -139,6 +140,13 @@ impl Publisher {
         let staged = self.staged.as_mut().filter(|s| SAY_AGAIN_AFTER < now.since(s.said_at))?;
         staged.said_at = now;
         Some(staged.ledger.clone())
+    }
+
+    /// True if an appliance follows a manifest that was given out after a backup was made from
+    /// which this was restored.
+    pub(crate) fn is_ahead(&self, id: &ApplianceId, followed: Generation) -> bool {
+        let known = self.ledger.entries.get(id).map(|entry| entry.generation);
+        known.unwrap_or_default() < followed
     }
 
     pub(crate) fn is_staged(&self) -> bool {
@@ -241,6 +249,20 @@ fn wanted_order(desired: &Desired) -> Vec<Arc<AssetVersion>> {
     kept.into_iter().map(|(_, version)| version.files.clone()).collect()
 }
 
+/// The first file of each of these versions, where all have durable numbers: an appliance tells
+/// numbers of all files, or of none.
+fn numbers_of(
+    held: &[usize],
+    versions: &[Arc<AssetVersion>],
+    desired: &Desired,
+) -> BTreeMap<AssetVersionId, u32> {
+    let number = |at: &usize| {
+        let id = &versions[*at].id;
+        Some((id.clone(), desired.catalog.version(id)?.first_file?))
+    };
+    held.iter().map(number).collect::<Option<_>>().unwrap_or_default()
+}
+
 /// Covers all that can differ between two manifests of one appliance. The files of a version
 /// cannot: its name is derived from them.
 fn digest(manifest: &Manifest) -> Digest {
@@ -271,6 +293,11 @@ fn digest(manifest: &Manifest) -> Digest {
             put(b"source");
             put(source.as_bytes());
         }
+    }
+    for (version, first) in &manifest.numbers {
+        put(b"number");
+        put(version.as_str().as_bytes());
+        put(&first.to_le_bytes());
     }
     for (version, siblings) in &manifest.siblings {
         put(b"siblings");

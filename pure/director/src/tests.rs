@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use super::*;
 use front::{Grant, Player, Sealed, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId, SiteId};
-use model::inventory::{Check, Delta};
+use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::Bytes;

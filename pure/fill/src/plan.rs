@@ -224,6 +224,7 @@ mod tests {
             generation: Generation(1),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            numbers: BTreeMap::new(),
             siblings: BTreeMap::new(),
             site: Vec::new(),
             versions: versions.iter().enumerate().map(version).collect(),

@@ -17,24 +17,35 @@ use model::units::{Bytes, Instant};
 use model::update::Update;
 use store::parcel::PartId;
 
+use crate::files::Files;
 use crate::{Holdings, Postponed, SLICE, parcels};
 
 /// A manifest, with the gap and the units that follow from it alone: with many objects that takes a
 /// while, and is done before a lock is taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Desired {
     pub(crate) manifest: Option<Arc<Manifest>>,
     /// The part of it that is held.
     pub(crate) gap: Gap,
+    /// The same by number, as control is told it.
+    pub(crate) files: Files,
     /// Which objects share a unit, by the unit's number.
     pub(crate) unit_of: BTreeMap<ObjectId, usize>,
+}
+
+impl Default for Desired {
+    fn default() -> Self {
+        let (gap, unit_of) = (Gap::default(), BTreeMap::new());
+        Self { manifest: None, gap, files: Files::none(), unit_of }
+    }
 }
 
 impl Desired {
     /// For units of this length: `Config::unit_len`.
     pub fn new(unit_len: Option<Bytes>, manifest: Arc<Manifest>) -> Self {
         let unit_of = parcels::units_of(unit_len, &manifest);
-        Self { gap: Gap::new(Wanted::new(&manifest)), unit_of, manifest: Some(manifest) }
+        let (gap, files) = (Gap::new(Wanted::new(&manifest)), Files::new(&manifest));
+        Self { gap, files, unit_of, manifest: Some(manifest) }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -118,6 +129,7 @@ impl Holdings {
         assert!(newest, "no older manifest comes into force over a newer one");
         self.planner = None;
         self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
+        self.inventory.renumber();
         self.replan();
         Some(Replaced {
             _desired: std::mem::replace(&mut self.desired, next.desired),
@@ -129,5 +141,6 @@ impl Holdings {
     /// With a new manifest everything is tried anew.
     fn note(&self, next: &mut Next, object: ObjectId) {
         next.desired.gap.note(object, None, Known { waits: false, ..self.how(object) });
+        next.desired.files.note(object, self.tells(object));
     }
 }

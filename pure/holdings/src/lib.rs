@@ -30,7 +30,6 @@ use fill::plan::{self, Around, Fetch, Planner};
 use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::inventory::Delta;
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
@@ -43,6 +42,7 @@ use store::unit::{self, UnitId};
 
 mod desired;
 mod errands;
+mod files;
 mod parcels;
 #[cfg(test)]
 mod tests;
@@ -334,15 +334,6 @@ impl Holdings {
         &self.plan_report
     }
 
-    /// The news for a control that has seen `known`. The check comes from the index, not
-    /// from the changes that were told: if one was forgotten, control sees that there is a
-    /// difference.
-    pub fn inventory_since(&self, known: u64) -> Delta {
-        let held = self.index.iter().filter(|(_, extent)| self.is_told(extent.drive));
-        let delta = self.inventory.since(known, held.map(|(object, _)| *object));
-        Delta { check: Some(self.index.check(|drive| self.is_told(drive))), ..delta }
-    }
-
     /// An object found at the start; the first drive that has it wins.
     pub fn load(&mut self, object: ObjectId, extent: Extent) {
         if self.index.locate(&object).is_none() {
@@ -503,12 +494,14 @@ impl Holdings {
     /// elsewhere, or puts them in again. They stay wanted there.
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
         self.hung.set(drive, hangs);
-        for object in self.index.ids_on(drive, None) {
+        let objects: Vec<ObjectId> = self.index.ids_on(drive, None).copied().collect();
+        for object in objects {
             if hangs {
-                self.inventory.remove(*object);
+                self.inventory.remove(object);
             } else {
-                self.inventory.publish(*object);
+                self.inventory.publish(object);
             }
+            self.refresh_files(object);
         }
     }
 
@@ -870,12 +863,6 @@ impl Holdings {
         (self.hung | self.leaving).contains(drive)
     }
 
-    /// True if control is told of the objects on this drive. Those on a drive that was let go are
-    /// told as gone slice by slice, as the index forgets them.
-    fn is_told(&self, drive: DriveIndex) -> bool {
-        !self.hung.contains(drive)
-    }
-
     fn take(&mut self, object: ObjectId) {
         assert!(self.busy.insert(object), "an object is claimed by one at a time");
         self.refresh(object, None);
@@ -910,6 +897,7 @@ impl Holdings {
         let known = self.how(object);
         let was = was.or(known.held);
         self.desired.gap.note(object, was, known);
+        self.refresh_files(object);
         if let Some(next) = &mut self.next {
             next.desired.gap.note(object, was, Known { waits: false, ..known });
         }

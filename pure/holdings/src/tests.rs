@@ -2,6 +2,7 @@ use super::*;
 use fill::gap::Gap;
 use model::inventory::Check;
 use model::manifest::{AssetVersion, File, Trust};
+use model::number::NumberSet;
 use model::units::UnixSeconds;
 use proptest::prelude::*;
 
@@ -48,6 +49,7 @@ fn manifest(generation: u64, objects: &[u8]) -> Arc<Manifest> {
         generation: Generation(generation),
         token_keys: Vec::new(),
         trust: Trust::default(),
+        numbers: BTreeMap::new(),
         siblings: BTreeMap::new(),
         site: Vec::new(),
         versions: vec![Arc::new(version)],
@@ -563,7 +565,25 @@ enum Step {
     ForgetSome,
     TakeBack(u8, u8),
     Withhold(u8, bool),
+    /// A manifest with these of the objects 0 to 4 in one version, and 3 and 4 in another.
+    Manifest(u8),
     Report,
+}
+
+/// Each generation gives its versions other numbers, which no control does.
+fn numbered(generation: u64, mask: u8) -> (Arc<Manifest>, BTreeMap<u32, ObjectId>) {
+    let objects: Vec<u8> = (0..5).filter(|n| mask >> n & 1 == 1).collect();
+    let mut both = Manifest::clone(&manifest(generation, &objects));
+    let mut other = AssetVersion::clone(&manifest(0, &[3, 4]).versions[0]);
+    other.id = "film-2".parse().unwrap();
+    both.versions.push(Arc::new(other));
+    let first = u32::try_from(generation).unwrap() * 100;
+    both.numbers = (1..).zip(&both.versions).map(|(n, v)| (v.id.clone(), first + n * 10)).collect();
+    let of = |first, objects: &[u8]| {
+        (first..).zip(objects.iter().map(|n| object(*n)).collect::<Vec<_>>())
+    };
+    let files = of(first + 10, &objects).chain(of(first + 20, &[3, 4])).collect();
+    (Arc::new(both), files)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -577,6 +597,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::ForgetSome),
         (drives(), objects()).prop_map(|(drive, n)| Step::TakeBack(drive, n)),
         (drives(), any::<bool>()).prop_map(|(drive, hangs)| Step::Withhold(drive, hangs)),
+        (0_u8..32).prop_map(Step::Manifest),
         Just(Step::Report),
     ]
 }
@@ -588,6 +609,7 @@ proptest! {
     ) {
         let (mut holdings, mut known, mut seen) =
             (holdings(), BTreeSet::new(), 0);
+        let (mut generation, mut meaning, mut files) = (0, BTreeMap::new(), NumberSet::new());
         for step in steps.into_iter().chain([Step::Report]) {
             match step {
                 Step::Load(n, drive) => holdings.load(object(n), on(drive, n)),
@@ -605,8 +627,21 @@ proptest! {
                     holdings.take_back(DriveIndex(drive), found, [].into_iter());
                 }
                 Step::Withhold(drive, hangs) => holdings.withhold(DriveIndex(drive), hangs),
+                Step::Manifest(mask) => {
+                    generation += 1;
+                    let (manifest, numbers) = numbered(generation, mask);
+                    holdings.set_manifest(manifest);
+                    meaning = numbers;
+                }
                 Step::Report => {
+                    let told = holdings.files_since(seen).expect("it has numbers");
+                    if told.from == 0 {
+                        files.clear();
+                    }
+                    files = (files - told.gone) | told.came;
+                    prop_assert_eq!(told.check, Check::of_files(&files));
                     let delta = holdings.inventory_since(seen);
+                    prop_assert_eq!(told.to, delta.to);
                     if delta.from == 0 {
                         known.clear();
                     }
@@ -614,10 +649,25 @@ proptest! {
                     known.extend(delta.held);
                     seen = delta.to;
                     prop_assert_eq!(delta.check, Some(Check::of(&known)));
+                    let held = meaning.iter().filter(|(_, object)| known.contains(object));
+                    prop_assert_eq!(&files, &held.map(|(file, _)| *file).collect::<NumberSet>());
+                    let is_file = |object: &&ObjectId| meaning.values().any(|of| of == *object);
+                    let others = known.iter().filter(|object| !is_file(object)).count();
+                    prop_assert_eq!(told.others, Bytes::of(others).0);
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_manifest_without_numbers_leaves_nothing_to_tell_by_number() {
+    let mut holdings = holdings();
+    holdings.load(object(1), on(0, 1));
+    let told = holdings.files_since(0).unwrap();
+    assert_eq!((told.from, told.came.len(), told.others), (0, 0, 1), "without a manifest");
+    holdings.set_manifest(manifest(1, &[1]));
+    assert_eq!(holdings.files_since(0), None);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use model::units::Bytes;
 pub struct Inventory {
     /// Invariant: at least 1, and the number of the last of `changes`.
     state: u64,
-    /// Object, and whether it came. Invariant: at most `changes_max`.
-    changes: VecDeque<(ObjectId, bool)>,
+    /// Object, and whether it came; none where files got other numbers. Invariant: at most
+    /// `changes_max`.
+    changes: VecDeque<Option<(ObjectId, bool)>>,
     changes_max: usize,
 }
 
@@ -28,32 +29,52 @@ impl Inventory {
 
     /// The object is now held.
     pub fn publish(&mut self, object: ObjectId) {
-        self.change(object, true);
+        self.change(Some((object, true)));
     }
 
     /// The object is no longer held.
     pub fn remove(&mut self, object: ObjectId) {
-        self.change(object, false);
+        self.change(Some((object, false)));
+    }
+
+    /// A manifest is in force, and files have the numbers that it gives them: who is told numbers
+    /// is told all of them.
+    pub fn renumber(&mut self) {
+        self.change(None);
+    }
+
+    /// The number of the last change.
+    pub fn state(&self) -> u64 {
+        self.state
     }
 
     /// The news for control, which has seen `known`; `held` is all that is held now.
     pub fn since(&self, known: u64, held: impl Iterator<Item = ObjectId>) -> Delta {
         let to = self.state;
-        let missed = to.checked_sub(known).and_then(|n| usize::try_from(n).ok());
-        let missed = missed.filter(|n| known != 0 && *n <= self.changes.len());
-        let Some(missed) = missed else {
+        let Some(missed) = self.missed(known) else {
             return Delta { to, held: held.collect(), ..Delta::default() };
         };
-        let latest = self.changes.range(self.changes.len() - missed..);
-        let last_of_each: BTreeMap<ObjectId, bool> = latest.copied().collect();
+        let last_of_each: BTreeMap<ObjectId, bool> = missed.flatten().collect();
         let (came, went): (Vec<_>, Vec<_>) = last_of_each.into_iter().partition(|(_, came)| *came);
         let ids = |changes: Vec<(ObjectId, bool)>| changes.into_iter().map(|(id, _)| id).collect();
         Delta { from: known, to, held: ids(came), gone: ids(went), check: None }
     }
 
-    fn change(&mut self, object: ObjectId, came: bool) {
+    /// The same for who is told numbers: the last change of each object; none if all has to be
+    /// told.
+    pub fn changes_since(&self, known: u64) -> Option<BTreeMap<ObjectId, bool>> {
+        self.missed(known)?.collect()
+    }
+
+    fn missed(&self, known: u64) -> Option<impl Iterator<Item = Option<(ObjectId, bool)>>> {
+        let missed = self.state.checked_sub(known).and_then(|n| usize::try_from(n).ok());
+        let missed = missed.filter(|n| known != 0 && *n <= self.changes.len())?;
+        Some(self.changes.range(self.changes.len() - missed..).copied())
+    }
+
+    fn change(&mut self, change: Option<(ObjectId, bool)>) {
         self.state += 1;
-        self.changes.push_back((object, came));
+        self.changes.push_back(change);
         if self.changes_max < self.changes.len() {
             self.changes.pop_front();
         }
@@ -100,6 +121,18 @@ mod tests {
             let delta = inventory.since(known, (0..5).map(object));
             assert_eq!(delta.from, from, "known {known}");
         }
+    }
+
+    #[test]
+    fn other_numbers_are_news_for_those_alone_who_are_told_numbers() {
+        let mut inventory = Inventory::new(10);
+        inventory.publish(object(1));
+        inventory.renumber();
+        let before = inventory.state();
+        inventory.publish(object(2));
+        assert_eq!(inventory.changes_since(before), Some([(object(2), true)].into()));
+        assert_eq!(inventory.changes_since(before - 1), None, "its numbers are other ones");
+        assert_eq!(inventory.since(before - 1, [].into_iter()).held, [object(2)]);
     }
 
     proptest! {

@@ -158,6 +158,7 @@ impl World {
             generation: Generation(1),
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
             trust: Trust::default(),
+            numbers: BTreeMap::new(),
             siblings: BTreeMap::new(),
             site: Vec::new(),
             versions: vec![version("film-1", None)],

@@ -167,6 +167,7 @@ fn publish(sender: &Sender) -> Names {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
+        numbers: std::collections::BTreeMap::new(),
         siblings: std::collections::BTreeMap::new(),
         site: Vec::new(),
         versions: vec![

@@ -225,6 +225,7 @@ impl Life {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: Trust::default(),
+            numbers: BTreeMap::new(),
             siblings: BTreeMap::new(),
             site: Vec::new(),
             versions,

@@ -27,6 +27,10 @@ pub struct Manifest {
     pub revoked: Vec<String>,
     /// Most wanted first.
     pub versions: Vec<AssetVersion>,
+    /// The first file number of each version, by the version's name. A version's files have one
+    /// range of numbers, in the order of their objects' ids, each object once.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, u32>,
     /// Other appliances of the same site that should hold a version, by the version's name. A
     /// request is sent on to one of them where a drive here does not answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -108,6 +108,9 @@ pub struct Version {
     /// cannot be told apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renditions: Vec<u8>,
+    /// The first number of its files, as in manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_file: Option<u32>,
     /// No playback begins before, seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_unix_s: Option<u64>,

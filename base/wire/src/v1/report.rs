@@ -40,9 +40,14 @@ pub struct Report {
     pub drives: Vec<Drive>,
     /// Progress towards the manifest.
     pub fill: Fill,
-    /// Objects held. Control wants it, and leaves it out where it shows the report.
+    /// Objects held, by their ids. Control wants it, and leaves it out where it shows the report.
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub inventory: Inventory,
+    /// The same by number, which counts where it is there. An appliance tells it to a control that
+    /// reads it (`ReportReply::by_number`) and whose manifest has numbers; then `inventory` is
+    /// empty, from a state that no control has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Files>,
     /// What it hears from its routers; none if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<super::routes::Heard>,
@@ -162,6 +167,33 @@ pub struct Inventory {
     pub check: Option<InventoryCheck>,
 }
 
+/// Files held, as a delta. The manifest gives them numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Files {
+    /// State before this delta; 0 means that `whole` is all that is held.
+    pub from: u64,
+    /// State after it. Grows with every object published or removed, and with every manifest.
+    pub to: u64,
+    /// Ranges that came since `from`: the first number of each, and the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub came: Vec<[u32; 2]>,
+    /// Ranges that are gone since `from`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<[u32; 2]>,
+    /// All of them, where `from` is 0: a Roaring bitmap in its portable format, in base64
+    /// (standard alphabet, padded).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
+    /// How many are held at `to`.
+    pub count: u64,
+    /// 53 bits of a hash of each number held at `to`, exclusive or.
+    pub sum: u64,
+    /// Objects held that are no file of the manifest.
+    #[serde(default)]
+    pub others: u64,
+}
+
 /// A set of objects in two numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -193,6 +225,9 @@ pub struct ReportReply {
     /// The inventory state that control has; the next delta starts from it. 0 asks for the full
     /// list.
     pub inventory: u64,
+    /// Control reads inventories by number (`Report::files`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_number: bool,
     /// When to report next, milliseconds.
     pub interval_ms: u64,
     /// Appliances of the same site that can serve now, by name: their base URLs.

@@ -81,3 +81,123 @@ fn a_silent_difference_in_an_inventory_is_noticed_and_heals_by_one_full_list() {
     assert_eq!(tell(302, 0, 8, &[1, 2, 3], &[1, 2]), (8, 1, 4));
     assert_eq!(tell(303, 8, 9, &[], &[1, 2]), (9, 1, 5));
 }
+
+/// A director with a version of three files, which have the numbers from 700 on, and what comes of
+/// a report of these: the state that is known, whether the version is whole, and differences.
+fn by_number() -> (Director, impl FnMut(&mut Director, FilesDelta) -> (u64, usize, u64)) {
+    let mut director = running(&["a1"]);
+    put_numbered(&mut director, "film-1", &[1, 2, 3], 700);
+    let mut sequence = 10;
+    let tell = move |director: &mut Director, files| {
+        sequence += 1;
+        let report = Report { files: Some(files), ..report(sequence) };
+        let reply = director.report(at(0), &id("a1"), &report).unwrap();
+        let differences = director.counters().inventory_differences;
+        (reply.inventory, whole(director, "a1").len(), differences)
+    };
+    (director, tell)
+}
+
+fn put_numbered(director: &mut Director, name: &str, objects: &[u8], first: u32) {
+    put_version(director, name, objects, u64::from(first));
+    let known = director.desired().catalog.version(&name.parse().unwrap()).unwrap();
+    let version = Version::clone(known).numbered(Some(first));
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    settle(director);
+}
+
+/// What came and is gone, and all that is held then.
+fn files(from: u64, to: u64, came: &[u32], gone: &[u32], all: &[u32]) -> FilesDelta {
+    let set = |files: &[u32]| files.iter().copied().collect::<NumberSet>();
+    let check = Check::of_files(&set(all));
+    FilesDelta { from, to, came: set(came), gone: set(gone), check, others: 5 }
+}
+
+#[test]
+fn deltas_by_number_add_up_and_gaps_are_asked_for_again() {
+    let (mut director, mut tell) = by_number();
+    let director = &mut director;
+    assert_eq!(tell(director, files(3, 4, &[], &[], &[])), (0, 0, 0), "nothing is known yet");
+    assert_eq!(tell(director, files(0, 5, &[700], &[], &[700])), (5, 0, 0));
+    assert_eq!(director.appliances(at(0))[&id("a1")].objects_held, 6, "with those of no version");
+    let two = [701, 702];
+    assert_eq!(tell(director, files(5, 6, &two, &[], &[700, 701, 702])), (6, 1, 0));
+    assert_eq!(tell(director, files(5, 7, &[], &two, &[700])), (6, 1, 0), "from elsewhere");
+    assert_eq!(tell(director, files(6, 7, &[], &two, &[700])), (7, 0, 0));
+    assert_eq!(tell(director, files(0, 9, &[700, 701, 702], &[], &[700, 701, 702])), (9, 1, 0));
+}
+
+#[test]
+fn a_lost_delta_is_seen_with_the_next_report_and_all_is_asked_for() {
+    let (mut director, mut tell) = by_number();
+    let director = &mut director;
+    assert_eq!(tell(director, files(0, 5, &[700], &[], &[700])), (5, 0, 0));
+    assert_eq!(tell(director, files(5, 6, &[702], &[], &[700, 701, 702])), (0, 0, 1));
+    assert_eq!(tell(director, files(0, 6, &[700, 701, 702], &[], &[700, 701, 702])), (6, 1, 1));
+}
+
+#[test]
+fn all_that_is_held_counts_for_nothing_if_its_own_check_does_not_fit() {
+    let (mut director, mut tell) = by_number();
+    let director = &mut director;
+    let all = [700, 701, 702];
+    assert_eq!(tell(director, files(0, 5, &all, &[], &[700, 701])), (0, 0, 1));
+    assert_eq!(tell(director, files(0, 5, &all, &[], &all)), (5, 1, 1));
+}
+
+#[test]
+fn ids_follow_numbers_and_numbers_ids_by_a_full_list_alone() {
+    let (mut director, mut tell) = by_number();
+    let held = [1, 2, 3].map(object).to_vec();
+    let mut sequence = 100;
+    let mut name = |director: &mut Director, from| {
+        sequence += 1;
+        let held = if from == 0 { held.clone() } else { Vec::new() };
+        let inventory = Delta { from, to: 6, held, ..Delta::default() };
+        let report = Report { inventory, ..report(sequence) };
+        let reply = director.report(at(0), &id("a1"), &report).unwrap();
+        (reply.inventory, whole(director, "a1").len())
+    };
+    let director = &mut director;
+    assert_eq!(tell(director, files(0, 5, &[700], &[], &[700])), (5, 0, 0));
+    assert_eq!(name(director, 5), (0, 0), "a delta of another kind");
+    assert_eq!(name(director, 0), (6, 1));
+    drop(tell);
+    let report = Report { files: Some(files(6, 7, &[], &[700], &[701, 702])), ..report(200) };
+    assert_eq!(director.report(at(0), &id("a1"), &report).unwrap().inventory, 0);
+    assert_eq!(whole(director, "a1").len(), 1);
+}
+
+#[test]
+fn numbers_of_files_that_are_not_known_wait_for_their_version() {
+    let (mut director, mut tell) = by_number();
+    let director = &mut director;
+    assert_eq!(tell(director, files(0, 5, &[7, 900, 901], &[], &[7, 900, 901])), (5, 0, 0));
+    put_numbered(director, "film-2", &[4, 5], 900);
+    assert_eq!(whole(director, "a1").len(), 1);
+    let gone = vec!["film-2".parse().unwrap()];
+    director.handle(at(0), Event::Changed(Change::Superseded(gone)));
+    assert_eq!(tell(director, files(5, 6, &[], &[900], &[7, 901])), (6, 0, 0), "its check fits");
+}
+
+#[test]
+fn numbers_of_a_manifest_that_this_control_never_gave_out_are_not_believed() {
+    let (mut director, mut tell) = by_number();
+    let all = files(0, 5, &[700, 701, 702], &[], &[700, 701, 702]);
+    assert_eq!(tell(&mut director, all.clone()), (5, 1, 0));
+    let newer = Generation(manifest(&director, "a1").generation.0 + 1);
+    let report = Report { files: Some(all), generation: newer, ..report(50) };
+    assert_eq!(director.report(at(0), &id("a1"), &report).unwrap().inventory, 0);
+    assert_eq!(whole(&director, "a1").len(), 0, "it may be of before a backup was restored");
+}
+
+#[test]
+fn a_manifest_has_the_numbers_of_all_its_versions_or_none() {
+    let mut director = running(&["a1"]);
+    put_numbered(&mut director, "film-1", &[1, 2, 3], 700);
+    let numbers = manifest(&director, "a1").numbers.clone();
+    assert_eq!(numbers, BTreeMap::from([("film-1".parse().unwrap(), 700)]));
+    put_version(&mut director, "series-1", &[4], 701);
+    let manifest = manifest(&director, "a1");
+    assert_eq!((manifest.versions.len(), manifest.numbers.len()), (2, 0));
+}

@@ -139,6 +139,7 @@ impl Bench {
             generation: Generation(1),
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
             trust: model::manifest::Trust::default(),
+            numbers: BTreeMap::new(),
             siblings: BTreeMap::from([("film-1".parse().unwrap(), vec!["a2".parse().unwrap()])]),
             site: Vec::new(),
             versions: vec![Arc::new(version)],

@@ -90,6 +90,7 @@ fn follow(bench: &mut Bench, generation: u64, versions: &[&str]) {
         generation: Generation(generation),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: model::manifest::Trust::default(),
+        numbers: BTreeMap::new(),
         siblings: BTreeMap::new(),
         site: Vec::new(),
         versions: versions.iter().map(version).collect(),

@@ -16,14 +16,14 @@ use std::sync::atomic::Ordering;
 
 use holdings::Holdings;
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::inventory::Delta;
+use model::inventory::{Delta, FilesDelta};
 use model::manifest::Manifest;
 use model::status::FillStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use qoe::Sums;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
-use wire::v1::report::{InventoryCheck, Report, ReportedError};
+use wire::v1::report::{Inventory, InventoryCheck, Report, ReportedError};
 use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
 
 use crate::book::LinkIndex;
@@ -89,6 +89,8 @@ struct Link<'a> {
     sequence: u64,
     /// The inventory state that control has.
     known: u64,
+    /// Control reads inventories by number; none until it has answered.
+    by_number: Option<bool>,
     previous: Totals,
     interval: Nanos,
     /// When ticket keys are asked for again.
@@ -131,6 +133,7 @@ pub(crate) fn run(
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
         known: 0,
+        by_number: None,
         previous: Totals::default(),
         interval,
         tickets_at: Instant(0),
@@ -159,7 +162,7 @@ impl Link<'_> {
         let report = self.report();
         let book = &self.shared.counters.serving.viewers;
         let reply = self.client.report(&report).inspect_err(|_| book.lost(self.viewers))?;
-        self.known = reply.inventory;
+        (self.known, self.by_number) = (reply.inventory, Some(reply.by_number));
         book.came(self.viewers, reply.viewers);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
@@ -277,6 +280,20 @@ impl Link<'_> {
         }
     }
 
+    /// What is held, as control reads it: by number, unless it does not, or the manifest has none.
+    /// Before its first answer nobody knows what it reads, and a list by ids is long: it is told a
+    /// state that it cannot have, and asks for it if that is what it reads.
+    fn held(&self) -> (Inventory, Option<FilesDelta>) {
+        let (known, by_number) = (self.known, self.by_number);
+        self.shared.ledger.ask(|holdings| {
+            let files = holdings.files_since(known).filter(|_| by_number != Some(false));
+            let to = files.as_ref().map(|files| files.to);
+            let nothing = |to| Inventory { from: to, to, ..Inventory::default() };
+            let by_ids = || inventory(holdings.inventory_since(known));
+            (to.map_or_else(by_ids, nothing), files)
+        })
+    }
+
     fn report(&mut self) -> Report {
         let shared = self.shared;
         let about = self.about;
@@ -291,6 +308,7 @@ impl Link<'_> {
             busy: Nanos(sum(workers, |worker| worker.cpu().0)),
         };
         let previous = std::mem::replace(&mut self.previous, totals);
+        let (inventory, files) = self.held();
         Report {
             start_id: self.start_id,
             sequence: self.sequence,
@@ -305,9 +323,8 @@ impl Link<'_> {
             load: load(&shared.counters.serving, about, &totals, &previous),
             drives: shared.drive_statuses().iter().map(Into::into).collect(),
             fill: fill(&status, &totals, &previous),
-            inventory: inventory(
-                shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
-            ),
+            inventory,
+            files: files.map(|files| wire::convert::files_out(&files)),
             routes: about.routes.as_ref().map(|routes| routes.told(shared.ledger.now())),
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
@@ -375,9 +392,9 @@ fn fill(status: &FillStatus, totals: &Totals, previous: &Totals) -> v1::report::
     }
 }
 
-fn inventory(delta: Delta) -> v1::report::Inventory {
+fn inventory(delta: Delta) -> Inventory {
     let texts = |ids: Vec<ObjectId>| ids.iter().map(ToString::to_string).collect();
-    v1::report::Inventory {
+    Inventory {
         from: delta.from,
         to: delta.to,
         held: texts(delta.held),

@@ -79,6 +79,7 @@ mod tests {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            numbers: std::collections::BTreeMap::new(),
             siblings: std::collections::BTreeMap::new(),
             site: Vec::new(),
             versions: Vec::new(),

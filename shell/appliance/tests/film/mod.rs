@@ -32,6 +32,7 @@ pub(crate) fn publish(sender: &Sender, len: usize) -> String {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: model::manifest::Trust::default(),
+        numbers: std::collections::BTreeMap::new(),
         siblings: std::collections::BTreeMap::new(),
         site: Vec::new(),
         versions: vec![Arc::new(version)],

@@ -68,6 +68,7 @@ fn manifest(object: ObjectId) -> Vec<u8> {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
+        numbers: BTreeMap::new(),
         siblings: BTreeMap::new(),
         site: Vec::new(),
         versions: vec![Arc::new(version)],

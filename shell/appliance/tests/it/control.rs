@@ -29,7 +29,9 @@ fn reports_tell_the_load_and_the_inventory_as_deltas() {
     wait("a report", || control.last_report().is_some());
     let first = control.reports.lock().unwrap()[0].clone();
     assert_eq!((first.load.connections, first.load.egress_bytes), (7, 1_000));
-    assert!(first.load.serving && first.inventory.from == 0 && first.inventory.held.is_empty());
+    assert!(first.load.serving && first.inventory.from != 0 && first.inventory.held.is_empty());
+    let by_number = first.files.as_ref().map(|files| (files.from, files.count, files.others));
+    assert_eq!(by_number, Some((0, 0, 0)), "nobody knows yet what control reads");
     assert_eq!((first.drives.len(), first.base_url.as_str()), (2, "https://127.0.0.2:8443"));
     assert!(first.drives.iter().all(|drive| drive.id.len() == 32 && 0 < drive.free_bytes));
 
@@ -50,6 +52,46 @@ fn reports_tell_the_load_and_the_inventory_as_deltas() {
     let reports = control.reports.lock().unwrap();
     let numbers = reports.iter().map(|report| report.sequence);
     assert!(numbers.eq(1..=u64::try_from(reports.len()).unwrap()));
+}
+
+#[test]
+fn control_that_reads_numbers_is_told_ranges_and_all_when_it_knows_nothing() {
+    let files = [TestFile::new("a.mp4", 300_000), TestFile::new("b.mp4", 5)];
+    let (origin, o) = Origin::start();
+    files.iter().for_each(|file| origin.put(&file.path, file.bytes.clone()));
+    let (control, c) = TestControl::start("127.0.0.1:0");
+    control.by_number.store(true, Ordering::SeqCst);
+    let mut rig = Rig::new(2, Some(c.address));
+    let mut handle = rig.start();
+    control.publish(1, vec![version("film-1", &[o.address], &files)], &files);
+    rig.wait_for(&files);
+    let told = || control.last_report().and_then(|report| report.files).unwrap_or_default();
+    wait("both files", || told().count == 2);
+    let came = |files: &wire::v1::report::Files| wire::convert::files_in(files).unwrap().came;
+    let all: Vec<_> = control.reports.lock().unwrap().iter().cloned().collect();
+    let told_of = all.iter().filter_map(|report| report.files.as_ref());
+    let seen: std::collections::BTreeSet<u32> = told_of.flat_map(came).collect();
+    assert_eq!(seen, [700, 701].into());
+    assert!(all.iter().all(|report| report.inventory.held.is_empty()), "by their ids nothing");
+    wait("a report without news", || told().from != 0 && told().came.is_empty());
+    assert_eq!((told().count, told().others), (2, 0));
+    control.forget.store(true, Ordering::SeqCst);
+    wait("all again", || told().whole.is_some() && came(&told()) == [700, 701].into());
+
+    // The manifest on the drive has the numbers.
+    handle.stop();
+    let handle = rig.start();
+    let seen = control.reports.lock().unwrap().len();
+    wait("a report", || seen < control.reports.lock().unwrap().len() && told().count == 2);
+    // A manifest of a control that gives no numbers, as after going back a release.
+    control.by_number.store(false, Ordering::SeqCst);
+    control.publish(2, vec![version("film-1", &[o.address], &files)], &files);
+    let ids = || control.last_report().map(|report| (report.files, report.inventory.to));
+    wait("ids", || ids().is_some_and(|(files, _)| files.is_none()));
+    control.forget.store(true, Ordering::SeqCst);
+    let by_id = || control.reports.lock().unwrap().iter().any(|r| r.inventory.held.len() == 2);
+    wait("all by their ids", by_id);
+    drop(handle);
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn manifest(generation: u64, keys: &[&SigningKey]) -> Manifest {
         generation: Generation(generation),
         token_keys: Vec::new(),
         trust: Trust { signing_keys, ..Trust::default() },
+        numbers: std::collections::BTreeMap::new(),
         siblings: std::collections::BTreeMap::new(),
         site: Vec::new(),
         versions: Vec::new(),

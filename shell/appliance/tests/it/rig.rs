@@ -98,8 +98,12 @@ pub(crate) struct TestControl {
     /// Replies ask for what routers announce, and parts of it are answered so; 0 asks for nothing.
     pub(crate) parts_answered: AtomicU16,
     pub(crate) parts: Mutex<Vec<wire::v1::routes::Part>>,
-    /// What the next reply claims to know; none for what the last report said.
+    /// The next reply claims to know nothing.
     pub(crate) forget: AtomicBool,
+    /// Manifests have numbers, and inventories are read by them.
+    pub(crate) by_number: AtomicBool,
+    /// The process that reports, and the state of its inventory that is known.
+    known: Mutex<(u64, u64)>,
 }
 
 impl TestControl {
@@ -126,15 +130,35 @@ impl TestControl {
         for file in files {
             blocks.insert(file.id().to_string(), wire::v1::blocks::encode(&file.blocks));
         }
+        let by_number = self.by_number.load(Ordering::SeqCst);
+        let named = versions.iter().filter(|_| by_number).map(|version| version.id.clone());
+        let numbers = named.zip((700..).step_by(100)).collect();
         *self.manifest.lock().unwrap() = Some(Manifest {
             appliance: self.name().parse().unwrap(),
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
+            numbers,
             siblings: BTreeMap::new(),
             site: self.site.lock().unwrap().clone(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
+    }
+
+    /// The state that is known after a report, as control finds it.
+    fn known(&self, report: &wire::v1::report::Report) -> u64 {
+        let ids = &report.inventory;
+        let (from, to) = match &report.files {
+            Some(files) if self.by_number.load(Ordering::SeqCst) => (files.from, files.to),
+            _ => (ids.from, ids.to),
+        };
+        let mut known = self.known.lock().unwrap();
+        if known.0 != report.start_id {
+            *known = (report.start_id, 0);
+        }
+        let fits = from == 0 || from == known.1;
+        known.1 = if self.forget.swap(false, Ordering::SeqCst) || !fits { 0 } else { to };
+        known.1
     }
 
     fn name(&self) -> &str {
@@ -157,12 +181,12 @@ impl TestControl {
             ("POST", ["v1", "appliances", name, "report"]) if *name == self.name() => {
                 let report: wire::v1::report::Report =
                     serde_json::from_slice(&request.body).unwrap();
-                let inventory =
-                    if self.forget.swap(false, Ordering::SeqCst) { 0 } else { report.inventory.to };
+                let inventory = self.known(&report);
                 self.reports.lock().unwrap().push(report);
                 let reply = ReportReply {
                     generation,
                     inventory,
+                    by_number: self.by_number.load(Ordering::SeqCst),
                     interval_ms: 100,
                     peers: self.peers.lock().unwrap().clone(),
                     routes: (self.parts_answered.load(Ordering::SeqCst) != 0).then(Wanted::default),

@@ -63,6 +63,7 @@ pub(crate) async fn report(
     Ok(Json(ReportReply {
         generation: reply.generation.0,
         inventory: reply.inventory,
+        by_number: true,
         interval_ms: reply.interval.as_millis(),
         siblings: by_name(&reply.siblings),
         peers: by_name(&reply.peers),

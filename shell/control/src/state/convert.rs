@@ -19,7 +19,7 @@ use model::view::Load;
 use playback::renditions::RENDITIONS_MAX;
 use playback::{PlaylistError, dash, hls};
 use routes::{Attributes, Difference, Digest, Part, Peering};
-use wire::convert::WireError;
+use wire::convert::{WireError, files_in};
 use wire::v1::fleet::DrainOut;
 use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
 use wire::v1::manifest as wire_manifest;
@@ -111,6 +111,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
             check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
+        files: wire.files.as_ref().map(files_in).transpose()?,
         routes: wire.routes.as_ref().map(hears_in).transpose()?,
     })
 }
@@ -215,7 +216,7 @@ pub(crate) enum RoutesError {
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an
 /// appliance sends.
 pub(crate) fn shown(mut wire: Report) -> Report {
-    wire.inventory = Inventory::default();
+    (wire.inventory, wire.files) = (Inventory::default(), None);
     wire.viewers = None;
     wire.errors.truncate(ERRORS_MAX);
     wire.drives.truncate(DRIVES_MAX);

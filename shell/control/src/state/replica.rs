@@ -216,6 +216,7 @@ fn one_out(version: &Version) -> wire_replica::Version {
         entries: version.entries.iter().map(entry).collect(),
         sequence: version.sequence,
         renditions: version.renditions().of_files().to_vec(),
+        first_file: version.first_file,
         from_unix_s: version.window.from.map(|from| from.0),
         until_unix_s: version.window.until.map(|until| until.0),
     }
@@ -234,7 +235,8 @@ fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
     let time = |time: Option<u64>| time.map(UnixSeconds);
     let window = Window { from: time(wire.from_unix_s), until: time(wire.until_unix_s) };
     let version = Version::new(version_in(&wire.files)?, entries, wire.sequence);
-    Ok(version.divided(wire.renditions.clone()).shown(window))
+    let version = version.divided(wire.renditions.clone()).numbered(wire.first_file);
+    Ok(version.shown(window))
 }
 
 #[cfg(test)]
@@ -273,6 +275,7 @@ mod tests {
         let (found, wanted) = (&picture.desired.catalog, &wanted.catalog);
         for (found, wanted) in found.versions(&film).iter().zip(wanted.versions(&film)) {
             assert_eq!((&found.entries, found.sequence), (&wanted.entries, wanted.sequence));
+            assert_eq!(found.first_file, wanted.first_file);
             assert_eq!(found.files.files, wanted.files.files);
             assert!(found.files.sources.is_empty(), "a front fills nothing");
         }

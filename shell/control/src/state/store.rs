@@ -21,6 +21,7 @@ use director::{
 };
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File};
+use model::number::OWN_FILES;
 use model::object::{BlockHash, Blocks};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
@@ -59,6 +60,11 @@ pub enum StoreError {
     Newer { found: i64, known: usize },
     #[error("the database is damaged: {0}; restore it from a backup")]
     Damaged(String),
+    #[error(
+        "no numbers are left for files: 2,147,483,648 were given, and none is given twice. Begin a \
+         new state directory, and ingest what is shown"
+    )]
+    NoNumbers,
 }
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -241,13 +247,18 @@ impl Store {
     }
 
     /// Adds a version with the blocks of its objects, or changes its sequence, sources and times.
-    pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<()> {
+    /// The first number of its files, which it had or is given now.
+    pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<u32> {
         let mut transaction = self.begin().await?;
         let files = &version.files;
+        let first_file = match version.first_file {
+            Some(first) => first,
+            None => take_numbers(&mut transaction, version.objects().len()).await?,
+        };
         sqlx::query(
-            "INSERT INTO versions
-                 (id, asset, sequence, modified, sources, shown_from, shown_until, renditions)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            "INSERT INTO versions (id, asset, sequence, modified, sources, shown_from, shown_until,
+                                   renditions, first_file)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
              ON CONFLICT (id) DO UPDATE
              SET sequence = $3, sources = $5, shown_from = $6, shown_until = $7, renditions = $8",
         )
@@ -259,6 +270,7 @@ impl Store {
         .bind(withdrawals::time(version.window.from)?)
         .bind(withdrawals::time(version.window.until)?)
         .bind(version.renditions().of_files())
+        .bind(i64::from(first_file))
         .execute(&mut *transaction)
         .await?;
         withdrawals::take_again(&mut transaction, &files.id).await?;
@@ -289,7 +301,8 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await?;
+        Ok(first_file)
     }
 
     /// The block hashes of an object, 32 bytes each; none if there is no such object.
@@ -375,16 +388,18 @@ impl Store {
     }
 
     async fn catalog(&self) -> Result<Catalog> {
-        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>, Vec<u8>);
+        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>, Vec<u8>, i64);
         let query = sqlx::query_as(
-            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions
+            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions,
+                    first_file
              FROM versions",
         );
         let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
         let mut files = self.files().await?;
         let mut entries = self.entries().await?;
         let mut catalog = Catalog::default();
-        for (id, asset, sequence, modified, sources, from, until, renditions) in rows {
+        for row in rows {
+            let (id, asset, sequence, modified, sources, from, until, renditions, first_file) = row;
             let id: AssetVersionId = parse(&id)?;
             let version = AssetVersion {
                 asset: parse(&asset)?,
@@ -396,7 +411,8 @@ impl Store {
             };
             let entries = entries.remove(&id).unwrap_or_default();
             let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
-            let version = version.divided(renditions);
+            let first_file = u32::try_from(first_file).map_err(|error| damaged(&error))?;
+            let version = version.divided(renditions).numbered(Some(first_file));
             catalog.put(Arc::new(version.shown(withdrawals::window(from, until)?)));
         }
         Ok(catalog)
@@ -446,6 +462,16 @@ async fn put_object(transaction: &mut Transaction<'_, Any>, blocks: &Blocks) -> 
         .execute(&mut **transaction)
         .await?;
     Ok(())
+}
+
+/// Numbers for so many files: the first of them.
+async fn take_numbers(transaction: &mut Transaction<'_, Any>, count: usize) -> Result<u32> {
+    let query = "UPDATE meta SET value = value + $1 WHERE key = 'next_file' RETURNING value";
+    let query = sqlx::query_scalar(query).bind(signed(Bytes::of(count).0)?);
+    let end: i64 = query.fetch_one(&mut **transaction).await?;
+    let count = u32::try_from(count).map_err(|_| StoreError::NoNumbers)?;
+    let end = u32::try_from(end).ok().filter(|end| *end <= OWN_FILES);
+    end.and_then(|end| end.checked_sub(count)).ok_or(StoreError::NoNumbers)
 }
 
 async fn put_meta(transaction: &mut Transaction<'_, Any>, key: &str, value: u64) -> Result<()> {
@@ -505,6 +531,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0009_sites.sql"),
     include_str!("../../migrations/0010_drains.sql"),
     include_str!("../../migrations/0011_renditions.sql"),
+    include_str!("../../migrations/0012_numbers.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -618,6 +645,7 @@ mod tests {
         let revoked = [2, 3].map(|byte| (session(byte), UnixSeconds(300)));
         let playbacks = director::Playbacks::new([lecture].into(), revoked.into());
         assert_eq!(desired.playbacks, playbacks, "the first session had ended by itself");
+        let version = version.numbered(Some(0));
         assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
         assert_eq!(store.ledger().await.unwrap(), ledger);
         assert_eq!(store.blocks(&blocks.id()).await.unwrap(), Some(vec![8; 32]));
@@ -649,6 +677,8 @@ mod tests {
         store.close().await;
         // As the program before left it.
         let before = "ALTER TABLE versions DROP COLUMN renditions;
+                      ALTER TABLE versions DROP COLUMN first_file;
+                      DELETE FROM meta WHERE key = 'next_file';
                       ALTER TABLE appliances DROP COLUMN drain_from;
                       ALTER TABLE appliances DROP COLUMN drain_until;
                       ALTER TABLE sites DROP COLUMN about;
@@ -666,6 +696,8 @@ mod tests {
         store.close().await;
         // As that program wrote it.
         let before = "ALTER TABLE versions DROP COLUMN renditions;
+                      ALTER TABLE versions DROP COLUMN first_file;
+                      DELETE FROM meta WHERE key = 'next_file';
                       ALTER TABLE appliances DROP COLUMN drain_from;
                       ALTER TABLE appliances DROP COLUMN drain_until;
                       ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
@@ -700,6 +732,41 @@ mod tests {
         assert_eq!(ledger.entries[&appliance].generation, Generation(1_790_000_000));
         assert_eq!((store.tokens().await.unwrap().len(), ledger.generation.0), (1, 1_790_000_000));
         assert_eq!(store.audit(i64::MAX, 9).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn files_of_a_database_of_before_get_numbers_and_none_is_given_twice() {
+        let state = tempfile::tempdir().unwrap();
+        let place = crate::place::Place::Folder(state.path().to_owned());
+        let (pool, _) = database::connect(&place, 1).await.unwrap();
+        sqlx::raw_sql(include_str!("store/before_numbers.sql")).execute(&pool).await.unwrap();
+        pool.close().await;
+        let store = Store::sqlite(state.path()).await.unwrap();
+        let firsts = async |store: &Store| -> BTreeMap<String, u32> {
+            let catalog = store.desired().await.unwrap().catalog;
+            catalog.all().map(|of| (of.id().to_string(), of.first_file.unwrap())).collect()
+        };
+        let as_ingested = [("film-1", 0), ("series-1", 3), ("film-2", 5)];
+        let named =
+            |all: &[(&str, u32)]| all.iter().map(|(id, n)| ((*id).to_owned(), *n)).collect();
+        assert_eq!(firsts(&store).await, named(&as_ingested));
+        let generation = Generation(1_795_649_181);
+        assert_eq!(store.ledger().await.unwrap().generation, generation, "all else is there");
+
+        store.delete_versions(&[id("film-2")]).await.unwrap();
+        let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+        let mut new = version(&blocks);
+        Arc::make_mut(&mut new.files).id = id("film-3");
+        assert_eq!(store.put_version(&new, std::slice::from_ref(&blocks)).await.unwrap(), 6);
+        let known = new.numbered(Some(6));
+        assert_eq!(store.put_version(&known, &[]).await.unwrap(), 6, "it keeps what it has");
+        store.close().await;
+        let last = "UPDATE meta SET value = 2147483648 WHERE key = 'next_file'";
+        Store::change(state.path(), last).await;
+        let store = Store::sqlite(state.path()).await.unwrap();
+        assert_eq!(firsts(&store).await, named(&[("film-1", 0), ("series-1", 3), ("film-3", 6)]));
+        let refused = store.put_version(&version(&blocks), &[]).await.unwrap_err();
+        assert!(matches!(refused, StoreError::NoNumbers), "{refused}");
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ struct State {
     blocks: BTreeMap<String, Vec<u8>>,
     report: Option<Report>,
     reports: u64,
+    /// The state of its inventory that is known.
+    known: u64,
     /// What the appliance says it holds, from all its reports.
     held: BTreeSet<String>,
     /// Objects that it said it holds no more, and when it said so.
@@ -118,16 +120,23 @@ impl State {
     }
 
     fn take(&mut self, report: Report) -> ReportReply {
-        if report.inventory.from == 0 {
+        // It reads no numbers: it is a control of the release before.
+        let before = self.report.as_ref().filter(|before| before.start_id == report.start_id);
+        let (known, inventory) = (before.map_or(0, |_| self.known), &report.inventory);
+        let fits = inventory.from == 0 || inventory.from == known;
+        if inventory.from == 0 {
             self.held.clear();
         }
-        self.held.extend(report.inventory.held.iter().cloned());
-        for gone in &report.inventory.gone {
-            if self.held.remove(gone) {
-                self.gone.push((Instant::now(), gone.clone()));
+        if fits {
+            self.held.extend(inventory.held.iter().cloned());
+            for gone in &inventory.gone {
+                if self.held.remove(gone) {
+                    self.gone.push((Instant::now(), gone.clone()));
+                }
             }
         }
-        let inventory = report.inventory.to;
+        let inventory = if fits { inventory.to } else { 0 };
+        self.known = inventory;
         self.report = Some(report);
         self.reports += 1;
         let siblings = self.siblings.clone();

@@ -179,6 +179,7 @@ impl Stage {
             token_keys: vec![TokenKey { kid: KEY.to_owned(), public_key }],
             trust: Trust::default(),
             versions: versions?,
+            numbers: BTreeMap::new(),
             siblings: self.siblings(films)?,
             site: Vec::new(),
         };

@@ -81,6 +81,7 @@ pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Arc<Ma
         generation: Generation(generation),
         token_keys: Vec::new(),
         trust: Trust::default(),
+        numbers: BTreeMap::new(),
         siblings: BTreeMap::new(),
         site: Vec::new(),
         versions: vec![Arc::new(version)],

@@ -231,7 +231,8 @@ impl Control {
         if known.as_deref() == Some(&version) {
             return Ok(false);
         }
-        self.store.put_version(&version, &blocks).await?;
+        let first_file = self.store.put_version(&version, &blocks).await?;
+        let version = version.numbered(Some(first_file));
         self.metrics.ingests.count();
         tracing::info!(version = %name, is_new, "asset version is current");
         self.changed(Change::Version(Arc::new(version))).await;
@@ -246,6 +247,7 @@ fn merged(
     sequence: u64,
 ) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
     let Checked { mut files, entries, mut renditions, blocks, window: _ } = checked;
+    let first_file = known.and_then(|known| known.first_file);
     if let Some(known) = known {
         if known.files.asset != files.asset {
             let (version, asset) = (files.id, known.files.asset.clone());
@@ -260,7 +262,8 @@ fn merged(
         // The first time counts: players and appliances have seen it as Last-Modified.
         files.modified = known.files.modified;
     }
-    Ok((Version::new(Arc::new(files), entries, sequence).divided(renditions), blocks))
+    let version = Version::new(Arc::new(files), entries, sequence);
+    Ok((version.divided(renditions).numbered(first_file), blocks))
 }
 
 /// A title's contract ends with its current version, whatever comes after that.

@@ -42,10 +42,16 @@ pub(crate) enum Canary {
     EndUnread,
     /// A unit that a later version wrote is taken for one that is damaged.
     LaterLost,
+    /// A report says that its delta leads to a state, and leaves out a file that came.
+    LostDelta,
+    /// The same, and control does not look at the check of what is held.
+    CheckUnread,
+    /// Players' lists are made from a view of the fleet that is seconds old.
+    StaleView,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -65,5 +71,8 @@ impl Canary {
         Self::NotReadBack,
         Self::EndUnread,
         Self::LaterLost,
+        Self::LostDelta,
+        Self::CheckUnread,
+        Self::StaleView,
     ];
 }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use director::front::Player;
-use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report};
+use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report, Snapshot};
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
+use model::inventory::Check;
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest};
+use model::number::NumberSet;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use playback::token::Session;
@@ -30,6 +32,8 @@ pub(crate) struct Control {
     /// When each appliance's newest report came, whoever is there to take it.
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
+    /// A planted bug: a view that lists are made from, and when it was new.
+    old_view: RefCell<Option<(Instant, Snapshot)>>,
 }
 
 /// As in a demo: half a second between reports.
@@ -71,6 +75,7 @@ impl Control {
             durable: RefCell::new((desired, Ledger::default())),
             heard: RefCell::default(),
             given: RefCell::default(),
+            old_view: RefCell::default(),
         })
     }
 
@@ -278,10 +283,12 @@ impl Control {
         });
     }
 
+    /// Takes a report of an appliance that then held these files, by number.
     pub(crate) fn report(
         self: &Rc<Self>,
         id: &ApplianceId,
         report: &Report,
+        truth: Option<&NumberSet>,
     ) -> Option<director::Reply> {
         self.world
             .stage
@@ -290,8 +297,18 @@ impl Control {
         let (reply, counters) = {
             let mut director = self.director.borrow_mut();
             let director = director.as_mut()?;
-            director.handle(now, Event::Reported { appliance: id, report });
-            (director.reply(id).ok(), director.counters())
+            let taken = director.counters().reports;
+            let read = self.read(director, id, report);
+            director.handle(now, Event::Reported { appliance: id, report: &read });
+            let reply = director.reply(id).ok();
+            let state = read.files.as_ref().map(|files| files.to);
+            let is_up_to_date = state.is_some() && reply.as_ref().map(|r| r.inventory) == state;
+            if is_up_to_date && taken < director.counters().reports {
+                self.world.stage.must(director.files_held(id) == truth, || {
+                    format!("what control knows of {id} is not what it holds")
+                });
+            }
+            (reply, director.counters())
         };
         self.world.stage.must(counters.inventory_differences == 0, || {
             format!("what control knows of {id} is not what it says that it holds")
@@ -299,6 +316,19 @@ impl Control {
         self.heard.borrow_mut().insert(id.clone(), self.world.stage.now());
         self.carry_out();
         reply
+    }
+
+    /// The report as it was sent, unless a bug is planted: one that fits whatever is known.
+    fn read(&self, director: &Director, id: &ApplianceId, report: &Report) -> Report {
+        let mut report = report.clone();
+        if self.world.has(Canary::CheckUnread)
+            && let Some(files) = &mut report.files
+        {
+            let known = director.files_held(id).filter(|_| files.from != 0);
+            let known = known.cloned().unwrap_or_default();
+            files.check = Check::of_files(&((known - &files.gone) | &files.came));
+        }
+        report
     }
 
     /// The newest manifest of an appliance. It is durable, and never given out with other content.
@@ -331,14 +361,28 @@ impl Control {
         Some(sources.siblings.into_iter().map(|(id, _)| id).collect())
     }
 
+    /// The newest view of the fleet.
+    fn view(&self) -> Option<Snapshot> {
+        let snapshot = self.director.borrow().as_ref()?.snapshot();
+        if !self.world.has(Canary::StaleView) {
+            return Some(snapshot);
+        }
+        let now = self.world.stage.now();
+        let mut old = self.old_view.borrow_mut();
+        let is_old = old.as_ref().is_some_and(|(at, _)| now.since(*at) < Nanos::seconds(5));
+        if !is_old {
+            *old = Some((now, snapshot));
+        }
+        old.as_ref().map(|(_, snapshot)| snapshot.clone())
+    }
+
     /// What to play, and whom to ask, best first.
     pub(crate) fn list(
         &self,
         client: u64,
         session: &Session,
     ) -> Option<(Arc<AssetVersion>, Vec<usize>)> {
-        let director = self.director.borrow();
-        let snapshot = director.as_ref()?.snapshot();
+        let snapshot = self.view()?;
         let client = format!("10.{client}.0.1/32").parse().ok()?;
         let player = Player { client, session, plain: false };
         let assets: Vec<_> = ["film", "series"].map(|name| name.parse().ok()).into();

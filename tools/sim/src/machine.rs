@@ -8,6 +8,7 @@ use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::{Delta, FilesDelta};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Load;
 use store::layout;
@@ -16,6 +17,7 @@ use store::parcel::PartId;
 use upkeep::{Ledger as _, audit, filler, keeper, scrub, verify};
 
 use crate::absence;
+use crate::canary::Canary;
 use crate::drive::Drive;
 use crate::files::Left;
 use crate::fleet::Fleet;
@@ -42,7 +44,12 @@ const SCRUB_RATE: BitsPerSecond = BitsPerSecond(40_000_000);
 
 impl Machine {
     /// A machine that is off.
-    pub(crate) fn new(index: usize, id: ApplianceId, drives: Vec<Rc<Drive>>) -> Rc<Self> {
+    pub(crate) fn new(
+        index: usize,
+        id: ApplianceId,
+        drives: Vec<Rc<Drive>>,
+        tells_ids: bool,
+    ) -> Rc<Self> {
         Rc::new(Self {
             index,
             id,
@@ -56,6 +63,7 @@ impl Machine {
             clock: Cell::new(CLOCK_ZERO),
             shown: RefCell::new(BTreeMap::new()),
             generation: Cell::new(Generation(0)),
+            tells_ids,
             troupe: Cell::new(WORLD),
         })
     }
@@ -199,8 +207,9 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
         let began = process.now();
         sequence += 1;
         let report = report(&process, sequence, known);
+        let truth = process.ask(|holdings| holdings.files_since(0)).map(|files| files.came);
         let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
-        let answer = move || control.report(&id, &report);
+        let answer = move || control.report(&id, &report, truth.as_ref());
         let reply = fleet.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
@@ -232,6 +241,21 @@ async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
     process.set_manifest(manifest).await;
 }
 
+/// What it says that it holds: by number, as far as its release knows how to.
+fn held(process: &Process, known: u64) -> (Delta, Option<FilesDelta>) {
+    let by_number = || process.ask(|holdings| holdings.files_since(known));
+    let files = by_number().filter(|_| !process.machine.tells_ids);
+    let Some(mut files) = files else {
+        return (process.ask(|holdings| holdings.inventory_since(known)), None);
+    };
+    let world = &process.world;
+    let loses = world.has(Canary::LostDelta) || world.has(Canary::CheckUnread);
+    if let Some(lost) = files.came.max().filter(|_| loses && files.from != 0) {
+        files.came.remove(lost);
+    }
+    (Delta { from: files.to, to: files.to, ..Delta::default() }, Some(files))
+}
+
 fn report(process: &Process, sequence: u64, known: u64) -> Report {
     let machine = &process.machine;
     let spaces = process.spaces();
@@ -240,6 +264,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
     let hardware = Hardware { machine: machine.id.to_string(), drives: uuids };
     let connections: usize =
         process.workers.borrow().iter().map(|worker| worker.open_count().0).sum();
+    let (inventory, files) = held(process, known);
     Report {
         start_id: process.start_id,
         sequence,
@@ -257,7 +282,8 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         drives_in_use: spaces.len(),
         drives_set_aside: drives.len() - spaces.len(),
         usable: Bytes(spaces.iter().map(|space| space.capacity.0).sum()),
-        inventory: process.ask(|holdings| holdings.inventory_since(known)),
+        inventory,
+        files,
         ..Report::default()
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct Outcome {
 }
 
 const DRIVES_MAX: u8 = 3;
+const APPLIANCES_MAX: u64 = 40;
+/// One fleet in so many has up to as many appliances.
+const LARGE_ONE_IN: u64 = 25;
+const SITES_MAX: u64 = 8;
 /// Faults come for so long.
 const TROUBLE: (u64, u64) = (15_000, 40_000);
 /// After that, all must have come right within this.
@@ -293,6 +297,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         calm_from: Cell::new(Instant(0)),
         key,
         versions: Cell::new(0),
+        next_file: Cell::new(0),
         unverified: RefCell::default(),
         withdraws: Cell::new(false),
     });
@@ -304,12 +309,16 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         }],
         ..Desired::default()
     };
-    let count = stage.between(1, 3);
+    // Large fleets take long, and most of what goes wrong goes wrong in small ones too.
+    let most = if stage.one_in(LARGE_ONE_IN) { APPLIANCES_MAX } else { 4 };
+    let count = stage.between(2, most);
+    let sites = stage.between(1, SITES_MAX.min(count));
     for number in 0..count {
-        let name = if number == 2 { "b" } else { "a" };
-        let site: SiteId = name.parse().expect("a name");
-        let prefixes =
-            vec![format!("10.{}.0.0/16", u64::from(number == 2)).parse().expect("a range")];
+        // The first site has the most.
+        let place = if number < sites { number } else { stage.below(sites) / 2 };
+        let name = char::from(b'a' + u8::try_from(place).expect("there are few"));
+        let site: SiteId = name.to_string().parse().expect("a name");
+        let prefixes = vec![format!("10.{place}.0.0/16").parse().expect("a range")];
         Arc::make_mut(&mut desired.sites).insert(site.clone(), Site::new(site.clone(), prefixes));
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance =
@@ -318,7 +327,8 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let drives =
             (0..stage.between(1, DRIVES_MAX.into())).map(|_| stock::drive(stage)).collect();
         let index = world.machines.borrow().len();
-        world.machines.borrow_mut().push(Machine::new(index, id, drives));
+        let machine = Machine::new(index, id, drives, stage.one_in(5));
+        world.machines.borrow_mut().push(machine);
     }
     let control = Control::new(&world, desired);
     let fleet = Fleet::new(world, control);

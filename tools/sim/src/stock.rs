@@ -52,6 +52,10 @@ pub(crate) fn new_version(fleet: &Rc<Fleet>) {
     };
     stage.say(|| format!("{} has {} files", version.id, version.files.len()));
     let version = Version::new(Arc::new(version), Vec::new(), number);
+    let first = fleet.next_file.get();
+    let count = u32::try_from(version.objects().len()).expect("a few");
+    fleet.next_file.set(first + count);
+    let version = version.numbered(Some(first));
     fleet.control.change(Change::Version(Arc::new(version)));
 }
 

@@ -68,7 +68,8 @@ pub(crate) async fn run(fleet: Rc<Fleet>, number: u64) {
     let stage = fleet.stage.clone();
     loop {
         stage.sleep(stage.millis(50, 2500)).await;
-        let client = stage.below(3);
+        // Of one of eight sites, or of none.
+        let client = stage.below(9);
         let random = stage.bytes(12).try_into().expect("twelve bytes were drawn");
         let session = Session::of_random(random);
         let control = Rc::clone(&fleet.control);

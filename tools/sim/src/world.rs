@@ -95,6 +95,8 @@ pub(crate) struct Machine {
     pub(crate) shown: RefCell<BTreeMap<ObjectId, Rc<Drive>>>,
     /// Newest generation that was in force.
     pub(crate) generation: Cell<Generation>,
+    /// Its release is one that tells ids, and no numbers.
+    pub(crate) tells_ids: bool,
     /// The tasks of its process, also while that is starting.
     pub(crate) troupe: Cell<Troupe>,
 }
@@ -168,6 +170,8 @@ pub(crate) struct World {
     pub(crate) calm_from: Cell<Instant>,
     pub(crate) key: Ed25519KeyPair,
     pub(crate) versions: Cell<u64>,
+    /// The next number of a file.
+    pub(crate) next_file: Cell<u32>,
     /// Versions are taken down.
     pub(crate) withdraws: Cell<bool>,
     /// A planted bug: right blocks that are written wrong, as they came from a source.

@@ -45,6 +45,7 @@ mod publish;
 mod renditions;
 mod reply;
 mod sealed;
+pub mod share;
 pub mod sources;
 mod token_keys;
 mod usable;

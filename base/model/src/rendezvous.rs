@@ -20,11 +20,7 @@ pub struct Score(u64);
 impl Score {
     /// The score of `candidate` for `key`.
     pub fn of(key: &[u8], candidate: &[u8], weight: Weight) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        // The length keeps ("ab", "c") and ("a", "bc") apart.
-        hasher.update(&u64::try_from(key.len()).unwrap_or(u64::MAX).to_le_bytes());
-        hasher.update(key).update(candidate);
-        let hash = hasher.finalize();
+        let hash = hash(key, candidate);
         let (first, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash has 32 bytes");
         let cost = minus_log2(u64::from_le_bytes(*first));
         Self((cost << SCALE_BITS) / u64::from(weight.value()))
@@ -37,6 +33,22 @@ impl fmt::Display for Score {
         let thousandths = (u128::from(self.0) * 1000) >> (FRACTION_BITS + SCALE_BITS);
         write!(f, "{thousandths}")
     }
+}
+
+/// A draw from 0 to 999 for a key and a candidate, which says nothing of their score.
+pub fn draw_permille(key: &[u8], candidate: &[u8]) -> u32 {
+    let hash = hash(key, candidate);
+    let (second, _) = hash.as_bytes()[8..].split_first_chunk::<8>().expect("a hash has 32 bytes");
+    let drawn = (u128::from(u64::from_le_bytes(*second)) * 1000) >> 64;
+    u32::try_from(drawn).expect("it is below 1000")
+}
+
+fn hash(key: &[u8], candidate: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    // The length keeps ("ab", "c") and ("a", "bc") apart.
+    hasher.update(&u64::try_from(key.len()).unwrap_or(u64::MAX).to_le_bytes());
+    hasher.update(key).update(candidate);
+    hasher.finalize()
 }
 
 /// Places among `count`, one after the other, for ever: drawn for the key, the same for everybody.
@@ -112,6 +124,19 @@ mod tests {
         for (won, weight) in wins.iter().zip(weights) {
             assert!(won.abs_diff(weight * 1000) < 220, "{wins:?}");
         }
+    }
+
+    #[test]
+    fn a_draw_is_even_and_says_nothing_of_the_score() {
+        let (mut below, mut both) = (0, 0);
+        let score = |key: u32, name: &[u8]| Score::of(&key.to_le_bytes(), name, Weight::ONE);
+        for key in 0..8000_u32 {
+            let is_below = draw_permille(&key.to_le_bytes(), b"a") < 300;
+            below += u32::from(is_below);
+            both += u32::from(is_below && score(key, b"a") < score(key, b"b"));
+        }
+        // 2400 and 1200 are expected; five standard deviations are 205 and 160.
+        assert!(below.abs_diff(2400) < 205 && both.abs_diff(1200) < 160, "{below} {both}");
     }
 
     #[test]

@@ -104,12 +104,6 @@ impl Weight {
         (1..=WEIGHT_MAX).contains(&weight).then_some(Self(weight))
     }
 
-    /// So many times the weight, to count in finer parts than operators do: not bounded by
-    /// [`WEIGHT_MAX`].
-    pub fn times(self, parts: u32) -> Self {
-        Self(self.0.saturating_mul(parts).max(1))
-    }
-
     /// The number.
     pub fn value(self) -> u32 {
         self.0

@@ -63,12 +63,12 @@ pub struct Placed<'a> {
 pub struct ApplianceView {
     pub id: ApplianceId,
     pub number: u32,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: Weight,
     pub health: Health,
-    /// Healthy again, but only for a short while: the sessions that it lost should not come back at
-    /// once, lest they be lost again.
-    pub recovering: bool,
+    /// The share of its sessions that it takes now, in thousandths: less where it was lost a while
+    /// ago, or is short of something.
+    pub share_permille: u32,
     /// Base URL for players, without trailing slash; none until it has reported.
     pub base_url: Option<Arc<str>>,
     /// The same without TLS, where it has one.
@@ -188,22 +188,86 @@ pub struct Load {
     pub connections_max: u64,
     /// Egress over its last report interval.
     pub egress: BitsPerSecond,
-    /// Configured most egress; 0 for no limit.
+    /// Most egress: of its cards, or as configured; 0 if it did not say.
     pub egress_max: BitsPerSecond,
+    /// In use of its worker cores, in thousandths; as the three below, 0 if it did not say.
+    pub cpu_permille: u32,
+    /// In use of the drive that has least left.
+    pub drives_permille: u32,
+    /// How near the machine's memory is to its last part.
+    pub memory_permille: u32,
+    /// How near the packets that its cards drop are to too many.
+    pub drops_permille: u32,
+}
+
+/// A thing of which an appliance can run short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bottleneck {
+    Cpu,
+    Egress,
+    Drives,
+    Connections,
+    Memory,
+    Drops,
+}
+
+impl Bottleneck {
+    /// Its name for programs, and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Egress => "egress",
+            Self::Drives => "drives",
+            Self::Connections => "connections",
+            Self::Memory => "memory",
+            Self::Drops => "drops",
+        }
+    }
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "CPU",
+            Self::Egress => "egress",
+            Self::Drives => "drives",
+            Self::Connections => "connections",
+            Self::Memory => "memory",
+            Self::Drops => "drops of the card",
+        })
+    }
 }
 
 impl Load {
-    /// The scarcest resource's share in use, 0 to 1000 and above if over its limit.
-    pub fn permille(&self) -> u64 {
+    /// What is in use of each, in thousandths, and above if over its limit.
+    pub fn each(&self) -> [(Bottleneck, u64); 6] {
         let share = |used: u64, most: u64| {
             let permille = u128::from(used) * 1000 / u128::from(most.max(1));
             if most == 0 { 0 } else { u64::try_from(permille).unwrap_or(u64::MAX) }
         };
-        share(self.connections, self.connections_max).max(share(self.egress.0, self.egress_max.0))
+        [
+            (Bottleneck::Cpu, self.cpu_permille.into()),
+            (Bottleneck::Egress, share(self.egress.0, self.egress_max.0)),
+            (Bottleneck::Drives, self.drives_permille.into()),
+            (Bottleneck::Connections, share(self.connections, self.connections_max)),
+            (Bottleneck::Memory, self.memory_permille.into()),
+            (Bottleneck::Drops, self.drops_permille.into()),
+        ]
     }
 
-    /// True of an appliance so full that the rest is for the sessions that it has: players are sent
-    /// to others first, and siblings fetch elsewhere.
+    /// The bottleneck: what it is shortest of, and how much of that is in use, in thousandths. The
+    /// first of equals.
+    pub fn worst(&self) -> (Bottleneck, u64) {
+        let [first, others @ ..] = self.each();
+        others.into_iter().fold(first, |worst, of| if worst.1 < of.1 { of } else { worst })
+    }
+
+    /// The scarcest resource's share in use, 0 to 1000 and above if over its limit.
+    pub fn permille(&self) -> u64 {
+        self.worst().1
+    }
+
+    /// True of an appliance so full that the rest is for its viewers: siblings fetch elsewhere.
     pub fn is_at_limit(&self) -> bool {
         AT_LIMIT_PERMILLE <= self.permille()
     }
@@ -220,7 +284,7 @@ mod tests {
     fn load_is_that_of_the_scarcest_resource_and_no_limit_is_never_scarce() {
         let load = |connections, connections_max, egress, egress_max| {
             let (egress, egress_max) = (BitsPerSecond(egress), BitsPerSecond(egress_max));
-            Load { connections, connections_max, egress, egress_max }.permille()
+            Load { connections, connections_max, egress, egress_max, ..Load::default() }.permille()
         };
         assert_eq!(load(10, 100, 900, 1000), 900);
         assert_eq!(load(50, 100, 10, 1000), 500);
@@ -228,5 +292,16 @@ mod tests {
         assert_eq!(load(7, 0, 10_000, 0), 0);
         assert_eq!(load(300, 100, 0, 0), 3000);
         assert_eq!(load(u64::MAX, 1, u64::MAX, 1), u64::MAX);
+    }
+
+    #[test]
+    fn the_worst_wins_and_is_named() {
+        let busy = Load { cpu_permille: 500, drives_permille: 500, ..Load::default() };
+        assert_eq!(busy.worst(), (Bottleneck::Cpu, 500));
+        assert_eq!(Load { drives_permille: 501, ..busy }.worst(), (Bottleneck::Drives, 501));
+        assert_eq!(Load { memory_permille: 700, ..busy }.worst(), (Bottleneck::Memory, 700));
+        let full = Load { connections: 9, connections_max: 10, drops_permille: 1200, ..busy };
+        assert_eq!(full.worst(), (Bottleneck::Drops, 1200));
+        assert_eq!(full.each()[3], (Bottleneck::Connections, 900));
     }
 }

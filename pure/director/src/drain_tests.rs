@@ -30,7 +30,7 @@ impl Stage {
             self.director.handle(now, Event::Tick(UnixSeconds(self.second)));
             for name in ["a1", "a2", "b1"] {
                 let egress = BitsPerSecond(if name == "a1" { self.egress } else { 0 });
-                let load = model::view::Load { egress, ..Default::default() };
+                let load = Load { egress, ..Load::default() };
                 // Nothing new is held, nothing is gone.
                 let inventory = Delta { from: 1, to: 1, ..Delta::default() };
                 let report = Report { load, inventory, ..report(100 + self.second) };

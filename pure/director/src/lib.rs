@@ -61,7 +61,7 @@ use model::manifest::Manifest;
 use model::number::NumberSet;
 use model::topology::Site;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
-use model::view::Health;
+use model::view::{Health, Load};
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
@@ -79,10 +79,11 @@ use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 pub use renditions::{Rendition, Renditions};
 pub use routes::filter::Longest as RoutesLongest;
+use share::Share;
 use sources::{NoSources, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
-use watch::Looks;
+use watch::{Healthy, Looks};
 use withdrawal::Takedown;
 pub use withdrawal::{Reason, Receipt, Withdrawal};
 
@@ -93,8 +94,8 @@ pub struct Config {
     pub stale_after: Nanos,
     /// When its last report is older than this, ask whether anything answers at its address.
     pub probe_after: Nanos,
-    /// An appliance that was lost is asked last until it has been healthy for so long.
-    pub recovery: Nanos,
+    /// How the share of its sessions that an appliance takes moves.
+    pub shares: share::Policy,
     pub report_interval: Nanos,
     /// Objects of one appliance that are kept track of though no version has them: about 100 bytes
     /// each. Those of versions have no bound.
@@ -132,6 +133,8 @@ pub struct Director {
     map: Map,
     /// When each appliance's clock is looked at next.
     looks: Looks,
+    /// Who is healthy.
+    healthy: Healthy,
     files: Files,
     /// Versions that should be held somewhere, current ones first.
     kept: Vec<Arc<Version>>,
@@ -186,8 +189,8 @@ struct Member {
     health: Health,
     cause: Cause,
     since: Instant,
-    /// When it became healthy again after it was lost; none once that is long enough ago.
-    recovered: Option<Instant>,
+    /// The share of its sessions that it takes.
+    share: Share,
     observed: Option<Observed>,
     /// When its hardware was last found to be other.
     moved: Option<Instant>,
@@ -209,6 +212,10 @@ pub struct ApplianceStatus {
     pub last_report: Option<Nanos>,
     pub base_url: Option<Arc<str>>,
     pub objects_held: usize,
+    /// By its last report.
+    pub load: Load,
+    /// The share of its sessions that it takes, in thousandths.
+    pub share_permille: u32,
 }
 
 model::metrics! {
@@ -227,6 +234,8 @@ model::metrics! {
         placements: Counter("placements_total"),
         /// Changes of appliances' health.
         health_changes: Counter("health_changes_total"),
+        /// Cuts of appliances' shares for their load.
+        share_cuts: Counter("share_cuts_total"),
         /// Connection attempts to appliances whose report was late.
         probes: Counter("probes_total"),
         /// Changes of what a site hears that were taken over.
@@ -274,6 +283,8 @@ impl Director {
         now_unix: UnixSeconds,
     ) -> Self {
         assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
+        let share::Policy { rises_below, cut_above, .. } = config.shares;
+        assert!(rises_below < cut_above, "between the two, a share holds");
         assert!(config.rotation_min <= config.rotation_max, "the earliest is before the latest");
         assert!(0 < config.notices_max && 0 < config.withdrawals_max, "there is room for one");
         assert!(TICK <= config.stale_after, "a silent appliance is seen in time");
@@ -283,6 +294,7 @@ impl Director {
             members: BTreeMap::new(),
             map: Map::default(),
             looks: Looks::default(),
+            healthy: Healthy::default(),
             files: Files::default(),
             kept: Vec::new(),
             kept_numbers: NumberSet::new(),
@@ -372,6 +384,7 @@ impl Director {
         self.map.outdate(site);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
+        self.move_share(now, id, report.load.permille());
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);
@@ -445,6 +458,8 @@ impl Director {
                 last_report: observed.map(|observed| now.since(observed.last_report)),
                 base_url: observed.map(|observed| observed.base_url.clone()),
                 objects_held: observed.map_or(0, Observed::held_count),
+                load: observed.map(|observed| observed.said.load).unwrap_or_default(),
+                share_permille: member.share_permille(),
             };
             (id.clone(), status)
         };
@@ -691,12 +706,16 @@ impl Member {
             health: Health::NeverSeen,
             cause: Cause::NoReportYet,
             since: now,
-            recovered: None,
+            share: Share::whole(now),
             observed: None,
             moved: None,
             overtaken: None,
             course: drain::Course::default(),
         }
+    }
+
+    fn share_permille(&self) -> u32 {
+        u32::try_from(self.share.permille()).expect("it is at most the whole")
     }
 }
 

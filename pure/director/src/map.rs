@@ -171,6 +171,7 @@ impl Director {
         if let Some(observed) = &member.observed {
             self.map.holds(member.number, &observed.complete, &NumberSet::new());
         }
+        self.healthy.gone(member.number);
         self.map.standing_mut(member.site).remove(id);
         self.map.view.take_appliance(id);
         self.map.outdate(member.site);
@@ -211,7 +212,7 @@ impl Director {
             number: member.number,
             weight: registered.appliance.weight,
             health: member.health,
-            recovering: member.recovered.is_some(),
+            share_permille: member.share_permille(),
             base_url: known.map(|observed| observed.base_url.clone()),
             plain_url: known.and_then(|observed| observed.plain_url.clone()),
             load: observed.map(|observed| observed.said.load).unwrap_or_default(),

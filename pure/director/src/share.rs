@@ -1,7 +1,7 @@
 //! The share of its sessions that an appliance takes: it falls at once, and comes back slowly.
 //!
 //! ```text
-//! load   0 ──── rises ────> 800 ── holds ── 900 ── cut to what 850 takes ── 1000 ── halved
+//! load   0 ── rises ──> rises_below ── holds ── cut_above ── cut to their middle ──> 990 ── halved
 //! share  lost: 0 ──> back: FLOOR ── the whole in `full_after`, as long as it rises ──> 1000
 //! ```
 //!
@@ -17,19 +17,25 @@
 
 use model::units::{Instant, Nanos};
 
-/// How shares move.
+/// How shares move. Loads are in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// From nothing to the whole, if the load lets it.
     pub full_after: Nanos,
     /// Nearly all players have asked again after this, and the load shows it.
     pub settle: Nanos,
+    /// Below this load, a share rises.
+    pub rises_below: u64,
+    /// Above this load, a share is cut to what takes it to the middle of the two.
+    pub cut_above: u64,
 }
 
 /// One appliance's share, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     permille: u64,
+    /// As it was when the appliance was lost.
+    before: u64,
     /// The part of a thousandth that it has risen beyond `permille`, in nanoseconds of rising.
     rest: u64,
     /// Smoothed, in thousandths.
@@ -41,10 +47,6 @@ pub struct Share {
 const WHOLE: u64 = 1000;
 /// Without a few sessions nobody would learn that it serves again.
 const FLOOR: u64 = 50;
-/// Below this load, a share rises.
-const RISES: u64 = 800;
-/// Above this load, a share is cut to what takes it to the middle of the two.
-const CUT: u64 = 900;
 /// At its limit an appliance cannot show how much more is asked of it.
 const FULL: u64 = 990;
 /// A report counts for as much of the smoothed load as its time is of this.
@@ -53,7 +55,7 @@ const SMOOTHED: Nanos = Nanos::seconds(6);
 impl Share {
     /// Of an appliance that nobody has lost.
     pub fn whole(now: Instant) -> Self {
-        Self { permille: WHOLE, rest: 0, load: 0, at: now, cut_at: None }
+        Self { permille: WHOLE, before: WHOLE, rest: 0, load: 0, at: now, cut_at: None }
     }
 
     /// In thousandths.
@@ -63,28 +65,41 @@ impl Share {
 
     /// The appliance cannot serve, or does not report.
     pub fn lost(&mut self, now: Instant) {
-        *self = Self { permille: 0, ..Self::whole(now) };
+        let before = if self.permille == 0 { self.before } else { self.permille };
+        *self = Self { permille: 0, before, ..Self::whole(now) };
+    }
+
+    /// It was not lost after all: nobody could hear it.
+    pub fn found(&mut self) {
+        if self.permille == 0 {
+            self.permille = self.before;
+        }
     }
 
     /// It reports, and serves, with so much of its scarcest resource in use. O(1).
     pub fn heard(&mut self, now: Instant, load: u64, policy: &Policy) {
-        let passed = now.since(self.at).min(policy.full_after);
-        self.at = now;
         let load = load.min(2 * WHOLE);
+        let passed = now.since(self.at);
+        self.at = now;
+        if self.permille == 0 {
+            // The time for which it was away is none of its rise.
+            (self.permille, self.load) = (FLOOR, load);
+            return;
+        }
         let weight = passed.0.min(SMOOTHED.0);
         let mixed = u128::from(self.load) * u128::from(SMOOTHED.0 - weight)
             + u128::from(load) * u128::from(weight);
         self.load = u64::try_from(mixed / u128::from(SMOOTHED.0)).unwrap_or(WHOLE);
         let settled = self.cut_at.is_none_or(|at| policy.settle <= now.since(at));
-        if CUT < self.load && settled {
+        if policy.cut_above < self.load && settled {
             let cut = if FULL <= self.load {
                 self.permille / 2
             } else {
-                self.permille * (RISES + CUT) / 2 / self.load
+                self.permille * (policy.rises_below + policy.cut_above) / 2 / self.load
             };
             (self.permille, self.rest, self.cut_at) = (cut.max(FLOOR), 0, Some(now));
-        } else if self.load < RISES && settled {
-            self.rise(passed, policy);
+        } else if self.load < policy.rises_below && settled {
+            self.rise(passed.min(policy.full_after), policy);
         }
         self.permille = self.permille.max(FLOOR);
         assert!(self.permille <= WHOLE, "nobody takes more than all");
@@ -102,7 +117,12 @@ impl Share {
 mod tests {
     use super::*;
 
-    const POLICY: Policy = Policy { full_after: Nanos::seconds(1200), settle: Nanos::seconds(15) };
+    const POLICY: Policy = Policy {
+        full_after: Nanos::seconds(1200),
+        settle: Nanos::seconds(15),
+        rises_below: 800,
+        cut_above: 900,
+    };
 
     fn at(second: u64) -> Instant {
         Instant(0) + Nanos::seconds(second)
@@ -160,12 +180,36 @@ mod tests {
     }
 
     #[test]
+    fn time_that_it_was_away_is_none_of_its_rise() {
+        let mut share = Share::whole(at(0));
+        share.lost(at(10));
+        share.lost(at(20));
+        share.heard(at(5000), 100, &POLICY);
+        assert_eq!(share.permille(), FLOOR);
+        share.heard(at(5012), 100, &POLICY);
+        assert_eq!(share.permille(), FLOOR + 10);
+    }
+
+    #[test]
+    fn one_that_was_not_lost_after_all_has_the_share_that_it_had() {
+        let mut share = Share::whole(at(0));
+        follow(&mut share, 2..600, 1500);
+        let before = share.permille();
+        share.lost(at(600));
+        share.lost(at(601));
+        share.found();
+        assert_eq!(share.permille(), before);
+        share.found();
+        assert_eq!(share.permille(), before, "it is not lost");
+    }
+
+    #[test]
     fn reports_that_stop_for_long_or_are_senseless_do_no_harm() {
         let mut share = Share::whole(at(0));
         share.lost(at(0));
         share.heard(at(1_000_000), u64::MAX, &POLICY);
         assert!(share.permille() <= WHOLE);
-        share.heard(at(3), 0, &Policy { full_after: Nanos(0), settle: Nanos(0) });
+        share.heard(at(3), 0, &Policy { full_after: Nanos(0), settle: Nanos(0), ..POLICY });
         assert!(share.permille() <= WHOLE);
     }
 }

@@ -8,7 +8,7 @@ use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::Bytes;
-use model::view::{ApplianceView, Load};
+use model::view::ApplianceView;
 use playback::token::Session;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +19,12 @@ mod inventory;
 pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
     probe_after: Nanos::millis(800),
-    recovery: Nanos::seconds(30),
+    shares: share::Policy {
+        full_after: Nanos::seconds(1200),
+        settle: Nanos::seconds(20),
+        rises_below: 800,
+        cut_above: 900,
+    },
     report_interval: Nanos::millis(500),
     objects_held_max: 100,
     placement_lines_max: 10,

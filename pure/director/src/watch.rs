@@ -34,7 +34,6 @@ impl Director {
         for number in self.looks.due(now) {
             let Some(id) = self.map.name(number).cloned() else { continue };
             self.judge(now, &id);
-            self.end_recovery(now, &id);
             self.probe_if_late(now, &id);
             if let Some(next) = self.next_look(now, &id) {
                 self.looks.add(next, number);
@@ -74,19 +73,19 @@ impl Director {
             Probe::Asked | Probe::Refused => self.config.stale_after,
         };
         let late = observed.last_report + wait + Nanos(1);
-        let recovered = member.recovered.map(|since| since + self.config.recovery);
-        let next = recovered.map_or(late, |recovered| recovered.min(late));
         // What is late stays so until a report comes, or a second has passed.
-        let next = if next <= now { now + LOOK_AGAIN_AFTER } else { next };
+        let next = if late <= now { now + LOOK_AGAIN_AFTER } else { late };
         Some(self.drain_look(now, id).map_or(next, |turn| turn.min(next)))
     }
 
-    fn end_recovery(&mut self, now: Instant, id: &ApplianceId) {
+    /// An appliance reports, with so much of its scarcest resource in use. Whether that shows in
+    /// lists can wait for the next tick.
+    pub(crate) fn move_share(&mut self, now: Instant, id: &ApplianceId, load: u64) {
         let Some(member) = self.members.get_mut(id) else { return };
-        let is_over = |since: &mut Instant| self.config.recovery <= now.since(*since);
-        if member.recovered.take_if(is_over).is_some() {
-            self.map.outdate(member.site);
-            self.view_is_old = true;
+        if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {
+            let before = member.share.permille();
+            member.share.heard(now, load, &self.config.shares);
+            self.counters.share_cuts += u64::from(member.share.permille() < before);
         }
     }
 
@@ -128,8 +127,12 @@ impl Director {
             return;
         }
         if member.health != health {
-            let was_lost = matches!(member.health, Health::Stale | Health::Unhealthy);
-            member.recovered = (was_lost && health == Health::Healthy).then_some(now);
+            if is_lost(health) {
+                member.share.lost(now);
+            } else if self.healthy.were_all_lost(member.since, self.config.stale_after) {
+                member.share.found();
+            }
+            self.healthy.is_now(now, member.number, health);
             member.since = now;
             self.counters.health_changes += 1;
         }
@@ -154,6 +157,42 @@ impl Director {
         self.notices.push_back(notice.clone());
         assert!(self.notices.len() <= self.config.notices_max, "the oldest made room");
         self.actions.push_back(Action::Tell(notice));
+    }
+}
+
+fn is_lost(health: Health) -> bool {
+    match health {
+        Health::Stale | Health::Unhealthy => true,
+        Health::Healthy | Health::Draining | Health::Drained | Health::NeverSeen => false,
+    }
+}
+
+/// Who is healthy, by number. Where all are lost within seconds, it is this process that hears
+/// nobody: they come back with the shares that they had, or all players would be sent far away.
+#[derive(Debug, Default)]
+pub(crate) struct Healthy {
+    numbers: NumberSet,
+    /// When the last one was lost.
+    none_since: Option<Instant>,
+}
+
+impl Healthy {
+    fn is_now(&mut self, now: Instant, number: u32, health: Health) {
+        if health == Health::Healthy {
+            self.numbers.insert(number);
+        } else if self.numbers.remove(number) && self.numbers.is_empty() && is_lost(health) {
+            self.none_since = Some(now);
+        }
+    }
+
+    /// Whether one that was lost then was lost with all others.
+    fn were_all_lost(&self, lost: Instant, within: Nanos) -> bool {
+        self.none_since.is_some_and(|none| lost <= none && none.since(lost) <= within)
+    }
+
+    /// An appliance is not registered any more.
+    pub(crate) fn gone(&mut self, number: u32) {
+        self.numbers.remove(number);
     }
 }
 

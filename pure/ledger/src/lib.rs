@@ -18,8 +18,8 @@
 //! * **Picture**: whole before a file's first decision, then what changed between two decisions:
 //!   a whole site if its appliances are others, else only those whose health or load changed.
 //!   By bytes: a site about 10 and its name, an appliance about 10 and its name, a change of load
-//!   8 at most in fleets of 65,536. So 20,000 appliances are 600 KB in each file, and 10,000
-//!   reports per second that all change a load are 80 KB/s.
+//!   or share 10 at most in fleets of 65,536. So 20,000 appliances are 600 KB in each file, and
+//!   10,000 reports per second that all change a load are 100 KB/s.
 //! * **Client**: the client's sites as the table of routes gave them, once for each file; of a
 //!   prefix its length and its first 24 bits (48 of IPv6). No address is in a file.
 //! * **Version**: who held it, when a decision is about it, and again when that changed.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::id::ApplianceId;
 use model::topology::Weight;
 use model::units::{BitsPerSecond, Bytes};
-use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
+use model::view::{ApplianceView, Bottleneck, FleetView, Health, Load, SiteView};
 
 use crate::codec::{Input, put, put_text};
 
@@ -14,9 +14,10 @@ use crate::codec::{Input, put, put_text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vital {
     health: Health,
-    recovering: bool,
     has_url: bool,
     has_plain_url: bool,
+    share_permille: u32,
+    bottleneck: Bottleneck,
     load_permille: u64,
 }
 
@@ -28,9 +29,19 @@ const HEALTHS: [Health; 6] = [
     Health::Stale,
     Health::NeverSeen,
 ];
-const RECOVERING: u8 = 8;
-const URL: u8 = 16;
-const PLAIN_URL: u8 = 32;
+pub(crate) const BOTTLENECKS: [Bottleneck; 6] = [
+    Bottleneck::Cpu,
+    Bottleneck::Egress,
+    Bottleneck::Drives,
+    Bottleneck::Connections,
+    Bottleneck::Memory,
+    Bottleneck::Drops,
+];
+const BOTTLENECK_SHIFT: u32 = 3;
+const URL: u8 = 64;
+const PLAIN_URL: u8 = 128;
+/// Most shares are this, and a byte.
+const WHOLE_PERMILLE: u32 = 1000;
 
 impl Vital {
     pub(crate) fn of(appliance: &ApplianceView) -> Self {
@@ -40,29 +51,31 @@ impl Vital {
             number: _,
             weight: _,
             health,
-            recovering,
+            share_permille,
             base_url,
             plain_url,
             load,
         } = appliance;
+        let (bottleneck, load_permille) = load.worst();
         Self {
             health: *health,
-            recovering: *recovering,
             has_url: base_url.is_some(),
             has_plain_url: plain_url.is_some(),
-            load_permille: load.permille(),
+            share_permille: *share_permille,
+            bottleneck,
+            load_permille,
         }
     }
 
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let health = HEALTHS.iter().position(|of| *of == self.health).expect("all are there");
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         bytes.push(
-            u8::try_from(health).expect("there are six")
-                | flag(self.recovering, RECOVERING)
+            place(&HEALTHS, &self.health)
+                | (place(&BOTTLENECKS, &self.bottleneck) << BOTTLENECK_SHIFT)
                 | flag(self.has_url, URL)
                 | flag(self.has_plain_url, PLAIN_URL),
         );
+        put(bytes, WHOLE_PERMILLE.saturating_sub(self.share_permille));
         put(bytes, self.load_permille);
     }
 
@@ -70,28 +83,47 @@ impl Vital {
         let flags = input.byte()?;
         Some(Self {
             health: *HEALTHS.get(usize::from(flags & 7))?,
-            recovering: flags & RECOVERING != 0,
+            bottleneck: *BOTTLENECKS.get(usize::from((flags >> BOTTLENECK_SHIFT) & 7))?,
             has_url: flags & URL != 0,
             has_plain_url: flags & PLAIN_URL != 0,
+            share_permille: WHOLE_PERMILLE.checked_sub(input.narrow()?)?,
             load_permille: input.number()?,
         })
     }
 
     /// An appliance that steering treats as it would the one that this was taken of.
     pub(crate) fn give(&self, appliance: &mut ApplianceView) {
-        let Self { health, recovering, has_url, has_plain_url, load_permille } = *self;
+        let Self { health, has_url, has_plain_url, share_permille, bottleneck, load_permille } =
+            *self;
         appliance.health = health;
-        appliance.recovering = recovering;
+        appliance.share_permille = share_permille;
         appliance.base_url = has_url.then(|| Arc::from(""));
         appliance.plain_url = has_plain_url.then(|| Arc::from(""));
-        appliance.load = load(load_permille);
+        appliance.load = load(bottleneck, load_permille);
     }
 }
 
-/// The same share in use.
-fn load(permille: u64) -> Load {
-    let (egress, egress_max) = (BitsPerSecond(0), BitsPerSecond(0));
-    Load { connections: permille, connections_max: 1000, egress, egress_max }
+/// The place of one among all of its kind, of which there are few.
+pub(crate) fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    let place = all.iter().position(|of| of == one).expect("all are there");
+    u8::try_from(place).expect("there are six")
+}
+
+/// As much in use of the same thing, and nothing of others.
+fn load(bottleneck: Bottleneck, permille: u64) -> Load {
+    let mut load = Load::default();
+    let narrow = u32::try_from(permille).unwrap_or(u32::MAX);
+    match bottleneck {
+        Bottleneck::Cpu => load.cpu_permille = narrow,
+        Bottleneck::Egress => {
+            (load.egress, load.egress_max) = (BitsPerSecond(permille), BitsPerSecond(1000));
+        }
+        Bottleneck::Drives => load.drives_permille = narrow,
+        Bottleneck::Connections => (load.connections, load.connections_max) = (permille, 1000),
+        Bottleneck::Memory => load.memory_permille = narrow,
+        Bottleneck::Drops => load.drops_permille = narrow,
+    }
+    load
 }
 
 pub(crate) fn encode_site(bytes: &mut Vec<u8>, site: &SiteView) {
@@ -123,7 +155,7 @@ fn decode_appliance(input: &mut Input<'_>) -> Option<ApplianceView> {
         number,
         weight,
         health: Health::NeverSeen,
-        recovering: false,
+        share_permille: WHOLE_PERMILLE,
         base_url: None,
         plain_url: None,
         load: Load::default(),

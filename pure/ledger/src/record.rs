@@ -10,6 +10,7 @@ use model::units::{Bytes, UnixSeconds};
 use steering::{Candidate, Distance, Fitness, Reason};
 
 use crate::codec::{Input, put};
+use crate::picture;
 
 /// Longest record, the two bytes before it included.
 pub const RECORD_LEN_MAX: usize = 200;
@@ -54,8 +55,10 @@ pub(crate) struct Answer {
     place: u8,
     step: u8,
     fitness: u8,
+    bottleneck: u8,
     load_permille: u16,
-    share_percent: u16,
+    /// Invariant: <= 1000, so that it has two bytes.
+    share_permille: u16,
     weight: u16,
 }
 
@@ -70,7 +73,7 @@ const LONGEST: u8 = 2;
 const NEARBY: u8 = 3;
 const FOR_CLIENT: u8 = 8;
 const HOLDS: u8 = 16;
-const AT_LIMIT: u8 = 32;
+const SPILLED: u8 = 32;
 
 impl Record {
     /// Adds the record, after its length.
@@ -140,8 +143,9 @@ impl Answer {
             place: 0,
             step: 0,
             fitness: 0,
+            bottleneck: 0,
             load_permille: 0,
-            share_percent: 0,
+            share_permille: 0,
             weight: 0,
         };
         candidate.reasons().iter().for_each(|reason| answer.add(reason));
@@ -157,14 +161,16 @@ impl Answer {
             }
             Reason::Health(fitness) => self.fitness = fitness_code(*fitness),
             Reason::Content { is_whole } => self.flags |= flag(*is_whole, HOLDS),
-            Reason::Load { load_permille, share_percent, weight, is_at_limit } => {
-                self.flags |= flag(*is_at_limit, AT_LIMIT);
+            Reason::Load { bottleneck, load_permille, share_permille, is_spilled } => {
+                self.flags |= flag(*is_spilled, SPILLED);
+                self.bottleneck = picture::place(&picture::BOTTLENECKS, bottleneck);
                 self.load_permille = u16::try_from(*load_permille).unwrap_or(u16::MAX);
-                self.share_percent = u16::try_from(*share_percent).unwrap_or(u16::MAX);
+                self.share_permille = u16::try_from((*share_permille).min(1000)).unwrap_or(1000);
+            }
+            // The score follows from the rest, and is seen in the order.
+            Reason::Affinity { score: _, weight } => {
                 self.weight = u16::try_from(weight.value()).unwrap_or(u16::MAX);
             }
-            // Follows from the rest, and is seen in the order.
-            Reason::Affinity { score: _ } => {}
         }
     }
 
@@ -185,30 +191,48 @@ impl Answer {
 
     fn encode(&self, bytes: &mut Vec<u8>) {
         put(bytes, self.appliance);
-        bytes.extend_from_slice(&[self.flags, self.place, self.step, self.fitness]);
+        bytes.extend_from_slice(&[
+            self.flags,
+            self.place,
+            self.step,
+            self.fitness,
+            self.bottleneck,
+        ]);
         put(bytes, self.load_permille);
-        put(bytes, self.share_percent);
+        put(bytes, self.share_permille);
         put(bytes, self.weight);
     }
 
     fn decode(input: &mut Input<'_>) -> Option<Self> {
         let appliance = input.narrow()?;
-        let [flags, place, step, fitness] = input.array()?;
-        let (load_permille, share_percent) = (input.narrow()?, input.narrow()?);
+        let [flags, place, step, fitness, bottleneck] = input.array()?;
+        let (load_permille, share_permille) = (input.narrow()?, input.narrow()?);
         let weight = input.narrow()?;
-        Some(Self { appliance, flags, place, step, fitness, load_permille, share_percent, weight })
+        Some(Self {
+            appliance,
+            flags,
+            place,
+            step,
+            fitness,
+            bottleneck,
+            load_permille,
+            share_permille,
+            weight,
+        })
     }
 
     /// The steps that found something else, by name, in their order; none if all is the same.
     pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
         let flags = |of: &Self, mask: u8| of.flags & mask;
         let distance = |of: &Self| (flags(of, 7 | FOR_CLIENT), of.place, of.step);
-        let load = |of: &Self| (flags(of, AT_LIMIT), of.load_permille, of.share_percent, of.weight);
+        let load =
+            |of: &Self| (flags(of, SPILLED), of.bottleneck, of.load_permille, of.share_permille);
         [
             ("locate", distance(self) != distance(other)),
             ("health", self.fitness != other.fitness),
             ("content", flags(self, HOLDS) != flags(other, HOLDS)),
             ("load", load(self) != load(other)),
+            ("affinity", self.weight != other.weight),
         ]
         .iter()
         .filter(|(_, differs)| *differs)
@@ -233,12 +257,11 @@ fn step_code(step: Step) -> u8 {
 fn fitness_code(fitness: Fitness) -> u8 {
     match fitness {
         Fitness::Healthy => 0,
-        Fitness::Recovering => 1,
-        Fitness::Draining => 2,
-        Fitness::Drained => 3,
-        Fitness::Unhealthy => 4,
-        Fitness::Stale => 5,
-        Fitness::NeverSeen => 6,
-        Fitness::NoUrl => 7,
+        Fitness::Draining => 1,
+        Fitness::Drained => 2,
+        Fitness::Unhealthy => 3,
+        Fitness::Stale => 4,
+        Fitness::NeverSeen => 5,
+        Fitness::NoUrl => 6,
     }
 }

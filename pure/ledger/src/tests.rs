@@ -192,8 +192,8 @@ fn the_longest_record_fits() {
     let list = rank(&world.view, &world.versions[0], &world.near(), [1; 8], None);
     let mut candidate = list.candidates[0].clone();
     candidate.load_permille = u64::MAX;
-    candidate.share_percent = u32::MAX;
-    candidate.weight = Weight::new(1000).unwrap().times(u32::MAX);
+    candidate.share_permille = u32::MAX;
+    candidate.weight = Weight::new(1000).unwrap();
     let record = Record {
         kind: Kind::Steered,
         plain: true,
@@ -404,13 +404,14 @@ fn alter(appliance: &mut ApplianceView, what: u32, number: u32) {
     let healths = [Health::Healthy, Health::Stale, Health::Draining, Health::Unhealthy];
     match what {
         5 => appliance.health = healths[model::number::index(number % 4)],
-        6 => appliance.recovering = !appliance.recovering,
+        6 => appliance.share_permille = number % 1001,
         7 => appliance.base_url = None,
         8 => appliance.base_url = Some("https://a".into()),
         9 => appliance.weight = Weight::new(1 + number % 9).unwrap(),
         _ => {
-            let connections = u64::from(number);
-            appliance.load = Load { connections, connections_max: 1111, ..load() };
+            let (connections, drives_permille) = (u64::from(number), number % 1100);
+            let load = Load { connections, connections_max: 1111, ..load() };
+            appliance.load = Load { drives_permille, ..load };
         }
     }
 }
@@ -421,7 +422,7 @@ fn appliance(site: &SiteId, at: u32, number: u32) -> ApplianceView {
         number,
         weight: Weight::ONE,
         health: Health::Healthy,
-        recovering: false,
+        share_permille: 1000,
         base_url: Some("https://a".into()),
         plain_url: None,
         load: load(),

@@ -3,7 +3,7 @@
 
 use model::near::{By, Near, Step};
 use model::number::NumberSet;
-use model::rendezvous::Score;
+use model::rendezvous::{self, Score};
 use model::view::{ApplianceView, Health, SiteView};
 
 use crate::{Distance, Fitness, Query};
@@ -18,7 +18,6 @@ pub(crate) fn health(appliance: &ApplianceView, plain: bool) -> Fitness {
     let url = if plain { &appliance.plain_url } else { &appliance.base_url };
     match appliance.health {
         _ if url.is_none() => Fitness::NoUrl,
-        Health::Healthy if appliance.recovering => Fitness::Recovering,
         Health::Healthy => Fitness::Healthy,
         Health::Draining => Fitness::Draining,
         Health::Drained => Fitness::Drained,
@@ -33,18 +32,17 @@ pub(crate) fn content(holders: Option<&NumberSet>, appliance: &ApplianceView) ->
     holders.is_some_and(|holders| holders.contains(appliance.number))
 }
 
-/// The share in use of what an appliance has least of, in thousandths, and how much of its share
-/// of sessions that leaves it, in steps.
-pub(crate) fn load(appliance: &ApplianceView) -> (u64, u32) {
-    let permille = appliance.load.permille();
-    let step = LOAD_STEPS.iter().find(|(below, _)| permille < *below);
-    (permille, step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent))
+/// Whether the session is none of the share that an appliance takes. Most take all, and nothing is
+/// drawn.
+pub(crate) fn load(query: &Query<'_>, appliance: &ApplianceView) -> bool {
+    let share = appliance.share_permille;
+    let drawn = || rendezvous::draw_permille(query.session, appliance.id.as_str().as_bytes());
+    share < 1000 && share <= drawn()
 }
 
 /// An appliance's draw for a session among those of its site, the lowest first.
-pub(crate) fn affinity(query: &Query<'_>, appliance: &ApplianceView, share_percent: u32) -> Score {
-    let share = appliance.weight.times(share_percent);
-    Score::of(query.session, appliance.id.as_str().as_bytes(), share)
+pub(crate) fn affinity(query: &Query<'_>, appliance: &ApplianceView) -> Score {
+    Score::of(query.session, appliance.id.as_str().as_bytes(), appliance.weight)
 }
 
 /// How near the site is that has this place among the client's. Sites that operators gave the same
@@ -68,8 +66,3 @@ pub(crate) fn distance(near: &[Near<'_>], place: usize) -> Distance {
         By::Place(nearness) => Distance::Nearby { place, nearness, step },
     }
 }
-
-/// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
-/// because each change of a share moves some sessions. The values are arbitrary.
-const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
-const SHARE_PERCENT_MIN: u32 = 25;

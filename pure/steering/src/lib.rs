@@ -16,8 +16,12 @@
 //! 2. **Health** and 3. **content**: who is not healthy, or does not hold the whole version, is
 //!    left out, unless there is nobody better: players with a doubtful list do better than players
 //!    with none.
-//! 4. **Load**: an appliance that fills up gets a smaller share in steps, so that a session's list
-//!    seldom changes; one at its limit comes after all others.
+//! 4. **Load**: one that takes a share of its sessions only is first choice for those whose draw
+//!    lies below its share; for the others it comes after all that are good. This draw is the
+//!    session's and the appliance's alone, so no session moves when the shares of others do, and a
+//!    change by a tenth moves a tenth. The load itself counts in the share only, which
+//!    `director::share` lets fall at once and rise slowly: lists that followed the last load would
+//!    swing (`lab flap`).
 //! 5. **Affinity**: within a site, sessions are spread by weighted rendezvous hashing.
 //!
 //! Looked at are the appliances of the client's sites until there are enough good ones, and of all
@@ -37,7 +41,7 @@ use model::number::NumberSet;
 use model::rendezvous::{self, Score};
 use model::topology::Weight;
 use model::units::Bytes;
-use model::view::{ApplianceView, FleetView, Health, Placed, SiteView};
+use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, SiteView};
 
 use crate::chain::distance;
 pub use crate::reason::{Distance, Fitness, Reason};
@@ -90,13 +94,16 @@ pub struct Candidate {
     pub fitness: Fitness,
     /// It holds the whole version.
     pub holds: bool,
-    /// Share in use of what it has least of, in thousandths.
+    /// What it is shortest of.
+    pub bottleneck: Bottleneck,
+    /// How much of that is in use, in thousandths.
     pub load_permille: u64,
-    pub is_at_limit: bool,
-    /// Its share among the appliances of its site.
+    /// The share of its sessions that it takes now, in thousandths.
+    pub share_permille: u32,
+    /// The session is none of that share.
+    pub is_spilled: bool,
+    /// Its part among the appliances of its site.
     pub weight: Weight,
-    /// How much of the share its load leaves it.
-    pub share_percent: u32,
     /// Its draw for this session; the lowest is first among equals.
     pub score: Score,
 }
@@ -106,10 +113,9 @@ pub struct Candidate {
 pub enum Standing {
     /// Healthy, holds the version, has room.
     Good,
-    /// Healthy and holds the version, but was lost a short while ago.
-    Recovering,
-    /// Healthy and holds the version, but at its limit: offered last.
-    AtLimit,
+    /// Healthy and holds the version, but the session is not of the share that it takes now:
+    /// offered after all good ones.
+    Spilled,
     /// Holds the version, but takes no new sessions: it drains, or is about to stop.
     Draining,
     /// Holds the version, but cannot serve or does not report.
@@ -173,9 +179,7 @@ struct Look<'a> {
     is_for_client: bool,
     fitness: Fitness,
     holds: bool,
-    load_permille: u64,
-    is_at_limit: bool,
-    share_percent: u32,
+    is_spilled: bool,
     /// None as long as it does not matter.
     score: Option<Score>,
 }
@@ -298,9 +302,8 @@ impl<'a> Ranking<'a> {
         let is_for_client = chain::locate(site, &distance);
         let fitness = chain::health(appliance, self.query.plain);
         let holds = chain::content(self.holders, appliance);
-        let (load_permille, share_percent) = chain::load(appliance);
-        let is_at_limit = appliance.load.is_at_limit();
-        let standing = Standing::of(is_for_client, fitness, holds, is_at_limit);
+        let is_spilled = chain::load(self.query, appliance);
+        let standing = Standing::of(is_for_client, fitness, holds, is_spilled);
         self.good += usize::from(standing == Standing::Good);
         self.looks.push(Look {
             appliance,
@@ -310,9 +313,7 @@ impl<'a> Ranking<'a> {
             is_for_client,
             fitness,
             holds,
-            load_permille,
-            is_at_limit,
-            share_percent,
+            is_spilled,
             score: None,
         });
         assert!(self.good <= self.looks.len(), "whoever is good was looked at");
@@ -331,8 +332,7 @@ impl<'a> Ranking<'a> {
             }
             sorted += equals.len();
             for look in &mut *equals {
-                let score = chain::affinity(self.query, look.appliance, look.share_percent);
-                look.score = Some(score);
+                look.score = Some(chain::affinity(self.query, look.appliance));
             }
             // Ends with the name, so that equal scores cannot make two lists.
             equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
@@ -352,6 +352,7 @@ impl<'a> Ranking<'a> {
 
 impl Look<'_> {
     fn candidate(&self) -> Option<Candidate> {
+        let (bottleneck, load_permille) = self.appliance.load.worst();
         Some(Candidate {
             appliance: self.appliance.id.clone(),
             site: self.site.id.clone(),
@@ -360,10 +361,11 @@ impl Look<'_> {
             is_for_client: self.is_for_client,
             fitness: self.fitness,
             holds: self.holds,
-            load_permille: self.load_permille,
-            is_at_limit: self.is_at_limit,
+            bottleneck,
+            load_permille,
+            share_permille: self.appliance.share_permille,
+            is_spilled: self.is_spilled,
             weight: self.appliance.weight,
-            share_percent: self.share_percent,
             score: self.score?,
         })
     }
@@ -385,7 +387,7 @@ impl Standing {
     /// True if the appliance will serve the version as far as anybody knows.
     pub fn is_good(self) -> bool {
         match self {
-            Self::Good | Self::Recovering | Self::AtLimit => true,
+            Self::Good | Self::Spilled => true,
             Self::Draining
             | Self::Unwell(_)
             | Self::Lacks
@@ -401,13 +403,12 @@ impl Standing {
     }
 
     /// What the steps come to together.
-    fn of(is_for_client: bool, fitness: Fitness, holds: bool, is_at_limit: bool) -> Self {
+    fn of(is_for_client: bool, fitness: Fitness, holds: bool, is_spilled: bool) -> Self {
         match (fitness, holds) {
             (Fitness::NoUrl, _) => Self::NoUrl,
             _ if !is_for_client => Self::OthersOnly,
-            (Fitness::Healthy | Fitness::Recovering, true) if is_at_limit => Self::AtLimit,
+            (Fitness::Healthy, true) if is_spilled => Self::Spilled,
             (Fitness::Healthy, true) => Self::Good,
-            (Fitness::Recovering, true) => Self::Recovering,
             (Fitness::Draining | Fitness::Drained, true) => Self::Draining,
             (Fitness::Unhealthy, true) => Self::Unwell(Health::Unhealthy),
             (Fitness::Stale, true) => Self::Unwell(Health::Stale),
@@ -415,10 +416,7 @@ impl Standing {
             (Fitness::Unhealthy, false) => Self::Useless(Health::Unhealthy),
             (Fitness::Stale, false) => Self::Useless(Health::Stale),
             (Fitness::NeverSeen, false) => Self::Useless(Health::NeverSeen),
-            (
-                Fitness::Healthy | Fitness::Recovering | Fitness::Draining | Fitness::Drained,
-                false,
-            ) => Self::Lacks,
+            (Fitness::Healthy | Fitness::Draining | Fitness::Drained, false) => Self::Lacks,
         }
     }
 }
@@ -426,14 +424,14 @@ impl Standing {
 impl Candidate {
     /// Why it is where it is in the list: one reason of each step, in their order.
     pub fn reasons(&self) -> [Reason; 5] {
-        let Self { distance, is_for_client, load_permille, is_at_limit, .. } = *self;
-        let Self { weight, share_percent, .. } = *self;
+        let Self { distance, is_for_client, .. } = *self;
+        let Self { bottleneck, load_permille, share_permille, is_spilled, weight, .. } = *self;
         [
             Reason::Locate { distance, is_for_client },
             Reason::Health(self.fitness),
             Reason::Content { is_whole: self.holds },
-            Reason::Load { load_permille, share_percent, weight, is_at_limit },
-            Reason::Affinity { score: self.score },
+            Reason::Load { bottleneck, load_permille, share_permille, is_spilled },
+            Reason::Affinity { score: self.score, weight },
         ]
     }
 }

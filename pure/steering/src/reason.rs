@@ -6,6 +6,7 @@ use model::near::{Route, Step};
 use model::place::Nearness;
 use model::rendezvous::Score;
 use model::topology::Weight;
+use model::view::Bottleneck;
 
 /// What one step adds to a decision about one appliance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,25 +21,25 @@ pub enum Reason {
     Health(Fitness),
     /// Whether it holds the whole version.
     Content { is_whole: bool },
-    /// How much of its weight its load leaves it.
+    /// Whether the session is of the share that it takes.
     Load {
-        /// Share in use of what it has least of, in thousandths.
+        /// What it is shortest of.
+        bottleneck: Bottleneck,
+        /// How much of that is in use, in thousandths.
         load_permille: u64,
-        share_percent: u32,
-        weight: Weight,
-        /// So full that the rest is for the sessions that it has.
-        is_at_limit: bool,
+        /// The share of its sessions that it takes now, in thousandths.
+        share_permille: u32,
+        /// The session is none of that share.
+        is_spilled: bool,
     },
-    /// The draw among those of its site.
-    Affinity { score: Score },
+    /// The draw among those of its site, by weight.
+    Affinity { score: Score, weight: Weight },
 }
 
 /// Whether players can be sent to an appliance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitness {
     Healthy,
-    /// Healthy, but it was lost a short while ago.
-    Recovering,
     Draining,
     Drained,
     Unhealthy,
@@ -86,7 +87,7 @@ impl Reason {
             Self::Health(fitness) => fitness.code(),
             Self::Content { is_whole: true } => "whole",
             Self::Content { is_whole: false } => "lacks",
-            Self::Load { is_at_limit: true, .. } => "at_limit",
+            Self::Load { is_spilled: true, .. } => "spilled",
             Self::Load { .. } => "share",
             Self::Affinity { .. } => "draw",
         }
@@ -98,7 +99,6 @@ impl Fitness {
     pub fn code(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
-            Self::Recovering => "recovering",
             Self::Draining => "draining",
             Self::Drained => "drained",
             Self::Unhealthy => "unhealthy",
@@ -176,16 +176,19 @@ impl fmt::Display for Reason {
             Self::Health(fitness) => fitness.fmt(f),
             Self::Content { is_whole: true } => f.write_str("holds the whole version"),
             Self::Content { is_whole: false } => f.write_str("does not hold the whole version"),
-            Self::Load { load_permille, share_percent, weight, is_at_limit } => {
+            Self::Load { bottleneck, load_permille, share_permille, is_spilled } => {
                 let (percent, tenth) = (load_permille / 10, load_permille % 10);
-                write!(f, "load {percent}.{tenth} %, so ")?;
-                if *is_at_limit {
-                    f.write_str("it is at its limit and comes last, and ")?;
-                }
-                write!(f, "{share_percent} % of its weight of {weight} counts")
+                write!(f, "load {percent}.{tenth} % ({bottleneck}), ")?;
+                let (percent, tenth) = (share_permille / 10, share_permille % 10);
+                write!(f, "takes {percent}.{tenth} % of its sessions")?;
+                if *is_spilled { f.write_str(", of which this is none") } else { Ok(()) }
             }
-            Self::Affinity { score } => {
-                write!(f, "its draw for this session is {score}, the lowest is first")
+            Self::Affinity { score, weight } => {
+                write!(f, "its draw for this session is {score}, ")?;
+                if *weight != Weight::ONE {
+                    write!(f, "by its weight of {weight}, ")?;
+                }
+                f.write_str("the lowest is first")
             }
         }
     }
@@ -195,7 +198,6 @@ impl fmt::Display for Fitness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Healthy => "healthy",
-            Self::Recovering => "healthy again for a short while",
             Self::Draining => "draining, so it takes no new sessions",
             Self::Drained => "drained, so it takes no new sessions",
             Self::Unhealthy => "unable to serve",

@@ -6,6 +6,7 @@
 //! member       thread: this appliance's identity, renewed
 //! envelope     a signed manifest is opened, or refused
 //! state_file   the last manifest
+//! headroom     what the machine has left of memory and network cards
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
 //! routes       threads: ask `nearcast-agent routes` what routers announce, and send it on
 //! takeover     thread: this appliance's part in its site's service addresses
@@ -15,6 +16,7 @@ pub mod agent_link;
 pub mod client;
 pub mod control_link;
 pub mod envelope;
+pub mod headroom;
 pub mod member;
 pub mod routes;
 pub mod state_file;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use director::share::Policy as Shares;
 use identity::enrol::Address;
 use model::id::SiteId;
 use model::topology::Prefix;
@@ -194,9 +195,16 @@ pub struct Health {
     /// When its last report is older, ask whether anything answers at its address; if not, it is
     /// stale at once. Default `800 ms`.
     pub probe_after: Text<Nanos>,
-    /// An appliance that was lost is offered last until it has been healthy for so long, lest
-    /// players are sent back into a failing one. Default `30 s`.
+    /// The share of its sessions that an appliance takes rises from nothing to the whole in so long
+    /// after it was lost or overloaded, as long as its load lets it; until then the others of its
+    /// sessions go elsewhere first. Default `20 min`.
     pub recovery: Text<Nanos>,
+    /// Above this load, in percent of what it is shortest of, an appliance's share is cut at once.
+    /// Default 90.
+    pub share_cut_above: u32,
+    /// Below this load, its share rises. At least 5 below `share_cut_above`, lest shares swing.
+    /// Default 80.
+    pub share_rises_below: u32,
     /// How often appliances are told to report. Default `500 ms`.
     pub report_interval: Text<Nanos>,
 }
@@ -206,9 +214,31 @@ impl Default for Health {
         Self {
             stale_after: Text(Nanos::millis(1500)),
             probe_after: Text(Nanos::millis(800)),
-            recovery: Text(Nanos::seconds(30)),
+            recovery: Text(Nanos::seconds(1200)),
+            share_cut_above: 90,
+            share_rises_below: 80,
             report_interval: Text(Nanos::millis(500)),
         }
+    }
+}
+
+impl Health {
+    /// The order of times, and of loads.
+    fn check(&self) -> Result<(), ConfigError> {
+        let intervals = [self.report_interval, self.probe_after, self.stale_after];
+        if !intervals.is_sorted_by_key(|interval| interval.0) {
+            let order = "use report_interval <= probe_after <= stale_after";
+            return Err(wrong("health", "stale_after", order));
+        }
+        let Self { share_cut_above: cut, share_rises_below: rises, .. } = *self;
+        if !(20..=98).contains(&cut) {
+            return Err(wrong("health", "share_cut_above", "use 20 to 98 (percent)"));
+        }
+        if !(10..=cut - 5).contains(&rises) {
+            let remedy = format!("use 10 to {} (percent), 5 below share_cut_above", cut - 5);
+            return Err(wrong("health", "share_rises_below", remedy));
+        }
+        Ok(())
     }
 }
 
@@ -372,11 +402,7 @@ impl Config {
                 return Err(wrong("routes", key, format!("use 1 to {bits}")));
             }
         }
-        let intervals = [health.report_interval, health.probe_after, health.stale_after];
-        if !intervals.is_sorted_by_key(|interval| interval.0) {
-            let order = "use report_interval <= probe_after <= stale_after";
-            return Err(wrong("health", "stale_after", order));
-        }
+        health.check()?;
         let days = |count: u64| Nanos::seconds(count * 86_400);
         for (section, key, span, least, most) in [
             ("health", "report_interval", health.report_interval, Nanos::millis(100), MINUTE),
@@ -427,12 +453,24 @@ impl Config {
         Pace { ttl: self.steering.ttl.0, rate_max: self.steering.rate_max }
     }
 
+    /// How appliances' shares move. Players ask again after the TTL and up to a fifth later, and
+    /// the load follows some seconds after.
+    fn shares(&self) -> Shares {
+        let settle = Nanos(self.steering.ttl.0.0 * 3 / 2 + SHARES_SETTLE_MIN.0);
+        Shares {
+            full_after: self.health.recovery.0,
+            settle,
+            rises_below: u64::from(self.health.share_rises_below) * 10,
+            cut_above: u64::from(self.health.share_cut_above) * 10,
+        }
+    }
+
     /// What the director wants to know.
     pub(crate) fn director(&self) -> director::Config {
         director::Config {
             stale_after: self.health.stale_after.0,
             probe_after: self.health.probe_after.0,
-            recovery: self.health.recovery.0,
+            shares: self.shares(),
             report_interval: self.health.report_interval.0,
             objects_held_max: OBJECTS_HELD_MAX,
             placement_lines_max: 200,
@@ -524,6 +562,9 @@ const USABLE_REPLANS: Nanos = Nanos::seconds(10);
 /// Where an appliance may fetch one object from: eight URLs, as the wire allows.
 const SIBLINGS_MAX: usize = 4;
 
+/// An appliance's report and the smoothing of its load take so long beside the TTL of steering.
+const SHARES_SETTLE_MIN: Nanos = Nanos::seconds(5);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -608,6 +649,8 @@ mod tests {
         refused("state = \"s\"\n[playback]\ngrant_lifetime = \"2 d\"", "use 10 s to 1 d");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
+        refused("state = \"s\"\n[health]\nshare_cut_above = 99", "use 20 to 98");
+        refused("state = \"s\"\n[health]\nshare_rises_below = 86", "use 10 to 85");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c.example/\"", "is not a base URL");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c\\\"x\"", "is not a base URL");

@@ -93,7 +93,7 @@ mod tests {
                  "reasons": [
                     {"kind": "locate", "text": "own site: 127.0.0.1/32 is the longest match"},
                     {"kind": "content", "text": "holds the whole version"},
-                    {"kind": "load", "text": "load 0.0 %, so 100 % of its weight of 1 counts"}]},
+                    {"kind": "load", "text": "load 0.0 % (CPU), takes 100.0 % of its sessions"}]},
                 {"appliance": "a3", "site": "s2", "rank": null, "why": "",
                  "reasons": [{"kind": "content", "text": "does not hold the whole version"}]}],
         }))
@@ -105,7 +105,7 @@ mod tests {
             "RANK  APPLIANCE  SITE  WHY",
             "   1  a2         s1    own site: 127.0.0.1/32 is the longest match",
             "                       holds the whole version",
-            "                       load 0.0 %, so 100 % of its weight of 1 counts",
+            "                       load 0.0 % (CPU), takes 100.0 % of its sessions",
             "   -  a3         s2    does not hold the whole version",
         ];
         let client = "127.0.0.1".parse().unwrap();

@@ -166,6 +166,8 @@ fn appliances(fleet: &FleetOut) -> Table {
         ">REPORT",
         ">EGRESS",
         ">CPU",
+        ">SHARE",
+        "BOTTLENECK",
         ">CONNECTIONS",
         ">DRIVES",
         ">OBJECTS",
@@ -182,6 +184,8 @@ fn appliances(fleet: &FleetOut) -> Table {
             ago(appliance.last_report_ms).into(),
             egress,
             cpu,
+            share(appliance),
+            bottleneck(appliance).into(),
             connections,
             drives,
             appliance.objects_held.to_string().into(),
@@ -189,6 +193,19 @@ fn appliances(fleet: &FleetOut) -> Table {
         ]);
     }
     table
+}
+
+/// The share of its sessions that it takes.
+fn share(appliance: &FleetAppliance) -> Cell {
+    let Some(permille) = appliance.share_permille else { return nothing() };
+    let tone = if permille < 1000 { Tone::Warn } else { Tone::Plain };
+    Cell::new(format!("{} %", permille / 10), tone)
+}
+
+/// What it is shortest of, and how much of that is in use.
+fn bottleneck(appliance: &FleetAppliance) -> String {
+    let worst = appliance.load.first().filter(|_| appliance.report.is_some());
+    worst.map_or_else(|| "-".to_owned(), |of| format!("{} {} %", of.name, of.permille / 10))
 }
 
 /// Egress, CPU, connections, drives and fill.
@@ -271,6 +288,8 @@ fn show_appliance(
             ("requests", format!("{}, {} failed", load.requests, load.request_errors).into()),
             ("connections", format!("{} of {}", load.connections, load.connections_max).into()),
             ("CPU", format!("{:.0} %", load.cpu_percent).into()),
+            ("share", share(appliance)),
+            ("in use", in_use(appliance).into()),
             ("filled", filled(&report.fill)),
         ]);
     }
@@ -284,6 +303,12 @@ fn show_appliance(
         output::line("")?;
     }
     own.iter().try_for_each(|error| output::line(&format!("{}: {}", error.room, error.text)))
+}
+
+/// All that it can run short of, the bottleneck first.
+fn in_use(appliance: &FleetAppliance) -> String {
+    let each = appliance.load.iter().map(|of| format!("{} {} %", of.name, of.permille / 10));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn drives(report: &Report) -> Table {
@@ -428,7 +453,9 @@ mod tests {
                 {"id": "s1", "prefixes": ["127.0.0.1/32", "10.0.0.0/8", "::1/128", "fd00::/8"],
                  "appliances": [
                     {"id": "a1", "state": "healthy", "last_report_ms": 320, "objects_held": 10,
-                     "since_s": 5, "weight": 1,
+                     "since_s": 5, "weight": 1, "share_permille": 615,
+                     "load": [{"name": "drives", "permille": 925},
+                        {"name": "cpu", "permille": 124}],
                      "report": {"start_id": 1, "sequence": 9, "uptime_s": 61, "software": "0.1.0",
                         "base_url": "https://127.0.0.2:8443", "generation": 3,
                         "load": {"serving": true, "connections": 12, "connections_max": 20000,
@@ -457,16 +484,16 @@ mod tests {
         let fleet = fleet();
         let expected = [
             concat!(
-                "APPLIANCE  SITE  STATE           REPORT     EGRESS   CPU  CONNECTIONS  DRIVES  ",
-                "OBJECTS  FILLED",
+                "APPLIANCE  SITE  STATE           REPORT     EGRESS   CPU  SHARE  BOTTLENECK   ",
+                "CONNECTIONS  DRIVES  OBJECTS  FILLED",
             ),
             concat!(
-                "a1         s1    healthy     320 ms ago  41.2 Mb/s  12 %           12     1/2   ",
-                "    10    99 %",
+                "a1         s1    healthy     320 ms ago  41.2 Mb/s  12 %   61 %  drives 92 %  ",
+                "         12     1/2       10    99 %",
             ),
             concat!(
-                "a2         s1    never_seen       never          -     -            -       -   ",
-                "     0       -",
+                "a2         s1    never_seen       never          -     -      -  -            ",
+                "          -       -        0       -",
             ),
         ];
         assert_eq!(appliances(&fleet).lines(false), expected);

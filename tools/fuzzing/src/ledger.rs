@@ -112,7 +112,7 @@ fn fleet() -> FleetView {
             number: site * 2 + at,
             weight: Weight::ONE,
             health: Health::Healthy,
-            recovering: false,
+            share_permille: 1000,
             base_url: Some("https://a".into()),
             plain_url: None,
             load: Load::default(),
@@ -133,7 +133,10 @@ fn change(view: &mut FleetView, step: u8) {
     match (step / 2 % 4, site.appliances.first_mut()) {
         (0, Some(first)) => first.load.connections = u64::from(step),
         (1, Some(first)) => first.health = Health::Stale,
-        (2, Some(first)) => first.health = Health::Healthy,
+        (2, Some(first)) => {
+            first.health = Health::Healthy;
+            first.share_permille = u32::from(step) * 3;
+        }
         (_, _) => site.serves_strangers = !site.serves_strangers,
     }
     view.put_site(number, Arc::new(site));

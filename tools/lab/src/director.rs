@@ -9,7 +9,7 @@
 //! handled, its actions taken and its reply made, and the picture for fronts is asked for. Nothing
 //! is sent, parsed or stored. docs/internals/director.md has the parameters.
 
-mod world;
+pub(crate) mod world;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant as Clock};
@@ -101,10 +101,15 @@ struct Report {
 }
 
 /// As with so many appliances an operator would have it.
-const CONFIG: director::Config = director::Config {
+pub(crate) const CONFIG: director::Config = director::Config {
     stale_after: Nanos::seconds(8),
     probe_after: Nanos::seconds(4),
-    recovery: Nanos::seconds(30),
+    shares: director::share::Policy {
+        full_after: Nanos::seconds(1200),
+        settle: Nanos::seconds(20),
+        rises_below: 800,
+        cut_above: 900,
+    },
     report_interval: INTERVAL,
     objects_held_max: 500_000,
     placement_lines_max: 200,
@@ -124,7 +129,7 @@ const CONFIG: director::Config = director::Config {
     routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 1000,
 };
-const STEERING: steering::Config =
+pub(crate) const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 const INTERVAL: Nanos = Nanos::seconds(2);
 const TICKS_PER_INTERVAL: u32 = 20;
@@ -245,6 +250,7 @@ impl<'a> Stand<'a> {
             connections_max: 10_000,
             egress: BitsPerSecond(busy * 100_000_000),
             egress_max: BitsPerSecond(100_000_000_000),
+            ..Load::default()
         };
         self.template.generation = self.director.reply(id).map_or(Generation(0), |r| r.generation);
         self.template.served = Some(self.template.generation);

@@ -40,7 +40,12 @@ pub(crate) struct Control {
 const CONFIG: director::Config = director::Config {
     stale_after: Nanos::millis(1500),
     probe_after: Nanos::millis(800),
-    recovery: Nanos::seconds(10),
+    shares: director::share::Policy {
+        full_after: Nanos::seconds(10),
+        settle: Nanos::seconds(2),
+        rises_below: 800,
+        cut_above: 900,
+    },
     report_interval: Nanos::millis(500),
     objects_held_max: 1000,
     placement_lines_max: 10,

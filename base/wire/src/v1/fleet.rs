@@ -70,8 +70,15 @@ pub struct FleetAppliance {
     pub report: Option<Report>,
     /// Objects that it holds.
     pub objects_held: usize,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: u32,
+    /// The share of its sessions that it takes now, in thousandths: less where it was lost a while
+    /// ago, or is short of something. None from a control plane that does not know this field.
+    #[serde(default)]
+    pub share_permille: Option<u32>,
+    /// What is in use of each thing that it can run short of, the bottleneck first.
+    #[serde(default)]
+    pub load: Vec<FleetLoad>,
     /// Base URL for players.
     pub base_url: Option<String>,
     /// Until when its identity is good, seconds since 1970; null if it has none.
@@ -89,6 +96,16 @@ pub struct DrainOut {
     pub from_unix_s: u64,
     /// Then it serves again, seconds since 1970; null for not before an operator says so.
     pub until_unix_s: Option<u64>,
+}
+
+/// What is in use of one thing that an appliance can run short of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetLoad {
+    /// `cpu`, `egress`, `drives`, `connections`, `memory` or `drops` (of the network card).
+    pub name: String,
+    /// In use, in thousandths; 1000 and above leaves no room.
+    pub permille: u64,
 }
 
 /// Whether an appliance can serve.

@@ -74,7 +74,7 @@ pub struct Load {
     pub connections_max: u64,
     /// Egress over the last report interval.
     pub egress_bits_per_second: u64,
-    /// Configured most egress; 0 for no limit.
+    /// Most egress: what its network cards carry; 0 if it does not know.
     pub egress_max_bits_per_second: u64,
     /// Body bytes sent since start.
     pub egress_bytes: u64,
@@ -84,6 +84,14 @@ pub struct Load {
     pub request_errors: u64,
     /// Share of its worker cores in use over the last interval, 0 to 100.
     pub cpu_percent: f32,
+    /// How near the machine's memory is to its last twentieth, in thousandths; none if unknown, as
+    /// from an appliance that does not know this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_permille: Option<u32>,
+    /// How near the packets that its network cards dropped over the last interval are to one in a
+    /// hundred, in thousandths; none as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drops_permille: Option<u32>,
 }
 
 /// One drive.

@@ -248,6 +248,7 @@ fn one() -> impl Strategy<Value = (char, One)> {
         connections_max: 100,
         egress: BitsPerSecond(egress),
         egress_max: BitsPerSecond(100),
+        ..Load::default()
     });
     let holds = proptest::collection::btree_set(0_u8..3, 0..4);
     let site = prop_oneof![Just('a'), Just('b')];

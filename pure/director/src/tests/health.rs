@@ -1,4 +1,7 @@
+use std::ops::Range;
+
 use super::*;
+use model::view::Bottleneck;
 
 #[test]
 fn an_appliance_is_stale_as_soon_as_its_report_is_too_old_and_well_with_the_next() {
@@ -60,26 +63,57 @@ fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
     assert_eq!(health, Health::Healthy, "a report counts more than an old probe");
 }
 
-#[test]
-fn an_appliance_that_was_lost_recovers_for_a_while_and_a_new_one_does_not() {
-    let mut director = running(&["a1"]);
-    let recovering = |director: &mut Director, ms| {
-        director.handle(at(ms), Event::Tick(UnixSeconds(1)));
-        seen(director, "a1").recovering
-    };
-    assert!(!recovering(&mut director, 0), "after a start everybody is new");
-    assert!(!recovering(&mut director, 5000), "stale");
-    let mut told = 5000;
-    let mut tell_until = |director: &mut Director, ms| {
-        while told < ms {
-            told += 1000;
-            director.report(at(told), &id("a1"), &report(told)).unwrap();
+/// Reports of these, one second apart, and ticks; the share of the first in the end.
+fn tell_until(director: &mut Director, seconds: Range<u64>, names: &[&str], load: u32) -> u32 {
+    for second in seconds {
+        for name in names {
+            let load = Load { drives_permille: load, ..Load::default() };
+            let report = Report { load, ..report(100 + second) };
+            director.report(at(second * 1000), &id(name), &report).unwrap();
         }
-        recovering(director, ms)
-    };
-    assert!(tell_until(&mut director, 6000));
-    assert!(tell_until(&mut director, 35_000));
-    assert!(!tell_until(&mut director, 36_000));
+        director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
+    }
+    seen(director, names[0]).share_permille
+}
+
+#[test]
+fn an_appliance_that_was_lost_comes_back_over_twenty_minutes_and_a_new_one_is_whole() {
+    let mut director = running(&["a1", "a2"]);
+    assert_eq!(tell_until(&mut director, 0..5, &["a1", "a2"], 0), 1000, "all are new");
+    tell_until(&mut director, 5..10, &["a2"], 0);
+    assert_eq!(seen(&director, "a1").share_permille, 0);
+    assert_eq!(tell_until(&mut director, 10..11, &["a1", "a2"], 0), 50, "somebody must try it");
+    let half = tell_until(&mut director, 11..611, &["a1", "a2"], 0);
+    assert!((540..=555).contains(&half), "{half}");
+    assert_eq!(tell_until(&mut director, 611..1200, &["a1", "a2"], 0), 1000);
+    assert_eq!(seen(&director, "a2").share_permille, 1000, "others' shares stay");
+}
+
+#[test]
+fn a_load_cuts_the_share_and_is_named() {
+    let mut director = running(&["a1", "a2"]);
+    // Smoothed from nothing on, it passes 900 after 17 s.
+    assert_eq!(tell_until(&mut director, 0..17, &["a1"], 950), 1000);
+    let cut = tell_until(&mut director, 17..20, &["a1"], 950);
+    assert!((930..=945).contains(&cut), "850 of little more than 900: {cut}");
+    assert_eq!(director.counters().share_cuts, 1, "players have not asked again yet");
+    let status = director.appliances(at(20_000))[&id("a1")].clone();
+    assert_eq!(status.load.worst(), (Bottleneck::Drives, 950));
+    assert_eq!(status.share_permille, cut);
+    assert_eq!(tell_until(&mut director, 20..200, &["a1"], 850), cut, "between the two it holds");
+    assert!(cut < tell_until(&mut director, 200..230, &["a1"], 500));
+}
+
+#[test]
+fn where_all_are_lost_at_once_nobody_is() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    tell_until(&mut director, 0..5, &["a1", "a2", "a3"], 0);
+    tell_until(&mut director, 5..10, &["a1", "a2"], 0);
+    director.handle(at(15_000), Event::Tick(UnixSeconds(15)));
+    assert!(["a1", "a2", "a3"].iter().all(|name| seen(&director, name).health == Health::Stale));
+    tell_until(&mut director, 16..17, &["a1", "a2", "a3"], 0);
+    let share = |name| seen(&director, name).share_permille;
+    assert_eq!(["a1", "a2", "a3"].map(share), [1000, 1000, 50], "a3 was lost before");
 }
 
 #[test]

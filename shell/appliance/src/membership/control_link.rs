@@ -31,6 +31,7 @@ use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::envelope::{self, Refused};
+use crate::membership::headroom::{self, Packets};
 use crate::membership::member::Own;
 use crate::membership::routes::{Routes, Wish};
 use crate::membership::state_file::StateFile;
@@ -61,7 +62,7 @@ pub struct About {
     /// What its routers announce, where somebody reads it.
     pub routes: Option<Routes>,
     pub connections_max: u64,
-    /// Most egress, where limited.
+    /// Most egress: what the network cards carry, if they say so.
     pub egress_max: Option<BitsPerSecond>,
 }
 
@@ -92,6 +93,8 @@ struct Link<'a> {
     /// Control reads inventories by number; none until it has answered.
     by_number: Option<bool>,
     previous: Totals,
+    /// Packets of the machine's cards, as of the last report.
+    packets: Packets,
     interval: Nanos,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
@@ -135,6 +138,7 @@ pub(crate) fn run(
         known: 0,
         by_number: None,
         previous: Totals::default(),
+        packets: Packets::now().unwrap_or_default(),
         interval,
         tickets_at: Instant(0),
         failures: 0,
@@ -309,6 +313,7 @@ impl Link<'_> {
         };
         let previous = std::mem::replace(&mut self.previous, totals);
         let (inventory, files) = self.held();
+        let drops = self.packets.go_on();
         Report {
             start_id: self.start_id,
             sequence: self.sequence,
@@ -320,7 +325,11 @@ impl Link<'_> {
             machine: about.machine.clone(),
             generation: status.generation.0,
             served_generation: served_generation(shared).filter(|_| !self.is_unkept),
-            load: load(&shared.counters.serving, about, &totals, &previous),
+            load: v1::report::Load {
+                memory_permille: headroom::memory(),
+                drops_permille: drops,
+                ..load(&shared.counters.serving, about, &totals, &previous)
+            },
             drives: shared.drive_statuses().iter().map(Into::into).collect(),
             fill: fill(&status, &totals, &previous),
             inventory,
@@ -366,6 +375,8 @@ fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) ->
         requests: sum(workers, ServeCounters::requests),
         request_errors: sum(workers, ServeCounters::request_errors),
         cpu_percent: percent(busy, span, workers.len()),
+        memory_permille: None,
+        drops_permille: None,
     }
 }
 

@@ -12,14 +12,15 @@ use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
+use model::metric::Metric;
 use model::units::{Bytes, Instant, Nanos};
-use model::view::Health;
+use model::view::{Bottleneck, Health, Load};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::fleet::{
-    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetError, FleetOut,
-    FleetSample, FleetSite,
+    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetError, FleetLoad,
+    FleetOut, FleetSample, FleetSite,
 };
 use wire::v1::report::Report;
 
@@ -316,6 +317,26 @@ fn tell_director(control: &Control, page: &mut Page) {
         ),
     ];
     gauges(page, rows);
+    tell_shares(&appliances, page);
+}
+
+/// Of each appliance that reports, one line in each of two families.
+fn tell_shares(appliances: &BTreeMap<ApplianceId, ApplianceStatus>, page: &mut Page) {
+    let reporting = || appliances.iter().filter(|(_, status)| status.last_report.is_some());
+    let thousandths = |permille: u64| f64::from(u32::try_from(permille).unwrap_or(u32::MAX)) / 1e3;
+    let help = "The share of its sessions that an appliance takes.";
+    let share = Metric::gauge("appliance_share", help);
+    for (id, status) in reporting() {
+        let value = thousandths(status.share_permille.into());
+        page.put(&share, &format!("appliance=\"{id}\""), value);
+    }
+    let help = "How much an appliance uses of what it is shortest of, which is named.";
+    let load = Metric::gauge("appliance_load", help);
+    for (id, status) in reporting() {
+        let (bottleneck, permille) = status.load.worst();
+        let labels = format!("appliance=\"{id}\",bottleneck=\"{}\"", bottleneck.as_str());
+        page.put(&load, &labels, thousandths(permille));
+    }
 }
 
 fn appliance_out(
@@ -334,10 +355,21 @@ fn appliance_out(
         report: report.cloned(),
         objects_held: status.objects_held,
         weight: status.registered.appliance.weight.value(),
+        share_permille: Some(status.share_permille),
+        load: loads_out(&status.load),
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,
         drain: None,
     }
+}
+
+/// The bottleneck first.
+fn loads_out(load: &Load) -> Vec<FleetLoad> {
+    let mut each = load.each();
+    each.sort_by_key(|(_, permille)| std::cmp::Reverse(*permille));
+    let out =
+        |(of, permille): (Bottleneck, u64)| FleetLoad { name: of.as_str().to_owned(), permille };
+    each.map(out).into()
 }
 
 /// What appliances reported and the trouble that the director noted, newest first.

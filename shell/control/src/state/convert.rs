@@ -96,6 +96,10 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             connections_max: wire.load.connections_max,
             egress: BitsPerSecond(wire.load.egress_bits_per_second),
             egress_max: BitsPerSecond(wire.load.egress_max_bits_per_second),
+            cpu_permille: cpu_in(wire.load.cpu_percent),
+            drives_permille: drives_in(wire),
+            memory_permille: wire.load.memory_permille.unwrap_or(0),
+            drops_permille: wire.load.drops_permille.unwrap_or(0),
         },
         serving: wire.load.serving,
         hardware: hardware_in(wire),
@@ -125,6 +129,24 @@ fn hears_in(heard: &Heard) -> Result<director::Hears, routes::NotADigest> {
         is_old: heard.error.is_some(),
         behind: Nanos::millis(heard.behind_ms.min(BEHIND_MAX_MS)),
     })
+}
+
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is 0 to 1000 by then"
+)]
+fn cpu_in(percent: f32) -> u32 {
+    // One that is no number counts as none.
+    (percent.clamp(0.0, 100.0) * 10.0).round() as u32
+}
+
+/// In use of the drive that has least left, of those that serve. A hung one is no measure.
+fn drives_in(wire: &Report) -> u32 {
+    let serving = wire.drives.iter().filter(|drive| drive.state == DriveState::Ok && !drive.hung);
+    let left = serving.filter_map(|drive| drive.headroom_permille).min();
+    left.map_or(0, |left| 1000_u32.saturating_sub(left))
 }
 
 /// `host:port`.
@@ -401,6 +423,7 @@ const TEXT_LEN_MAX: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::view::Bottleneck;
     use wire::v1::ingest;
     use wire::v1::report::{Drive, ReportedError};
 
@@ -421,6 +444,35 @@ mod tests {
         );
         wire.base_url = "https://x\"/".to_owned();
         assert!(matches!(report_in(&wire), Err(Refused::Url { field: "base_url", .. })));
+    }
+
+    #[test]
+    fn each_bottleneck_is_read_and_the_worst_drive_counts() {
+        let drive = |state, hung, headroom_permille| Drive {
+            state,
+            hung,
+            headroom_permille,
+            ..Drive::default()
+        };
+        let mut wire =
+            Report { base_url: "https://127.0.0.2:8443".to_owned(), ..Report::default() };
+        wire.drives = vec![
+            drive(DriveState::Ok, false, Some(300)),
+            drive(DriveState::Ok, false, Some(100)),
+            drive(DriveState::Ok, false, None),
+            drive(DriveState::Ok, true, Some(1)),
+            drive(DriveState::SetAside, false, Some(2)),
+        ];
+        wire.load.cpu_percent = 55.55;
+        (wire.load.memory_permille, wire.load.drops_permille) = (Some(120), Some(70));
+        let load = report_in(&wire).unwrap().load;
+        assert_eq!((load.drives_permille, load.cpu_permille), (900, 556));
+        assert_eq!((load.memory_permille, load.drops_permille), (120, 70));
+        assert_eq!(load.worst(), (Bottleneck::Drives, 900));
+        wire.load.cpu_percent = f32::NAN;
+        wire.drives[1].headroom_permille = Some(u32::MAX);
+        let load = report_in(&wire).unwrap().load;
+        assert_eq!((load.drives_permille, load.cpu_permille), (700, 0));
     }
 
     #[test]

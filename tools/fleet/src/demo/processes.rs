@@ -347,6 +347,8 @@ pub(super) fn write_control_config(
         "state": place.make_dir("control")?,
         "serve": { "listen": format!("127.0.0.1:{}", ports.control) },
         "fleet": { "listen": format!("127.0.0.1:{}", ports.fleet) },
+        // Whoever breaks something here wants to see it mended.
+        "health": { "recovery": "1 min" },
         "demo": { "controls": controls },
     });
     place.write("control.toml", &toml::to_string(&config).context("cannot write TOML")?)

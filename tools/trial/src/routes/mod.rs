@@ -107,7 +107,10 @@ impl World {
         let taken = || format!("port {alone} is taken: give another --port");
         let alone = TcpListener::bind(("127.0.0.1", alone)).with_context(taken)?;
         let network = Network::start(room, port)?;
-        let plan = Plan { fronts: 1, appliances: 3, ..Plan::new(room.to_owned(), port, ASSET) };
+        // Appliances are started anew below, and then take all of their sessions again at once.
+        let settings = json!({ "health": { "recovery": "1 s" } });
+        let plan = Plan { settings, ..Plan::new(room.to_owned(), port, ASSET) };
+        let plan = Plan { fronts: 1, appliances: 3, ..plan };
         let mut fleet = Fleet::start(plan, source)?;
         for (site, appliance, kind) in SITES {
             fleet.put(&format!("/v1/sites/{site}"), &json!({ "prefixes": [], "kind": kind }))?;

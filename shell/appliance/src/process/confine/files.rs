@@ -23,7 +23,7 @@ const NEWEST: ABI = ABI::V7;
 /// What a process without secrets of its own reads beside what it is told of: names to addresses,
 /// certificates to trust, libraries that the C library loads when a name is asked for, and what the
 /// kernel says of the process itself.
-const SYSTEM: [&str; 18] = [
+const SYSTEM: [&str; 19] = [
     "/etc/resolv.conf",
     "/etc/hosts",
     "/etc/host.conf",
@@ -39,6 +39,7 @@ const SYSTEM: [&str; 18] = [
     "/usr/lib",
     "/lib",
     "/lib64",
+    "/proc/meminfo",
     "/proc/self",
     "/sys/fs/cgroup",
     "/sys/devices/system/cpu",

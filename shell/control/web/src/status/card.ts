@@ -209,12 +209,23 @@ export class Card implements View<CardItem> {
   }
 }
 
+const isPartial = (one: Appliance) => (one.share_permille ?? 1000) < 1000;
+
+/** The share of its sessions that it takes, and what it is shortest of. */
+function shareOf(one: Appliance): string {
+  const share = text(percent((one.share_permille ?? 1000) / 10));
+  const [worst] = one.load ?? [];
+  const used = worst && `${worst.name} ${text(percent(worst.permille / 10))} used`;
+  return `Takes ${share} of its sessions for now${used ? ` · ${used}` : ""}`;
+}
+
 /** The line under the name: version and uptime of a well appliance, the fault of any other. */
 export function lineOf(one: Appliance): string {
   const { report, state } = one;
   if (state === "healthy" && report) {
     const trouble = report.drives.some((drive) => troubleOf(drive));
     const up = duration(report.uptime_s);
+    if (!trouble && isPartial(one)) return shareOf(one);
     if (!trouble) {
       const drain = one.drain ? ` · drains from ${clock(one.drain.from_unix_s)}` : "";
       return `version ${report.software} · up ${up} · manifest ${report.generation}${drain}`;

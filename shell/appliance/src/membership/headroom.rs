@@ -1,0 +1,137 @@
+//! What the machine has left of things that this process does not count: memory, and its network
+//! cards.
+//!
+//! Each is told as the thousandths in use of what can be used without harm, so that the worst of
+//! all can be found. What the kernel does not say is none, and counts as nothing.
+
+use std::fs;
+
+use model::units::BitsPerSecond;
+
+/// How near the machine's memory is to its last twentieth, at which the kernel begins to take pages
+/// that somebody needs. What we hold ourselves from the start is no load, so the amount in use
+/// says nothing: the amount left does.
+pub(crate) fn memory() -> Option<u32> {
+    memory_of(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn memory_of(text: &str) -> Option<u32> {
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let (whole, left) = (field("MemTotal:")?, field("MemAvailable:")?);
+    Some(permille(whole / 20, left))
+}
+
+/// What the cards that are up carry together, if all of them say so. To be asked before files are
+/// out of reach; a virtual card says nothing.
+pub(crate) fn link() -> Option<BitsPerSecond> {
+    let cards = fs::read_dir("/sys/class/net").ok()?.flatten().map(|card| card.path());
+    let up = cards.filter(|card| {
+        let state = fs::read_to_string(card.join("operstate")).unwrap_or_default();
+        card.join("device").exists() && state.trim() == "up"
+    });
+    let speed = |text: String| -> Option<u64> {
+        let megabits: u64 = text.trim().parse().ok()?;
+        (megabits != 0).then(|| megabits.saturating_mul(1_000_000))
+    };
+    let speeds = up.map(|card| fs::read_to_string(card.join("speed")).ok().and_then(speed));
+    let sum: u64 = speeds.sum::<Option<u64>>()?;
+    (sum != 0).then_some(BitsPerSecond(sum))
+}
+
+/// Packets of all cards since they came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packets {
+    all: u64,
+    dropped: u64,
+}
+
+/// Of fewer packets, one that was dropped says nothing: a card also counts as dropped what is for
+/// no protocol that the machine speaks.
+const PACKETS_MIN: u64 = 1000;
+
+impl Packets {
+    pub(crate) fn now() -> Option<Self> {
+        Self::of(&fs::read_to_string("/proc/self/net/dev").ok()?)
+    }
+
+    /// By the kernel's table: two lines of heading, then a line for each card, with eight numbers
+    /// of what came and eight of what went. The second is packets, the fourth is drops.
+    fn of(text: &str) -> Option<Self> {
+        let mut sum = Self::default();
+        for line in text.lines().skip(2) {
+            let (name, numbers) = line.split_once(':')?;
+            if name.trim() == "lo" {
+                continue;
+            }
+            let numbers: Vec<u64> =
+                numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
+            for direction in [numbers.get(..8)?, numbers.get(8..16)?] {
+                sum.all = sum.all.saturating_add(direction[1]);
+                sum.dropped = sum.dropped.saturating_add(direction[3]);
+            }
+        }
+        Some(sum)
+    }
+
+    /// How near the drops since the last call are to one packet in a hundred: with more, TCP sends
+    /// a fraction of what the link carries.
+    pub(crate) fn go_on(&mut self) -> Option<u32> {
+        let now = Self::now()?;
+        let before = std::mem::replace(self, now);
+        Some(now.since(before))
+    }
+
+    fn since(self, before: Self) -> u32 {
+        let all = self.all.saturating_sub(before.all);
+        let dropped = self.dropped.saturating_sub(before.dropped);
+        if all < PACKETS_MIN { 0 } else { permille(dropped.saturating_mul(100), all) }
+    }
+}
+
+/// Thousandths, up to ten times the whole.
+fn permille(used: u64, most: u64) -> u32 {
+    let permille = used.saturating_mul(1000) / most.max(1);
+    u32::try_from(permille.min(10_000)).unwrap_or(10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_short_when_its_last_twentieth_is_near() {
+        let text = |left| format!("MemTotal:  1000 kB\nMemFree: 7 kB\nMemAvailable:  {left} kB\n");
+        let of = |left| memory_of(&text(left));
+        assert_eq!([1000, 500, 100, 50, 0].map(of), [50, 100, 500, 1000, 10_000].map(Some));
+        assert_eq!(memory_of("MemTotal: 1000 kB\n"), None);
+        assert_eq!(memory_of("MemTotal: x kB\nMemAvailable: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn drops_count_against_one_packet_in_a_hundred_and_not_on_a_silent_card() {
+        let table = |packets, dropped| {
+            let zero = "0 0 0 0 0 0 0 0";
+            format!(
+                "Inter-|\n face |\n    lo: 9 9999 0 999 0 0 0 0 {zero}\n  \
+                 eth0: 1 {packets} 0 {dropped} 0 0 0 0 1 {packets} 0 0 0 0 0 0\n"
+            )
+        };
+        let of = |packets, dropped| Packets::of(&table(packets, dropped)).unwrap();
+        let before = of(10_000, 50);
+        assert_eq!(before, Packets { all: 20_000, dropped: 50 });
+        assert_eq!(of(15_000, 60).since(before), 100, "10 of 10,000");
+        assert_eq!(of(15_000, 150).since(before), 1000, "100 of 10,000");
+        assert_eq!(of(10_400, 150).since(before), 0, "too few packets");
+        assert_eq!(of(5, 0).since(before), 0, "the card was taken down");
+        assert_eq!(Packets::of("a\nb\nnonsense\n"), None);
+        assert_eq!(Packets::of("a\nb\neth0: 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn this_machine_says_something() {
+        assert!(memory().is_some() && Packets::now().is_some());
+    }
+}

@@ -9,6 +9,7 @@ mod director;
 mod disk;
 mod drive_protocol;
 mod flame;
+mod flap;
 mod ideal;
 mod idle;
 mod layout;
@@ -75,6 +76,8 @@ enum Verb {
     Layout(layout::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// A step of load, and a site that is lost: whether shares swing, against a naive control.
+    Flap(flap::Args),
     /// Full, first and resumed starts per CPU second: ours against a peer's, in turns.
     Handshake(compare::handshake::Args),
     /// What pacing costs, and what it spares a short queue on the way.
@@ -135,6 +138,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::FuseDrive(args) => disk::fuse::run(args),
         Verb::Disk(args) => disk::run(args),
         Verb::Drive(args) => drive_protocol::run(args),
+        Verb::Flap(args) => flap::run(args),
         Verb::Handshake(args) => compare::handshake::run(args),
         Verb::Holdings(args) => lock::run(args),
         Verb::Ideal(args) => compare::run_ideal(args),

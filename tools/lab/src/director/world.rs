@@ -44,17 +44,17 @@ const FILLING: u32 = 20;
 
 /// Numbers that look drawn: splitmix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-pub(super) struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
-    pub(super) fn of(seed: u64, kind: &str, n: u32) -> Self {
+    pub(crate) fn of(seed: u64, kind: &str, n: u32) -> Self {
         let kind = kind.bytes().fold(seed, |x, b| (x ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         let mut draw = Self(kind ^ u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         draw.next();
         draw
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -63,7 +63,7 @@ impl Draw {
     }
 
     /// Below `n`, which is not 0.
-    pub(super) fn below(&mut self, n: u32) -> u32 {
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
         let high = ((self.next() >> 32) * u64::from(n)) >> 32;
         u32::try_from(high).unwrap_or(0)
     }
@@ -76,7 +76,7 @@ impl Draw {
         bytes
     }
 
-    pub(super) fn session(&mut self) -> [u8; 12] {
+    pub(crate) fn session(&mut self) -> [u8; 12] {
         self.bytes()
     }
 }

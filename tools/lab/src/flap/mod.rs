@@ -1,0 +1,235 @@
+//! `nearcast-lab flap`: whether shares swing when load steps up, and how they come back.
+//!
+//! ```text
+//! sessions ──> poll: steering::rank ──> an appliance ──> its load ──> report ──> Director ──> view
+//!    ^                                                                                          │
+//!    └──────────── each TTL, by steering's own turns ───────────────────────────────────────────┘
+//! ```
+//!
+//! It drives the product's own `pure/director` and `pure/steering` at model time, without a socket.
+//! Two sites hold one version. The near one is for all clients and has room for two thirds of a
+//! launch; the far one has room for all of it. Run three times:
+//!
+//! * with the shares that the director gives;
+//! * with a naive control as the rival: by its last report, an appliance takes all or nothing;
+//! * with a near site that is lost for two minutes, in an evening without a launch.
+//!
+//! A turn of a load counts where it moved by a tenth of what the appliance can serve, from the peak
+//! of the launch on; a turn of a share counts however small. The parameters stand in
+//! docs/internals/director.md.
+
+mod plot;
+mod world;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use tracing::info;
+
+use world::{Event, Rule, World};
+
+/// `nearcast-lab flap`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Sessions that one appliance of the near site can serve
+    #[arg(long, default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(200..=20_000))]
+    sessions: u32,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the plot of shares and loads there
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// When the launch is, or the loss.
+const STEP_S: u32 = 300;
+/// How long a run of a launch lasts.
+const LAUNCH_S: u32 = 2700;
+/// How long the near site is lost.
+const LOST_S: u32 = 120;
+/// How long that run lasts: beyond the twenty minutes.
+const LOSS_S: u32 = 1920;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    sessions: u32,
+    seed: u64,
+    ours: Swing,
+    naive: Swing,
+    loss: Loss,
+}
+
+/// What a launch did to the near site. Of its appliances, the worst of each figure for ours, and
+/// the best for the naive control.
+#[derive(Debug, Serialize)]
+struct Swing {
+    /// Turns of the load after its peak, whose own turn is none.
+    load_reversals: usize,
+    share_reversals: usize,
+    /// Loads of the near site in the last ten minutes, in thousandths of what it can serve.
+    load_permille_last: [u64; 2],
+    /// Of the time that sessions lasted, the part in thousandths in which they were with an
+    /// appliance that was asked for more than it can send, from a minute after the launch.
+    starved_permille: u64,
+    /// Times that a session was sent to another appliance, for each session.
+    moves_per_session: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Loss {
+    /// From the last report until no new session is sent there.
+    lost_after_s: u32,
+    /// The share with the first report, in thousandths.
+    share_back_permille: u32,
+    /// From the first report until the share is whole.
+    whole_after_s: u32,
+    share_reversals: usize,
+    /// The most of the near site's load after it came back.
+    load_permille_max: u64,
+}
+
+/// One appliance in one second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    share_permille: u32,
+    /// Asked of it, above 1000 if that is more than it can serve.
+    load_permille: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    info!("a launch, with shares");
+    let mut ours = World::new(args.sessions, args.seed, Rule::Shares)?;
+    ours.run(LAUNCH_S, Event::Launch(STEP_S))?;
+    info!("a launch, with a naive control");
+    let mut naive = World::new(args.sessions, args.seed, Rule::Naive)?;
+    naive.run(LAUNCH_S, Event::Launch(STEP_S))?;
+    info!("a loss");
+    let mut loss = World::new(args.sessions, args.seed, Rule::Shares)?;
+    loss.run(LOSS_S, Event::Loss { from: STEP_S, until: STEP_S + LOST_S })?;
+    let report = Report {
+        sessions: args.sessions,
+        seed: args.seed,
+        ours: swing(&ours, |counts| counts.max())?,
+        naive: swing(&naive, |counts| counts.min())?,
+        loss: judge_loss(&loss)?,
+    };
+    if let Some(path) = &args.plot {
+        let text = plot::svg(&ours, &naive, &loss);
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    }
+    rig::say_all(args.json, &report)?;
+    hold(&report)
+}
+
+/// The run is not valid where one of these does not hold.
+fn hold(report: &Report) -> Result<()> {
+    let Report { ours, naive, loss, .. } = report;
+    ensure!(5 <= naive.load_reversals, "the naive control turns {} times", naive.load_reversals);
+    ensure!(ours.load_reversals <= 1, "the load turns {} times", ours.load_reversals);
+    ensure!(ours.share_reversals <= 1, "a share turns {} times", ours.share_reversals);
+    let [least, most] = ours.load_permille_last;
+    ensure!(700 <= least && most <= 950, "it ends between {least} and {most}");
+    ensure!(
+        ours.starved_permille * 2 <= naive.starved_permille,
+        "ours starves {} of 1,000, the naive one {}",
+        ours.starved_permille,
+        naive.starved_permille
+    );
+    ensure!(loss.lost_after_s <= 6, "lost after {} s", loss.lost_after_s);
+    ensure!(loss.share_back_permille <= 60, "back with {}", loss.share_back_permille);
+    let whole = loss.whole_after_s;
+    ensure!((1080..=1260).contains(&whole), "whole after {whole} s, which is not twenty minutes");
+    ensure!(loss.share_reversals <= 1, "the share turns {} times", loss.share_reversals);
+    ensure!(loss.load_permille_max <= 900, "the load comes to {}", loss.load_permille_max);
+    Ok(())
+}
+
+fn swing(
+    world: &World,
+    worst: impl Fn(std::vec::IntoIter<usize>) -> Option<usize>,
+) -> Result<Swing> {
+    let near = world.near();
+    let load = |point: &Point| point.load_permille;
+    let of_load = |points: &&[Point]| reversals(after_peak(points).iter().map(load), 100);
+    let share = |point: &Point| u64::from(point.share_permille);
+    let of_share = |points: &&[Point]| reversals(points.iter().map(share), 1);
+    let loads: Vec<usize> = near.iter().map(of_load).collect();
+    let shares: Vec<usize> = near.iter().map(of_share).collect();
+    let last = world.near().into_iter().flat_map(|points| &points[points.len() - 600..]);
+    let last: Vec<u64> = last.map(|point| point.load_permille).collect();
+    let (least, most) = (last.iter().min().copied(), last.iter().max().copied());
+    Ok(Swing {
+        load_reversals: worst(loads.into_iter()).context("an appliance")?,
+        share_reversals: worst(shares.into_iter()).context("an appliance")?,
+        load_permille_last: [least.context("a load")?, most.context("a load")?],
+        starved_permille: world.starved_permille(),
+        moves_per_session: world.moves_per_session(),
+    })
+}
+
+/// From the highest load in the minute after the launch.
+fn after_peak(points: &[Point]) -> &[Point] {
+    let from = usize::try_from(STEP_S).unwrap_or(0).min(points.len());
+    let minute = &points[from..points.len().min(from + 60)];
+    let peak = minute.iter().enumerate().max_by_key(|(_, point)| point.load_permille);
+    &points[from + peak.map_or(0, |(at, _)| at)..]
+}
+
+fn judge_loss(world: &World) -> Result<Loss> {
+    let near = world.near();
+    let points = near.first().context("an appliance")?;
+    let (from, until) = (usize::try_from(STEP_S)?, usize::try_from(STEP_S + LOST_S)?);
+    let after = |from: usize, is: fn(&Point) -> bool| {
+        points[from..].iter().position(is).context("it never is")
+    };
+    let lost_after = after(from, |point| point.share_permille == 0)?;
+    let whole_after = after(until, |point| point.share_permille == 1000)?;
+    let later = near.iter().flat_map(|points| &points[until..]);
+    Ok(Loss {
+        lost_after_s: u32::try_from(lost_after)?,
+        share_back_permille: points[until].share_permille,
+        whole_after_s: u32::try_from(whole_after)?,
+        share_reversals: reversals(points.iter().map(|point| point.share_permille.into()), 1),
+        load_permille_max: later.map(|point| point.load_permille).max().context("a load")?,
+    })
+}
+
+/// How often a line turns by at least so much, its first direction left out.
+fn reversals(line: impl Iterator<Item = u64>, band: u64) -> usize {
+    let (mut turns, mut rises) = (0_usize, None);
+    let (mut low, mut high) = (u64::MAX, 0);
+    for value in line {
+        (low, high) = (low.min(value), high.max(value));
+        // While it rises only the peak counts, and while it falls the bottom.
+        let falls_now = rises != Some(false) && value + band <= high;
+        let rises_now = rises != Some(true) && low.saturating_add(band) <= value;
+        if falls_now || rises_now {
+            turns += usize::from(rises.is_some());
+            rises = Some(rises_now && !falls_now);
+            (low, high) = (value, value);
+        }
+    }
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_count_where_they_are_as_large_as_the_band() {
+        let of = |line: &[u64], band| reversals(line.iter().copied(), band);
+        assert_eq!(of(&[500, 500, 1500, 850, 860, 840, 850], 100), 1);
+        assert_eq!(of(&[500, 1500, 0, 1500, 0], 100), 3);
+        assert_eq!(of(&[1000, 800, 600, 610, 615], 1), 1);
+        assert_eq!(of(&[1000, 800, 600, 610, 615], 20), 0);
+        assert_eq!(of(&[1000, 0, 0, 50, 60, 1000, 1000], 1), 1);
+        assert_eq!(of(&[7; 9], 1), 0);
+        assert_eq!(of(&[100, 150, 120, 190, 160, 250, 240, 310], 100), 0, "it climbs");
+    }
+}

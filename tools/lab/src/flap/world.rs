@@ -1,0 +1,365 @@
+//! Two sites, their director, and sessions that come, ask for steering and go.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use anyhow::Result;
+use director::front::{Player, Snapshot, Ticket};
+use director::{Action, Desired, Director, Event as Told, Ledger, Registered, Report, Version};
+use model::id::{ApplianceId, AssetVersionId, ObjectId, SiteId};
+use model::inventory::{Check, Delta};
+use model::machine::Machine;
+use model::manifest::{AssetVersion, File, TokenKey};
+use model::topology::{Appliance, Prefix, Site, Weight};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::view::{Load, SiteView};
+use playback::token::Session;
+use steering::turns::{Pace, Turns};
+
+use super::Point;
+use crate::director::world::Draw;
+use crate::director::{CONFIG, STEERING};
+
+/// How a list follows loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// As the director says.
+    Shares,
+    /// By the last report: below 90 % all, above nothing.
+    Naive,
+}
+
+/// What happens besides an even evening.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// Three times as many sessions, within ten seconds of that second, and from then on.
+    Launch(u32),
+    /// The near site is silent, and serves nobody.
+    Loss { from: u32, until: u32 },
+}
+
+const NEAR: [&str; 2] = ["n1", "n2"];
+const ALL: [&str; 4] = ["n1", "n2", "f1", "f2"];
+/// The far site's appliances serve so many times the sessions of a near one.
+const FAR_TIMES: u32 = 4;
+const BITS_PER_SESSION: u64 = 5_000_000;
+/// Mean of their lengths, which are exponential: several minutes.
+const LENGTH_S: f64 = 300.0;
+/// Of what the near site can serve, before and after the launch.
+const BEFORE: f64 = 0.5;
+const AFTER: f64 = 1.5;
+const SPREAD_S: u32 = 10;
+const PACE: Pace = Pace { ttl: Nanos::seconds(10), rate_max: 100_000 };
+const NAIVE_PERMILLE: u64 = 900;
+const SECOND: u64 = 1_000_000_000;
+
+pub(super) struct World {
+    director: Director,
+    rule: Rule,
+    draw: Draw,
+    turns: Turns,
+    version: AssetVersionId,
+    objects: Vec<ObjectId>,
+    client: Prefix,
+    /// Sessions that each of `ALL` can serve, and that it has.
+    room: [u32; 4],
+    has: [u32; 4],
+    silent: bool,
+    sessions: Vec<Playing>,
+    /// When each asks next.
+    due: BinaryHeap<Reverse<(Instant, usize)>>,
+    points: [Vec<Point>; 4],
+    /// Sessions times seconds, all and those with an appliance that has too many, as counted from
+    /// a minute after the event.
+    lasted: u64,
+    starved: u64,
+    moves: u64,
+}
+
+struct Playing {
+    ticket: Ticket,
+    number: u64,
+    with: usize,
+    ends: Instant,
+}
+
+impl World {
+    pub(super) fn new(sessions: u32, seed: u64, rule: Rule) -> Result<Self> {
+        let mut draw = Draw::of(seed, "flap", 0);
+        let file = File { object: ObjectId([7; 32]), len: Bytes(1), content_type: String::new() };
+        let files = AssetVersion {
+            id: "launch-1".parse()?,
+            asset: "launch".parse()?,
+            sources: vec!["https://origin.example/launch/".to_owned()],
+            modified: UnixSeconds(1),
+            pace: None,
+            files: BTreeMap::from([("v.mp4".to_owned(), file)]),
+        };
+        let version = Arc::new(Version::new(Arc::new(files), Vec::new(), 1));
+        let mut desired = Desired {
+            token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
+            ..Desired::default()
+        };
+        let client: Prefix = "10.1.2.0/24".parse()?;
+        for (id, prefixes) in [("near", vec!["10.0.0.0/8".parse()?]), ("far", Vec::new())] {
+            let id: SiteId = id.parse()?;
+            Arc::make_mut(&mut desired.sites).insert(id.clone(), Site::new(id, prefixes));
+        }
+        for name in ALL {
+            let site = if NEAR.contains(&name) { "near" } else { "far" }.parse()?;
+            let (id, weight): (ApplianceId, _) = (name.parse()?, Weight::ONE);
+            let appliance = Appliance { id: id.clone(), site, weight, addresses: Vec::new() };
+            desired.appliances.insert(id, Registered::new(appliance));
+        }
+        Arc::make_mut(&mut desired.catalog).put(Arc::clone(&version));
+        let director = Director::new(CONFIG, desired, Ledger::default(), at(0), UnixSeconds(1));
+        draw.next();
+        Ok(Self {
+            director,
+            rule,
+            draw,
+            turns: Turns::default(),
+            version: version.id().clone(),
+            objects: version.objects().to_vec(),
+            client,
+            room: [sessions, sessions, sessions * FAR_TIMES, sessions * FAR_TIMES],
+            has: [0; 4],
+            silent: false,
+            sessions: Vec::new(),
+            due: BinaryHeap::new(),
+            points: Default::default(),
+            lasted: 0,
+            starved: 0,
+            moves: 0,
+        })
+    }
+
+    /// The near appliances' lines, one point a second.
+    pub(super) fn near(&self) -> Vec<&[Point]> {
+        self.points[..NEAR.len()].iter().map(Vec::as_slice).collect()
+    }
+
+    pub(super) fn starved_permille(&self) -> u64 {
+        self.starved * 1000 / self.lasted.max(1)
+    }
+
+    pub(super) fn moves_per_session(&self) -> f64 {
+        real(self.moves) / real(Bytes::of(self.sessions.len()).0.max(1))
+    }
+
+    /// Lets so many seconds pass.
+    pub(super) fn run(&mut self, seconds: u32, event: Event) -> Result<()> {
+        let near = f64::from(self.room[0] + self.room[1]);
+        let (mut wanted, mut owed) = (near * BEFORE, 0.0);
+        let begins = match event {
+            Event::Launch(from) | Event::Loss { from, .. } => from,
+        };
+        for second in 0..seconds {
+            rig::stop::check()?;
+            if let Event::Loss { from, until } = event {
+                self.silent = (from..until).contains(&second);
+            }
+            self.tell(second)?;
+            let snapshot = self.snapshot();
+            if second == 0 {
+                self.begin(second, wanted, &snapshot)?;
+            }
+            if let Event::Launch(from) = event
+                && (from..from + SPREAD_S).contains(&second)
+            {
+                let more = near * (AFTER - BEFORE) / f64::from(SPREAD_S);
+                wanted += more;
+                owed += more;
+            }
+            owed += wanted / LENGTH_S;
+            self.begin(second, owed.floor(), &snapshot)?;
+            owed -= owed.floor();
+            self.poll(second, &snapshot);
+            self.note(&snapshot, begins + 60 <= second);
+        }
+        Ok(())
+    }
+
+    /// Every appliance that is not silent reports, and time passes.
+    fn tell(&mut self, second: u32) -> Result<()> {
+        let now = at(second);
+        for (n, name) in ALL.into_iter().enumerate() {
+            if self.silent && n < NEAR.len() {
+                continue;
+            }
+            let id: ApplianceId = name.parse()?;
+            let to = 1;
+            let is_first = self.director.reply(&id)?.inventory != to;
+            let inventory = if is_first {
+                let check = Some(Check::of(&self.objects));
+                Delta { from: 0, to, held: self.objects.clone(), gone: Vec::new(), check }
+            } else {
+                Delta { from: to, to, ..Delta::default() }
+            };
+            let (has, room) = (u64::from(self.has[n]), u64::from(self.room[n]));
+            let report = Report {
+                start_id: 1,
+                sequence: u64::from(second) + 1,
+                base_url: format!("https://{name}.example"),
+                // A link carries no more than it can.
+                load: Load {
+                    egress: BitsPerSecond(has.min(room) * BITS_PER_SESSION),
+                    egress_max: BitsPerSecond(room * BITS_PER_SESSION),
+                    ..Load::default()
+                },
+                serving: true,
+                drives_in_use: 1,
+                usable: Bytes(1 << 40),
+                inventory,
+                ..Report::default()
+            };
+            self.director.handle(now, Told::Reported { appliance: &id, report: &report });
+        }
+        for tenth in 0..10 {
+            let now = now + Nanos::millis(50 + 100 * tenth);
+            self.director.handle(now, Told::Tick(UnixSeconds(u64::from(second))));
+            self.settle(now);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, now: Instant) {
+        while let Some(action) = self.director.poll() {
+            match action {
+                Action::Store(ledger) => {
+                    self.director.handle(now, Told::Stored(ledger.generation));
+                }
+                Action::StoreUsable { appliance, usable } => {
+                    self.director.handle(now, Told::UsableStored(appliance, usable));
+                }
+                // Whoever is silent answers nobody.
+                Action::Probe { appliance, .. } => {
+                    self.director.handle(now, Told::Probed { appliance, answered: false });
+                }
+                Action::StoreHardware { .. }
+                | Action::StoreCloned(_)
+                | Action::UseNextSigningKey
+                | Action::UseNextTokenKey
+                | Action::DropOldTokenKeys
+                | Action::WithdrawEnded(_)
+                | Action::RemoveSuperseded(_)
+                | Action::StoreReceipt { .. }
+                | Action::ForgetWithdrawals(_)
+                | Action::Tell(_) => {}
+            }
+        }
+    }
+
+    /// The picture that steering answers from.
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.director.snapshot();
+        if self.rule == Rule::Shares {
+            return snapshot;
+        }
+        let view = Arc::make_mut(&mut snapshot.view);
+        let sites: Vec<(u32, Arc<SiteView>)> = (0..).zip(view.sites.iter().cloned()).collect();
+        for (number, site) in sites {
+            let mut site = site.as_ref().clone();
+            for appliance in &mut site.appliances {
+                let takes = appliance.load.permille() < NAIVE_PERMILLE;
+                appliance.share_permille = if takes { 1000 } else { 0 };
+            }
+            view.put_site(number, Arc::new(site));
+        }
+        snapshot
+    }
+
+    fn begin(&mut self, second: u32, count: f64, snapshot: &Snapshot) -> Result<()> {
+        let mut left = count;
+        while 1.0 <= left {
+            left -= 1.0;
+            let session = Session::of_random(self.draw.session());
+            let player = Player { client: self.client, session: &session, plain: false };
+            let list = snapshot.rank(&self.version, &player, &STEERING);
+            let pathways = list.offered().iter().map(|of| of.appliance.clone()).collect();
+            let ticket = Ticket {
+                session,
+                expires: UnixSeconds(1 << 40),
+                version: self.version.clone(),
+                client: self.client,
+                plain: false,
+                pathways,
+            };
+            let Some(with) = first(&ticket.pathways) else { continue };
+            let now = at(second) + Nanos(u64::from(self.draw.below(1_000_000_000)));
+            let uniform = (f64::from(self.draw.below(u32::MAX)) + 1.0) / f64::from(u32::MAX);
+            let ends = now + Nanos(whole(-uniform.ln() * LENGTH_S * 1e9));
+            let number = self.draw.next();
+            self.has[with] += 1;
+            let turn = now + self.turns.take(now, number, &PACE);
+            self.due.push(Reverse((turn.min(ends), self.sessions.len())));
+            self.sessions.push(Playing { ticket, number, with, ends });
+        }
+        Ok(())
+    }
+
+    /// Whoever has its turn in this second asks again, or ends.
+    fn poll(&mut self, second: u32, snapshot: &Snapshot) {
+        let end = at(second + 1);
+        while let Some(Reverse((now, n))) = self.due.peek().copied() {
+            if end <= now {
+                break;
+            }
+            self.due.pop();
+            let playing = &mut self.sessions[n];
+            if playing.ends <= now {
+                self.has[playing.with] -= 1;
+                continue;
+            }
+            let with = first(&snapshot.steer(&playing.ticket, &STEERING)).unwrap_or(playing.with);
+            if with != playing.with {
+                self.has[playing.with] -= 1;
+                self.has[with] += 1;
+                playing.with = with;
+                self.moves += 1;
+            }
+            let turn = now + self.turns.take(now, playing.number, &PACE);
+            self.due.push(Reverse((turn.min(playing.ends), n)));
+        }
+    }
+
+    fn note(&mut self, snapshot: &Snapshot, counts: bool) {
+        for (n, name) in ALL.into_iter().enumerate() {
+            let share = snapshot.view.all().find(|of| of.id.as_str() == name);
+            let (has, room) = (u64::from(self.has[n]), u64::from(self.room[n]));
+            self.points[n].push(Point {
+                share_permille: share.map_or(0, |of| of.share_permille),
+                load_permille: has * 1000 / room.max(1),
+            });
+            if counts {
+                self.lasted += has;
+                self.starved += if room < has { has } else { 0 };
+            }
+        }
+    }
+}
+
+/// The place in `ALL` of the first that is named.
+fn first(pathways: &[ApplianceId]) -> Option<usize> {
+    let first = pathways.first()?;
+    ALL.iter().position(|name| *name == first.as_str())
+}
+
+fn at(second: u32) -> Instant {
+    Instant(1_000 * SECOND) + Nanos(u64::from(second) * SECOND)
+}
+
+fn real(number: u64) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
+}
+
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the length of a session in nanoseconds: positive, and below 2^53"
+)]
+fn whole(nanos: f64) -> u64 {
+    nanos as u64
+}

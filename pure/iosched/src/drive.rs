@@ -154,7 +154,7 @@ impl Drive {
         Self {
             config,
             governor,
-            meter: Meter::new(config.target),
+            meter: Meter::new(config.target, now),
             reads: Reads::new(reads::Config { depth, queue_len_max, target }, now),
             fill: VecDeque::new(),
             scrub: VecDeque::new(),
@@ -268,7 +268,7 @@ impl Drive {
         match ticket.0 {
             Flight::Serve(ticket) => {
                 let Met { begun, tally } = self.reads.complete(now, ticket);
-                self.meter.read(&tally);
+                self.meter.read(now, &tally);
                 self.blame(now, begun, &tally);
             }
             Flight::Fill => {
@@ -302,7 +302,7 @@ impl Drive {
     /// flight, and when the oldest of those went.
     pub fn hear(&mut self, now: Instant, met: &Tally, in_flight: u32, oldest: Option<Instant>) {
         let (_, before) = std::mem::replace(&mut self.elsewhere, (in_flight, oldest));
-        self.meter.read(met);
+        self.meter.read(now, met);
         // Those that are back now may have begun when the oldest did that was out.
         let since = std::mem::replace(&mut self.heard_at, now);
         self.blame(now, before.map_or(since, |before| before.min(since)), met);

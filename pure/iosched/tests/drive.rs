@@ -451,6 +451,45 @@ fn headroom_shrinks_as_reads_take_longer() {
     assert!(950 < headroom[0] && headroom[4] < 400, "{headroom:?}");
 }
 
+/// So many reads of this span, each back before the next goes.
+fn read_for(drive: &mut Drive, milliseconds: std::ops::Range<u64>, span: u64) {
+    for at in milliseconds {
+        submit(drive, ms(at), Class::Serve, 1);
+        let ticket = polled(drive, ms(at))[0].0;
+        drive.complete(Instant(ms(at).0 + span), ticket);
+    }
+}
+
+#[test]
+fn reads_well_within_their_target_are_no_shortage_and_slow_ones_are() {
+    let mut drive = drive(Policy::Off);
+    read_for(&mut drive, 0..1_000, 20_000);
+    read_for(&mut drive, 1_000..3_000, 900_000);
+    let headroom = drive.load().headroom_permille;
+    assert_eq!(headroom, 150, "45 times what an idle drive takes, and a fraction of the target");
+    read_for(&mut drive, 3_000..3_800, TARGET.0 * 8 / 10);
+    assert!(drive.load().headroom_permille < 50, "{:?}", drive.load());
+}
+
+#[test]
+fn a_drive_that_was_slow_and_that_nobody_reads_has_all_its_headroom_again() {
+    let mut drive = drive(Policy::Off);
+    read_for(&mut drive, 0..1_000, 300_000);
+    read_for(&mut drive, 1_000..1_800, TARGET.0 * 8 / 10);
+    let none = Tally::default();
+    drive.hear(ms(5_000), &none, 0, None);
+    assert!(drive.load().headroom_permille < 150, "{:?}", drive.load());
+    // The last few of those reads.
+    drive.hear(ms(11_900), &none, 0, None);
+    assert!(drive.load().headroom_permille < 150, "{:?}", drive.load());
+    drive.hear(ms(22_000), &none, 0, None);
+    assert_eq!(drive.load().headroom_permille, 1000);
+    // Few count in the end, too.
+    read_for(&mut drive, 22_100..22_110, 600_000);
+    drive.hear(ms(32_100), &none, 0, None);
+    assert!(drive.load().headroom_permille < 600, "{:?}", drive.load());
+}
+
 proptest! {
     #[test]
     fn nothing_is_lost_and_the_depths_hold(steps in prop::collection::vec(0u8..6, 0..600)) {

@@ -76,6 +76,11 @@ impl Share {
         }
     }
 
+    /// Nobody listened to it for so long: that is none of its rise.
+    pub fn was_away(&mut self, now: Instant, by: Nanos) {
+        self.at = (self.at + by).min(now);
+    }
+
     /// It reports, and serves, with so much of its scarcest resource in use. O(1).
     pub fn heard(&mut self, now: Instant, load: u64, policy: &Policy) {
         let load = load.min(2 * WHOLE);
@@ -187,6 +192,16 @@ mod tests {
         share.heard(at(5000), 100, &POLICY);
         assert_eq!(share.permille(), FLOOR);
         share.heard(at(5012), 100, &POLICY);
+        assert_eq!(share.permille(), FLOOR + 10);
+    }
+
+    #[test]
+    fn time_in_which_nobody_listened_is_none_of_its_rise() {
+        let mut share = Share::whole(at(0));
+        share.lost(at(10));
+        follow(&mut share, 12..14, 500);
+        share.was_away(at(1000), Nanos::seconds(988));
+        share.heard(at(1012), 100, &POLICY);
         assert_eq!(share.permille(), FLOOR + 10);
     }
 

@@ -46,7 +46,9 @@ impl Director {
 
     /// Nobody was listened to for so long, so that nobody was silent. O(appliances); rare.
     pub(crate) fn was_away(&mut self, now: Instant, by: Nanos) {
-        for observed in self.members.values_mut().filter_map(|member| member.observed.as_mut()) {
+        for member in self.members.values_mut() {
+            member.share.was_away(now, by);
+            let Some(observed) = &mut member.observed else { continue };
             assert!(observed.last_report <= now, "nothing was heard in the future");
             observed.last_report = (observed.last_report + by).min(now);
         }

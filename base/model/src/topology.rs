@@ -59,7 +59,7 @@ impl fmt::Display for SiteKind {
 pub struct Appliance {
     pub id: ApplianceId,
     pub site: SiteId,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: Weight,
     /// Its service addresses: those that players reach it by, and that a sibling of its site takes
     /// over while it cannot serve. At most [`ADDRESSES_MAX`]; none where nobody takes them over.
@@ -88,7 +88,7 @@ pub fn share_router(one: IpAddr, other: IpAddr) -> bool {
     one.is_ipv4() == other.is_ipv4() && router_number(one) == router_number(other)
 }
 
-/// A share relative to others: an appliance of weight 3 gets three times what one of weight 1 gets.
+/// A part relative to others: an appliance of weight 3 gets three times what one of weight 1 gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32);
 
@@ -96,7 +96,7 @@ pub struct Weight(u32);
 pub const WEIGHT_MAX: u32 = 1000;
 
 impl Weight {
-    /// The share of an ordinary appliance.
+    /// That of an ordinary appliance.
     pub const ONE: Self = Self(1);
 
     /// A weight from 1 to [`WEIGHT_MAX`].

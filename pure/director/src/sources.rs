@@ -48,7 +48,7 @@ pub struct Query<'a> {
 pub struct Sibling<'a> {
     pub id: &'a ApplianceId,
     pub site: &'a SiteId,
-    /// Its share among those of its site.
+    /// Its part among those of its site.
     pub weight: Weight,
     pub health: Health,
     pub load: Load,

@@ -33,7 +33,7 @@ pub struct Config {
 pub struct Candidate {
     pub id: ApplianceId,
     pub site: SiteId,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: Weight,
     /// Its drives' capacity, reserve taken off; none if it has never said.
     pub usable: Option<Bytes>,

@@ -81,7 +81,7 @@ const VERBS: &[Verb] = &[
         .takes(&[
             name("id", "Its id: a new one, or one of `nearcast appliance list`"),
             take("site", "Where it stands; a new one needs it", What::FirstText),
-            take("weight", "Its share among those of its site, 1 to 1000", What::Number),
+            take("weight", "Its part among those of its site, 1 to 1000", What::Number),
             take("addresses", "Its service addresses: all of them, or none", What::Addresses),
         ])
         .says("appliance {id} stands in {site}, with a weight of {weight}, addresses {addresses}"),

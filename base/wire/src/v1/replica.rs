@@ -85,7 +85,7 @@ pub struct Appliance {
     pub id: String,
     /// The site that it stands in.
     pub site: String,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     pub weight: u32,
     /// Two machines report under its identity: no player is sent there.
     #[serde(default)]

@@ -60,7 +60,7 @@ pub(crate) struct ApplianceBody {
     /// Where it stands.
     #[schema(example = "s1")]
     site: String,
-    /// Its share among the appliances of its site, 1 to 1000.
+    /// Its part among the appliances of its site, 1 to 1000.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 1000)]
     weight: u32,
@@ -81,7 +81,7 @@ pub(crate) struct ApplianceOut {
     id: String,
     /// Where it stands.
     site: String,
-    /// Its share among the appliances of its site.
+    /// Its part among the appliances of its site.
     weight: u32,
     /// Its service addresses, which a sibling takes over while it cannot serve.
     #[schema(value_type = Vec<String>)]

@@ -55,7 +55,7 @@ const CHECK: [Step; 13] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 18] = [
+const NIGHTLY: [Step; 19] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -67,6 +67,7 @@ const NIGHTLY: [Step; 18] = [
     },
     Step { name: "lab-crash-fill", run: |root| lab(root, "release", &["crash-fill"]) },
     Step { name: "lab-flood", run: |root| lab(root, "release", &["flood", "--long-turns"]) },
+    Step { name: "lab-flap", run: |root| lab(root, "release", &["flap"]) },
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },

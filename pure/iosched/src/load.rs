@@ -37,16 +37,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(target: Nanos, now: Instant) -> Self {
-        Self {
-            target,
-            reads: 0,
-            sum: 0,
-            mean: 0,
-            lowest: 0,
-            near: 0,
-            near_permille: 0,
-            at: now,
-        }
+        Self { target, reads: 0, sum: 0, mean: 0, lowest: 0, near: 0, near_permille: 0, at: now }
     }
 
     /// Reads that came back since the last call, or none.

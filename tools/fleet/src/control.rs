@@ -115,6 +115,28 @@ impl Control {
         read(&mut self.checked(response, &url)?, &url)
     }
 
+    /// As `get`, for who can wait: the inner error says that control does not answer now, as while
+    /// it is started anew.
+    pub(crate) fn look<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> anyhow::Result<Result<T, String>> {
+        let url = format!("{}{path}", self.base);
+        let mut response = match self.send("GET", &url, None) {
+            Err(error) => return Ok(Err(error.to_string())),
+            Ok(response) if response.status().is_server_error() => {
+                return Ok(Err(response.status().to_string()));
+            }
+            Ok(response) => self.checked(Ok(response), &url)?,
+        };
+        match response.body_mut().with_config().limit(ANSWER_LEN_MAX).read_to_string() {
+            Err(error) => Ok(Err(error.to_string())),
+            Ok(text) => serde_json::from_str(&text).map(Ok).with_context(|| {
+                format!("{url} did not answer as expected: is it a control plane of this version?")
+            }),
+        }
+    }
+
     /// Any request, and its answer: JSON, or else a text; nothing if there is none.
     pub(crate) fn ask(
         &self,

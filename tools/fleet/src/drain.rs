@@ -63,40 +63,164 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the appliance is drained. Control bounds that, an appliance that is silent does not.
+/// Waits until the appliance is drained. Control bounds that; silence, of control or of the
+/// appliance, is borne for a while.
 fn wait(control: &Control, id: &str) -> anyhow::Result<FleetAppliance> {
     let began = Instant::now();
-    let mut said = None;
+    let mut waiting = Waiting { id, was_seen: false, quiet_since: None, said: None };
     loop {
-        let fleet: FleetOut = control.get("/v1/fleet")?;
-        let mut all = fleet.sites.into_iter().flat_map(|site| site.appliances);
-        let found = all.find(|one| one.id == id);
-        let found = found.with_context(|| format!("appliance {id} is not there any more"))?;
-        let waited = output::span(Nanos::seconds(began.elapsed().as_secs()));
-        match found.state {
-            Health::Drained => return Ok(found),
-            Health::Draining => {}
-            // Control has taken the drain in by now.
-            Health::Healthy => bail!("the drain of {id} has ended after {waited}: it serves again"),
-            Health::Unhealthy | Health::Stale | Health::NeverSeen => bail!(
-                "{id} is {}: nobody knows whether it is drained. Its reason: {}",
-                found.state,
-                found.reason.as_deref().unwrap_or("none")
-            ),
-        }
-        if WAIT_MAX < began.elapsed() {
-            bail!("{id} is not drained after {waited}: [drain] bound of control should be shorter");
-        }
-        let egress = found.report.as_ref().map_or(0, |report| report.load.egress_bits_per_second);
-        let text = output::rate(model::units::BitsPerSecond(egress));
-        if said.as_ref() != Some(&text) {
-            eprintln!("{id} is draining, and sends {text}");
-            said = Some(text);
+        let found = match control.look::<FleetOut>("/v1/fleet")? {
+            Err(error) => Err(format!("control does not answer ({error})")),
+            Ok(fleet) => {
+                let mut all = fleet.sites.into_iter().flat_map(|site| site.appliances);
+                let found = all.find(|one| one.id == id);
+                Ok(found.with_context(|| format!("appliance {id} is not there any more"))?)
+            }
+        };
+        if let Some(found) = waiting.see(began.elapsed(), found)? {
+            return Ok(found);
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
+/// What was seen of the drain that is waited for.
+struct Waiting<'a> {
+    id: &'a str,
+    /// It has reported while it drained.
+    was_seen: bool,
+    /// Since then nobody says how it stands.
+    quiet_since: Option<Duration>,
+    /// The last line for the operator.
+    said: Option<String>,
+}
+
+impl Waiting<'_> {
+    /// The appliance, once it is drained. An error where waiting longer makes no sense.
+    fn see(
+        &mut self,
+        waited: Duration,
+        found: Result<FleetAppliance, String>,
+    ) -> anyhow::Result<Option<FleetAppliance>> {
+        let id = self.id;
+        let span = |of: Duration| output::span(Nanos::seconds(of.as_secs()));
+        let quiet = match found {
+            Ok(found) => match found.state {
+                Health::Drained => return Ok(Some(found)),
+                Health::Draining => {
+                    (self.was_seen, self.quiet_since) = (true, None);
+                    let report = found.report.as_ref();
+                    let egress = report.map_or(0, |of| of.load.egress_bits_per_second);
+                    let egress = output::rate(model::units::BitsPerSecond(egress));
+                    self.say(format!("{id} is draining, and sends {egress}"));
+                    None
+                }
+                // Control has taken the drain in by now, and has it after a start, too.
+                Health::Healthy => {
+                    bail!("the drain of {id} has ended after {}: it serves again", span(waited))
+                }
+                // Control was started anew, or one of them cannot reach the other.
+                Health::Stale | Health::NeverSeen if self.was_seen => {
+                    Some(format!("{id} is {}", found.state))
+                }
+                Health::Unhealthy | Health::Stale | Health::NeverSeen => bail!(
+                    "{id} is {}: nobody knows whether it is drained. Its reason: {}",
+                    found.state,
+                    found.reason.as_deref().unwrap_or("none")
+                ),
+            },
+            Err(error) => Some(error),
+        };
+        if let Some(quiet) = quiet {
+            let since = *self.quiet_since.get_or_insert(waited);
+            let so_long = waited.saturating_sub(since);
+            if QUIET_MAX <= so_long {
+                bail!(
+                    "for {} nobody has said whether {id} is drained: {quiet}. The drain stands: \
+                     ask again with the same command",
+                    span(so_long)
+                );
+            }
+            self.say(format!("{quiet}; waiting for up to {}", span(QUIET_MAX)));
+        }
+        if WAIT_MAX < waited {
+            let waited = span(waited);
+            bail!("{id} is not drained after {waited}: [drain] bound of control should be shorter");
+        }
+        Ok(None)
+    }
+
+    fn say(&mut self, text: String) {
+        if self.said.as_ref() != Some(&text) {
+            eprintln!("{text}");
+            self.said = Some(text);
+        }
+    }
+}
+
 /// Control's own bound is 10 min unless it is configured otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A control plane that is started anew hears its appliances within seconds; a machine that is
+/// takes minutes, and then nobody waits for the drain of another.
+const QUIET_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_state(state: &str) -> Result<FleetAppliance, String> {
+        Ok(serde_json::from_value(json!({
+            "id": "a1", "state": state, "report": null, "objects_held": 0, "since_s": 1,
+            "weight": 1,
+        }))
+        .unwrap())
+    }
+
+    /// What is seen, a second each; whether it is drained in the end, or the error.
+    fn follow(
+        seconds: impl IntoIterator<Item = Result<FleetAppliance, String>>,
+    ) -> Result<bool, String> {
+        let mut waiting = Waiting { id: "a1", was_seen: false, quiet_since: None, said: None };
+        for (second, found) in (0..).zip(seconds) {
+            match waiting.see(Duration::from_secs(second), found) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(true),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(false)
+    }
+
+    #[test]
+    fn control_that_is_started_anew_is_waited_for() {
+        let mut seen = vec![in_state("draining")];
+        seen.extend((0..100).map(|_| Err("refused".to_owned())));
+        seen.extend((0..10).map(|_| in_state("never_seen")));
+        seen.push(in_state("draining"));
+        seen.extend((0..100).map(|_| in_state("stale")));
+        seen.push(in_state("draining"));
+        seen.push(in_state("drained"));
+        assert_eq!(follow(seen), Ok(true));
+    }
+
+    #[test]
+    fn silence_for_two_minutes_is_told_with_the_way_to_go_on() {
+        let lost = || (0..121).map(|_| Err::<FleetAppliance, _>("control is away".to_owned()));
+        assert_eq!(follow(lost().take(120)), Ok(false));
+        let error = follow(lost()).unwrap_err();
+        assert!(error.contains("control is away") && error.contains("ask again"), "{error}");
+        let mixed = lost().take(60).chain((0..61).map(|_| in_state("never_seen")));
+        let mixed = std::iter::once(in_state("draining")).chain(mixed);
+        assert!(follow(mixed).unwrap_err().contains("never_seen"));
+    }
+
+    #[test]
+    fn a_drain_that_has_ended_and_an_appliance_that_cannot_serve_are_errors_at_once() {
+        assert!(follow([in_state("healthy")]).unwrap_err().contains("serves again"));
+        for state in ["unhealthy", "stale", "never_seen"] {
+            let error = follow([in_state(state)]).unwrap_err();
+            assert!(error.contains("nobody knows") && error.contains(state), "{error}");
+        }
+    }
+}

@@ -214,9 +214,13 @@ const isPartial = (one: Appliance) => (one.share_permille ?? 1000) < 1000;
 /** The share of its sessions that it takes, and what it is shortest of. */
 function shareOf(one: Appliance): string {
   const share = text(percent((one.share_permille ?? 1000) / 10));
+  return `Takes ${share} of its sessions for now${bottleneckOf(one)}`;
+}
+
+/** What it is shortest of, with a dot before. */
+function bottleneckOf(one: Appliance): string {
   const [worst] = one.load ?? [];
-  const used = worst && `${worst.name} ${text(percent(worst.permille / 10))} used`;
-  return `Takes ${share} of its sessions for now${used ? ` · ${used}` : ""}`;
+  return worst ? ` · ${worst.name} ${text(percent(worst.permille / 10))} used` : "";
 }
 
 /** The line under the name: version and uptime of a well appliance, the fault of any other. */
@@ -228,7 +232,8 @@ export function lineOf(one: Appliance): string {
     if (!trouble && isPartial(one)) return shareOf(one);
     if (!trouble) {
       const drain = one.drain ? ` · drains from ${clock(one.drain.from_unix_s)}` : "";
-      return `version ${report.software} · up ${up} · manifest ${report.generation}${drain}`;
+      const manifest = `manifest ${report.generation}${bottleneckOf(one)}`;
+      return `version ${report.software} · up ${up} · ${manifest}${drain}`;
     }
   }
   const concern = concernOf(one) ?? "";

@@ -23,6 +23,7 @@ mod sample;
 mod scale;
 mod shaped;
 mod slow;
+mod steer;
 mod token;
 
 use std::io::IsTerminal;
@@ -99,6 +100,8 @@ enum Verb {
     Slow(slow::Args),
     /// One fast client behind a long round trip: what it gets with that bound and without.
     Far(slow::FarArgs),
+    /// What control's answers to players cost, beside a static file of nginx.
+    Steer(steer::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
     #[command(flatten)]
@@ -156,6 +159,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Ssd(args) => drive_protocol::validate::run(args),
         Verb::Slow(args) => slow::run(args),
         Verb::Far(args) => slow::run_far(args),
+        Verb::Steer(args) => steer::run(args),
         Verb::Token(args) => token::run(args),
         Verb::Trial(verb) => trial::run(verb),
     }

@@ -65,11 +65,13 @@ daemon off;
 worker_processes 1;
 error_log {shown}/error.log crit;
 pid {shown}/pid;
-events {{ worker_connections 256; }}
+events {{ worker_connections 1024; }}
 http {{
 {temp}
   access_log off;
   default_type video/mp4;
+  keepalive_requests 1000000000;
+  open_file_cache max=100;
   server {{ listen {address}; root {root}; }}
 }}
 "

@@ -136,8 +136,18 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
 
     /// When the place may be given away from now on; none while it must not be.
     pub fn stands(&mut self, id: PlaceId, standing: Option<Standing<I>>) {
-        if let Some(place) = self.take(id) {
-            self.enter(id, Place { standing, ..place });
+        let Some(place) = self.places.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut place.standing, standing);
+        let mut orders = [Some(&mut self.order), None];
+        if let Some(network) = &place.network {
+            let network = self.networks.get_mut(network).expect("a place counts in its network");
+            orders[1] = Some(&mut network.order);
+        }
+        for order in orders.into_iter().flatten() {
+            if let Some(before) = before {
+                assert!(order.remove(&(before, id)), "who may go is in the order");
+            }
+            order.extend(standing.map(|standing| (standing, id)));
         }
     }
 

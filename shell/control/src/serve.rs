@@ -92,7 +92,9 @@ pub async fn serve(
         is_for_members: false,
     };
     let doors = control.doors.clone();
-    let operators = Door::new(operators, tls, rules, doors.clone());
+    let players = control.clone();
+    let operators = Door::new(operators, tls, rules, doors.clone())
+        .with(Box::new(move |request| api::straight(&players, request)));
     let operators = operators.serve(api::router(control.clone()), stopped.clone());
     let rules = Rules {
         connections_max: config.fleet.connections_max,

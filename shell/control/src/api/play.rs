@@ -270,14 +270,14 @@ pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str)
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the
 /// player used, unless the operator knows better.
 fn public_url(control: &Control, headers: &HeaderMap, path: &str) -> String {
-    let configured = control.config.serve.public_url.as_ref().map(|url| url.0.as_str().to_owned());
-    let asked = || host(headers).filter(|host| is_authority(host));
-    let base = configured.unwrap_or_else(|| {
-        let listen = control.config.serve.listen.to_string();
-        let scheme = if control.certificate.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", asked().unwrap_or(&listen))
-    });
-    format!("{base}{path}")
+    if let Some(configured) = &control.config.serve.public_url {
+        return format!("{}{path}", configured.0.as_str());
+    }
+    let scheme = if control.certificate.is_some() { "https" } else { "http" };
+    match host(headers).filter(|host| is_authority(host)) {
+        Some(asked) => format!("{scheme}://{asked}{path}"),
+        None => format!("{scheme}://{}{path}", control.config.serve.listen),
+    }
 }
 
 /// True of a host with or without a port; of nothing that could break out of a playlist's quotes.

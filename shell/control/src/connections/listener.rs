@@ -23,6 +23,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -51,7 +52,11 @@ pub(crate) struct Door {
     rules: Rules,
     times: Times,
     counters: Arc<DoorCounters>,
+    straight: Option<Straight>,
 }
+
+/// Answers some requests at once, without the router and what lies around it.
+pub(crate) type Straight = Box<dyn Fn(&Request<Incoming>) -> Option<Response> + Send + Sync>;
 
 /// Who may come in, and how many.
 #[derive(Clone, Debug)]
@@ -141,14 +146,20 @@ impl Door {
         counters: Arc<DoorCounters>,
     ) -> Self {
         let stranger = rules.is_for_members.then_some(STRANGER_MAX);
-        Self { listener, tls, rules, times: Times { stranger, ..TIMES }, counters }
+        let times = Times { stranger, ..TIMES };
+        Self { listener, tls, rules, times, counters, straight: None }
+    }
+
+    /// The same, where this answers before the router.
+    pub(crate) fn with(self, straight: Straight) -> Self {
+        Self { straight: Some(straight), ..self }
     }
 
     /// Serves until `stopped` says so, and then until all requests under way are answered.
     pub(crate) async fn serve(self, router: Router, mut stopped: watch::Receiver<bool>) {
-        let Self { listener, tls, rules, times, counters } = self;
+        let Self { listener, tls, rules, times, counters, straight } = self;
         let house = House::new(rules.connections_max, rules.per_address_max, times, counters);
-        let host = Arc::new(Host { tls, rules, router, stopped: stopped.clone() });
+        let host = Arc::new(Host { tls, rules, router, straight, stopped: stopped.clone() });
         // Each connection has a receiver; it is closed when the last of them is gone.
         let (all, one) = watch::channel(());
         loop {
@@ -169,11 +180,18 @@ impl Door {
     }
 }
 
+/// An answer, or one that is being made.
+enum Answering<F> {
+    Straight(Response),
+    Routed(F),
+}
+
 /// What all connections of a listener share.
 struct Host {
     tls: Option<Tls>,
     rules: Rules,
     router: Router,
+    straight: Option<Straight>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -249,17 +267,26 @@ impl Host {
     async fn converse(&self, greeted: Greeted, address: SocketAddr, place: &Arc<Place>) {
         let Greeted { stream, peer, seen } = greeted;
         let router = TowerToHyperService::new(self.router.clone());
-        let service = service_fn(move |request: Request<Incoming>| {
-            place.asked(request.body().is_end_stream());
-            let mut request = request.map(|body| Body::new(Asked::new(body, place.clone())));
-            let extensions = request.extensions_mut();
-            extensions.insert(ConnectInfo(peer));
-            extensions.insert(ConnectInfo(FleetPeer { address, seen: seen.clone() }));
-            extensions.insert(place.clone());
-            let answer = router.call(request);
+        let service = service_fn(|request: Request<Incoming>| {
+            let is_whole = request.body().is_end_stream();
+            place.asked(is_whole);
+            let straight = self.straight.as_ref().filter(|_| is_whole);
+            let straight = straight.and_then(|straight| straight(&request));
+            let answer = straight.map(Answering::Straight).unwrap_or_else(|| {
+                let mut request = request.map(|body| Body::new(Asked::new(body, place.clone())));
+                let extensions = request.extensions_mut();
+                extensions.insert(ConnectInfo(peer));
+                extensions.insert(ConnectInfo(FleetPeer { address, seen: seen.clone() }));
+                extensions.insert(place.clone());
+                Answering::Routed(router.call(request))
+            });
             async move {
+                let answer = match answer {
+                    Answering::Straight(answer) => answer,
+                    Answering::Routed(answer) => answer.await?,
+                };
                 Ok::<_, std::convert::Infallible>(
-                    answer.await?.map(|body| Answer::new(body, place.clone())),
+                    answer.map(|body| Answer::new(body, place.clone())),
                 )
             }
         });

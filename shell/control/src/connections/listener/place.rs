@@ -76,6 +76,8 @@ struct Line {
     is_trusted: bool,
     /// Who sent the request that is under way, or was last, may send it.
     is_admitted: bool,
+    /// When the grace of a stranger's request last began.
+    grace_since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,8 @@ impl House {
                     self.tell(gone);
                     let deadline = now + self.times.handshake;
                     let (stage, end, is_admitted) = (Stage::Head, None, is_trusted);
-                    let line = Line { stage, deadline, end, is_trusted, is_admitted };
+                    let grace_since = now;
+                    let line = Line { stage, deadline, end, is_trusted, is_admitted, grace_since };
                     let (house, line) = (self.clone(), Mutex::new(line));
                     return Some(Holding(Arc::new(Place { house, id, go, line })));
                 }
@@ -187,14 +190,15 @@ impl Place {
         if line.is_trusted {
             self.stands(None);
         } else if is_whole {
-            self.has_grace(now);
+            self.has_grace(&mut line, now);
         }
     }
 
     /// The body of a request is whole.
     pub(super) fn heard_all(&self) {
-        if !lock(&self.line).is_admitted {
-            self.has_grace(Instant::now());
+        let mut line = lock(&self.line);
+        if !line.is_admitted {
+            self.has_grace(&mut line, Instant::now());
         }
     }
 
@@ -210,8 +214,10 @@ impl Place {
         let mut line = lock(&self.line);
         line.stage = Stage::Answered;
         line.deadline = now + self.house.times.request;
-        if !line.is_admitted {
-            self.has_grace(now);
+        // Most answers come so soon that a new grace would be the same.
+        let is_soon = now < line.grace_since + self.house.times.grace / 8;
+        if !line.is_admitted && !is_soon {
+            self.has_grace(&mut line, now);
         }
     }
 
@@ -257,7 +263,8 @@ impl Place {
         self.go.notified().await;
     }
 
-    fn has_grace(&self, now: Instant) {
+    fn has_grace(&self, line: &mut Line, now: Instant) {
+        line.grace_since = now;
         let unused_since = now + self.house.times.grace;
         self.stands(Some(Standing { is_known: false, unused_since }));
     }

@@ -28,6 +28,13 @@ const STATUS = [
   ["no-assets", LAPTOP, "light"],
   ["large", LAPTOP, "light"],
   ["large", PHONE, "light"],
+  ["placed", LAPTOP, "light"],
+  ["placed", PHONE, "light"],
+  ["huge", LAPTOP, "light"],
+  ["huge", LAPTOP, "dark"],
+  ["huge", PHONE, "light"],
+  ["huge", LAPTOP, "light", "/?site=de-01", "site"],
+  ["huge", PHONE, "dark", "/?site=de-01", "site"],
 ];
 const PLAYER = [
   ["hls", LAPTOP, "light"],
@@ -77,10 +84,10 @@ async function shoot(what, [size, scheme], options, action, fullPage = true) {
   console.error(name);
 }
 
-for (const [scenario, ...look] of STATUS) {
+for (const [scenario, size, scheme, at = "/", name = scenario] of STATUS) {
   const options = { scenario, controls: scenario === "lively" };
-  await shoot(`status-${scenario}`, look, options, async (page, mock) => {
-    await page.goto(mock.url);
+  await shoot(`status-${name}`, [size, scheme], options, async (page, mock) => {
+    await page.goto(mock.url + at);
     await wait(12_000);
   });
 }

@@ -4,6 +4,7 @@ use super::drain::{Drain, End};
 use super::tests::*;
 use super::*;
 use model::inventory::Delta;
+use model::units::BitsPerSecond;
 
 /// Two appliances of one site and one of another that hold a film and report each second.
 struct Stage {

@@ -55,12 +55,12 @@ mod withdrawal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::machine::Machine;
 use model::manifest::Manifest;
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 use model::topology::Site;
-use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
+use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::{Health, Load};
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
@@ -68,7 +68,8 @@ pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
 pub use front::Snapshot;
-pub use history::{History, Sample};
+use history::Sums;
+pub use history::{History, Sample, Span};
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
@@ -476,9 +477,26 @@ impl Director {
         self.members.get(id)?.observed.as_ref()?.files_held()
     }
 
-    /// The last minutes of the fleet.
+    /// The past of the fleet.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// The last day of a site, as [`Span::Day`] has it, oldest first.
+    pub fn site_history(&self, site: &SiteId) -> impl Iterator<Item = &Sample> {
+        let number = self.map.known_number(site);
+        number.into_iter().flat_map(|number| self.map.day(number))
+    }
+
+    /// How many appliances of a site hold each version wholly, of those that one does. O(versions).
+    pub fn copies_in(&self, site: &SiteId) -> Vec<(&AssetVersionId, u64)> {
+        let number = self.map.known_number(site);
+        let standing = number.into_iter().flat_map(|number| self.map.standing(number));
+        let inside: NumberSet =
+            standing.filter_map(|id| self.members.get(id)).map(|member| member.number).collect();
+        let count = |number: u32| self.map.holders(number).map_or(0, |all| (all & &inside).len());
+        let counted = self.files.numbers().iter().map(|(id, number)| (id, count(*number)));
+        counted.filter(|(_, count)| *count != 0).collect()
     }
 
     /// Changes of state that an operator would note, newest last.
@@ -603,21 +621,23 @@ impl Director {
         }
     }
 
-    fn sample(&mut self) -> Sample {
-        let mut sample = Sample { at: self.now_unix, ..Sample::default() };
-        let mut reporting = 0_u16;
+    /// A second of the fleet and of each site. O(appliances + sites).
+    fn sample(&mut self) {
+        let mut fleet = Sums::default();
+        let mut sites: Vec<Sums> = Vec::new();
+        sites.resize_with(self.map.site_count(), Sums::default);
         for member in self.members.values_mut() {
             let health = member.health;
             let observed = member.observed.as_mut().filter(|_| is_reporting(health));
-            let Some(observed) = observed else { continue };
-            let rates = observed.take_rates();
-            sample.egress = BitsPerSecond(sample.egress.0.saturating_add(rates.egress));
-            sample.fill = BitsPerSecond(sample.fill.0.saturating_add(rates.fill));
-            sample.cpu_percent += rates.cpu_percent;
-            reporting = reporting.saturating_add(1);
+            let rates = observed.map(Observed::take_rates);
+            for sums in [&mut fleet, &mut sites[index(member.site)]] {
+                sums.add(health, rates);
+            }
         }
-        sample.cpu_percent /= f32::from(reporting.max(1));
-        sample
+        self.history.push(fleet.sample(self.now_unix));
+        for (number, sums) in (0..).zip(sites) {
+            self.map.remember(number, sums.sample(self.now_unix));
+        }
     }
 
     fn refresh_view(&mut self) {
@@ -670,8 +690,7 @@ impl Machine for Director {
                 self.go_on_with_token_keys(now);
                 self.go_on_with_withdrawals(now);
                 if self.history.wants(now_unix) {
-                    let sample = self.sample();
-                    self.history.push(sample);
+                    self.sample();
                 }
                 if let Role::Writer(publisher) = &mut self.role {
                     self.actions.extend(publisher.again(now).map(Action::Store));

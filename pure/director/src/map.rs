@@ -16,6 +16,7 @@ use model::topology::Site;
 use model::units::Instant;
 use model::view::{ApplianceView, FleetView, SiteView};
 
+use crate::history::{Sample, Thinned};
 use crate::{Director, Member};
 
 /// Sites by number, and the picture in the making.
@@ -31,11 +32,12 @@ pub(crate) struct Map {
     view: FleetView,
 }
 
-/// Who stands in a site.
+/// Who stands in a site, and its last day.
 #[derive(Debug)]
 struct Standing {
     id: SiteId,
     appliances: BTreeSet<ApplianceId>,
+    day: Thinned,
 }
 
 impl Map {
@@ -46,7 +48,8 @@ impl Map {
         }
         let number = u32::try_from(self.sites.len()).expect("32 bits are enough for sites");
         self.numbers.insert(id.clone(), number);
-        self.sites.push(Standing { id: id.clone(), appliances: BTreeSet::new() });
+        let (id, appliances, day) = (id.clone(), BTreeSet::new(), Thinned::day());
+        self.sites.push(Standing { id, appliances, day });
         self.outdate(number);
         number
     }
@@ -63,6 +66,22 @@ impl Map {
     /// The appliances of a site, in the order of their names.
     pub(crate) fn standing(&self, site: u32) -> &BTreeSet<ApplianceId> {
         &self.sites[index(site)].appliances
+    }
+
+    /// All sites that were ever seen.
+    pub(crate) fn site_count(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// A second of a site; of one that has no appliance nothing is worth keeping.
+    pub(crate) fn remember(&mut self, site: u32, sample: Sample) {
+        if sample.appliances != 0 {
+            self.sites[index(site)].day.push(sample);
+        }
+    }
+
+    pub(crate) fn day(&self, site: u32) -> impl Iterator<Item = &Sample> {
+        self.sites[index(site)].day.samples()
     }
 
     /// The picture of a site is old.
@@ -193,7 +212,7 @@ impl Director {
     /// Draws the sites whose picture is old. O(their appliances).
     pub(crate) fn draw_sites(&mut self) {
         for number in std::mem::take(&mut self.map.outdated) {
-            let Standing { id, appliances } = &self.map.sites[index(number)];
+            let Standing { id, appliances, .. } = &self.map.sites[index(number)];
             let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
             let known = self.desired.sites.get(id);
             let serves_strangers = known.is_none_or(Site::serves_strangers);

@@ -3,11 +3,11 @@ use std::net::IpAddr;
 
 use super::*;
 use front::{Grant, Player, Sealed, Ticket, Unplayable};
-use model::id::{AssetId, ObjectId, SiteId};
+use model::id::{AssetId, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 use model::view::ApplianceView;
 use playback::token::Session;
 use proptest::collection::vec;
@@ -354,12 +354,16 @@ fn history_sums_what_reports_say_and_leaves_out_the_silent() {
     }
     director.handle(at(1100), Event::Tick(UnixSeconds(5)));
     director.handle(at(9000), Event::Tick(UnixSeconds(6)));
-    let sample = |at, egress, fill, cpu_percent| {
+    let sample = |at, egress, fill, cpu_percent, healthy| {
         let (egress, fill) = (BitsPerSecond(egress), BitsPerSecond(fill));
-        Sample { at: UnixSeconds(at), egress, fill, cpu_percent }
+        Sample { at: UnixSeconds(at), egress, fill, cpu_percent, healthy, appliances: 2 }
     };
-    let samples: Vec<Sample> = director.history().samples().copied().collect();
-    assert_eq!(samples[1..], [sample(5, 400, 14, 20.0), sample(6, 0, 0, 0.0)]);
+    let samples: Vec<Sample> = director.history().samples(Span::Minutes).copied().collect();
+    assert_eq!(samples[1..], [sample(5, 400, 14, 20.0, 2), sample(6, 0, 0, 0.0, 0)]);
+    let site: Vec<Sample> = director.site_history(&"a".parse().unwrap()).copied().collect();
+    let [day] = site[..] else { panic!("three seconds are of one step: {site:?}") };
+    assert_eq!((day.at, day.healthy, day.appliances), (UnixSeconds(0), 0, 2));
+    assert_eq!(director.site_history(&"s9".parse().unwrap()).count(), 0);
 }
 
 #[test]
@@ -373,7 +377,8 @@ fn history_leaves_out_no_report_however_often_they_come() {
     }
     director.handle(at(1100), Event::Tick(UnixSeconds(5)));
     director.handle(at(1200), Event::Tick(UnixSeconds(6)));
-    let seen: Vec<u64> = director.history().samples().map(|sample| sample.egress.0).collect();
+    let seen: Vec<u64> =
+        director.history().samples(Span::Minutes).map(|sample| sample.egress.0).collect();
     assert_eq!(seen, [0, 500, 500], "the mean of three, then the latest for want of another");
 }
 

@@ -52,7 +52,11 @@ const assertFits = async (page, width) => {
   assert.ok(wide <= width, `${wide} px wide on ${width}`);
 };
 
-for (const scenario of ["lively", "filling", "faults", "routes", "empty", "no-assets", "large"]) {
+const SCENARIOS = [
+  ...["lively", "filling", "faults", "routes", "empty", "no-assets"],
+  ...["large", "placed", "huge"],
+];
+for (const scenario of SCENARIOS) {
   test(`status, ${scenario}: fits laptop and phone, accessible in both schemes`, async () => {
     await withMock({ scenario, controls: scenario === "lively" }, (mock) =>
       visit(mock, "/", {}, async (page) => {
@@ -184,6 +188,67 @@ test("many errors are cut to the latest, and shown when asked for", async () => 
       assert.equal(await page.locator(".row.error").count(), 11);
       await wait(1_500);
       assert.equal(await page.locator(".row.error").count(), 11, "still after the next answer");
+    }),
+  );
+});
+
+test("2,000 appliances are a map and a list of sites, drawn without a long stop", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      const sizes = [];
+      page.on("response", async (response) => {
+        if (response.url().includes("/v1/fleet?")) sizes.push((await response.body()).length);
+      });
+      await ready(page);
+      const verdict = await textOf(page, "#verdict");
+      assert.match(verdict, /^8 of 2,000\sappliances need a look/);
+      assert.equal(await page.locator(".card").count(), 0);
+      assert.equal(await page.locator(".sites-table tbody tr").count(), 20);
+      const said = await page.locator(".map svg").getAttribute("aria-label");
+      assert.match(said.replaceAll("\u00a0", " "), /^A map of 393 of 400 sites, 8 of which need/);
+      // Each answer is drawn in one turn of the page; a long one is told as a long task.
+      const longest = await page.evaluate(async () => {
+        let most = 0;
+        new PerformanceObserver((list) => {
+          for (const { duration } of list.getEntries()) most = Math.max(most, duration);
+        }).observe({ type: "longtask" });
+        await new Promise((resolve) => setTimeout(resolve, 5_000));
+        return most;
+      });
+      assert.ok(longest < 200, `${longest} ms to draw an answer`);
+      assert.ok(sizes.length >= 3 && Math.max(...sizes) < 400_000, `${sizes} bytes`);
+    }),
+  );
+});
+
+test("a site is found and opened by keyboard, and has its own page", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      await page.locator("#site-search").focus();
+      await page.keyboard.type("jp-03-4");
+      const rows = page.locator(".sites-table tbody tr");
+      await until("one row", 5_000, async () => (await rows.count()) === 1);
+      assert.match(await textOf(page, ".overview-said"), /^1 of 400\ssites$/);
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      await page.waitForURL(/\?site=jp-03$/);
+      await page.locator("#verdict:has-text('jp-03: All 5 appliances are healthy')").waitFor();
+      assert.equal(await page.locator(".card").count(), 5);
+      await page.locator(".day-words:has-text('at the worst 4 of 5')").waitFor();
+      assert.equal(await page.locator(".row.held").count(), 2);
+      await page.locator("#routes-panel:visible .row.route").waitFor();
+      assert.equal(await page.locator(".row.route").count(), 1);
+      await page.getByRole("button", { name: "Day" }).click();
+      await page.locator(".gauge-span:has-text('1 d')").first().waitFor();
+      for (const size of [LAPTOP, PHONE]) {
+        await page.setViewportSize(size);
+        await page.emulateMedia({ reducedMotion: "reduce" });
+        await assertFits(page, size.width);
+        await assertAccessible(page);
+      }
+      await page.getByRole("link", { name: "All sites" }).click();
+      await page.locator(".sites-table").waitFor();
     }),
   );
 });

@@ -18,12 +18,20 @@ pub struct FleetOut {
     pub now_unix_s: u64,
     /// Newest generation of manifests.
     pub generation: u64,
-    /// All sites with their appliances.
+    /// All sites with their appliances, or the one that was asked for.
     pub sites: Vec<FleetSite>,
+    /// Appliances that need no look are left out of the sites, and all beyond the first 100 that
+    /// need one: the fleet has more than `appliances_max` of the request.
+    #[serde(default)]
+    pub brief: bool,
+    /// Those that have a version; the first 100 where it is `brief`.
     pub assets: Vec<FleetAsset>,
+    /// All assets.
+    #[serde(default)]
+    pub asset_count: usize,
     /// What an operator should see, newest first.
     pub errors: Vec<FleetError>,
-    /// The last two minutes, once a second, oldest first.
+    /// The last two minutes, once a second, or the span that was asked for, oldest first.
     pub history: Vec<FleetSample>,
     /// Where the demo listens for fault buttons; null unless this is the demo.
     pub demo_controls: Option<String>,
@@ -45,8 +53,53 @@ pub struct FleetSite {
     /// Its appliances hear different tables, for longer than a change takes.
     #[serde(default)]
     pub routes_differ: bool,
+    /// All of its appliances in one.
+    #[serde(default)]
+    pub summary: SiteSummary,
     /// Appliances in it.
     pub appliances: Vec<FleetAppliance>,
+    /// Versions that one of its appliances holds wholly, most copies first, 100 at most. Told where
+    /// the day of one site is asked for.
+    #[serde(default)]
+    pub held: Vec<HeldVersion>,
+    /// How many there are.
+    #[serde(default)]
+    pub held_count: usize,
+}
+
+/// A site's appliances in one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct SiteSummary {
+    /// All that are registered.
+    pub appliances: u64,
+    pub healthy: u64,
+    /// Draining or drained.
+    pub leaving: u64,
+    /// Those that need a look: silent, unable to serve, or with a drive that is not read.
+    pub ill: u64,
+    /// Those that fetch what they do not hold yet.
+    pub filling: u64,
+    /// Sum over those that report.
+    pub egress_bits_per_second: u64,
+    pub fill_bits_per_second: u64,
+    /// Mean of their CPU shares, 0 to 100.
+    pub cpu_percent: f32,
+    /// Mean over its healthy appliances of what each has left where it is nearest to its limit
+    /// (`load` of each), 0 to 100; null if none is healthy.
+    pub headroom_percent: Option<f32>,
+    pub bytes_held: u64,
+    pub bytes_wanted: u64,
+}
+
+/// A version that a site holds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeldVersion {
+    pub version: String,
+    /// Appliances of the site that hold all of it.
+    pub copies: u64,
 }
 
 /// An appliance.
@@ -162,7 +215,7 @@ pub struct FleetError {
     pub text: String,
 }
 
-/// The fleet in one second.
+/// The fleet, or a site, in one second, or in a step of a longer span: the means.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FleetSample {
@@ -174,6 +227,12 @@ pub struct FleetSample {
     pub cpu_percent: f32,
     /// Fill of all appliances.
     pub fill_bits_per_second: u64,
+    /// Appliances that were healthy; in a step, when the fewest were.
+    #[serde(default)]
+    pub healthy: u32,
+    /// All that were registered then.
+    #[serde(default)]
+    pub appliances: u32,
 }
 
 /// An entry manifest.

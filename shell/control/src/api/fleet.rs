@@ -2,7 +2,7 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice};
 use identity::member::Member;
-use model::id::{ApplianceId, AssetId, SiteId};
+use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::metric::Metric;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::{Bottleneck, Health, Load};
@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::fleet::{
     ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetError, FleetLoad,
-    FleetOut, FleetSample, FleetSite,
+    FleetOut, FleetSample, FleetSite, HeldVersion,
 };
 use wire::v1::report::Report;
 
@@ -28,6 +28,8 @@ use super::asking_for::AskingFor;
 use super::assets::entries_out;
 use super::drain::drain_out;
 use super::problem::Problem;
+use super::registry::no_site;
+use super::summary::SiteSums;
 use super::{Shared, named};
 use crate::metrics::{gauges, page};
 use crate::state::writer::{Control, Front, State as Observed};
@@ -56,9 +58,38 @@ pub(crate) struct ExplainQuery {
     session: Option<String>,
 }
 
-/// The fleet as it is now: for the status page and `nearcast fleet show`.
-#[utoipa::path(get, path = "/v1/fleet", tag = "fleet", responses((status = 200, body = FleetOut)))]
-pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
+/// Which part of the fleet to tell, and how much of it.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FleetQuery {
+    /// This site alone, with all of its appliances.
+    site: Option<String>,
+    /// Of a fleet with more appliances tell only those that need a look.
+    appliances_max: Option<usize>,
+    /// `minutes`, `hour` or `day`; of one site there is the day alone.
+    #[serde(default)]
+    #[param(inline)]
+    history: Span,
+}
+
+/// How far back to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Span {
+    #[default]
+    Minutes,
+    Hour,
+    Day,
+}
+
+/// The fleet as it is now: for the status page and `nearcast fleet show`. O(appliances).
+#[utoipa::path(get, path = "/v1/fleet", tag = "fleet", params(FleetQuery),
+    responses((status = 200, body = FleetOut)))]
+pub(crate) async fn fleet(
+    State(control): Shared,
+    Query(query): Query<FleetQuery>,
+) -> Result<Json<FleetOut>, Problem> {
+    let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
     let state = control.state();
     let appliances = state.director.appliances(control.clock.now());
     let desired = state.director.desired();
@@ -67,24 +98,73 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let identity = |id: &ApplianceId| {
         identities.current(&Member::appliance(id), now).map(|certificate| certificate.expires.0)
     };
-    let mut by_site: BTreeMap<&SiteId, Vec<FleetAppliance>> = BTreeMap::new();
+    let is_brief = only.is_none() && query.appliances_max.is_some_and(|max| max < appliances.len());
+    let mut by_site: BTreeMap<&SiteId, (SiteSums, Vec<FleetAppliance>)> = BTreeMap::new();
+    let mut told = 0;
     for (id, status) in &appliances {
-        let out = appliance_out(id, status, state.reports.get(id), identity(id));
-        let out = FleetAppliance { drain: drain_out(&status.registered, now), ..out };
-        by_site.entry(&status.registered.appliance.site).or_default().push(out);
+        let site = &status.registered.appliance.site;
+        let report = state.reports.get(id);
+        let (sums, out) = by_site.entry(site).or_default();
+        let is_ill = sums.add(status.health, &status.load, report);
+        let is_told = match &only {
+            Some(only) => only == site,
+            None => !is_brief || (is_ill && told < ILL_TOLD),
+        };
+        if is_told {
+            told += 1;
+            let one = appliance_out(id, status, report, identity(id));
+            out.push(FleetAppliance { drain: drain_out(&status.registered, now), ..one });
+        }
     }
-    let config = placement::Config { copies_per_site: desired.policy.copies, report_lines_max: 0 };
-    let wanted = by_site.values().map(|all| u64::from(placement::wanted(&config, all.len())));
-    let copies_wanted = wanted.sum();
-    let mut site = |site: &model::topology::Site| FleetSite {
-        id: site.id.to_string(),
-        prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
-        about: site.into(),
-        routes: state.director.heard(&site.id).map(|heard| heard.count),
-        routes_differ: state.director.differing().any(|of| *of == site.id),
-        appliances: by_site.remove(&site.id).unwrap_or_default(),
+    let counts = by_site.values().map(|(sums, _)| sums.appliances());
+    let copies_wanted = copies_wanted(desired.policy.copies, counts);
+    let differing: BTreeSet<&SiteId> = state.director.differing().collect();
+    let most = if is_brief { PREFIXES_TOLD } else { usize::MAX };
+    let mut site = |site: &model::topology::Site| {
+        let (sums, appliances) = by_site.remove(&site.id).unwrap_or_default();
+        FleetSite {
+            id: site.id.to_string(),
+            prefixes: site.prefixes.iter().take(most).map(ToString::to_string).collect(),
+            about: site.into(),
+            routes: state.director.heard(&site.id).map(|heard| heard.count),
+            routes_differ: differing.contains(&site.id),
+            summary: sums.done(),
+            appliances,
+            ..FleetSite::default()
+        }
     };
-    let sites = desired.sites.values().map(&mut site).collect();
+    let all = desired.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
+    let mut sites: Vec<_> = all.map(&mut site).collect();
+    if let (Some(id), [site]) = (&only, &mut sites[..]) {
+        // O(versions): for the page's slow question alone.
+        let is_day = query.history == Span::Day;
+        is_day.then(|| tell_held(site, &state.director.copies_in(id)));
+    } else if let Some(id) = &only {
+        return Err(no_site(id.as_str()));
+    }
+    let history = samples(&state, only.as_ref(), query.history);
+    Ok(Json(FleetOut {
+        now_unix_s: control.clock.unix().0,
+        generation: state.director.generation().0,
+        sites,
+        brief: is_brief,
+        asset_count: desired.catalog.assets().count(),
+        assets: assets_out(&state, copies_wanted, if is_brief { ASSETS_TOLD } else { usize::MAX }),
+        errors: errors_out(&state),
+        history,
+        demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
+    }))
+}
+
+/// Copies of a version that sites of so many appliances should have.
+fn copies_wanted(copies_per_site: u32, sites: impl Iterator<Item = usize>) -> u64 {
+    let config = placement::Config { copies_per_site, report_lines_max: 0 };
+    sites.map(|appliances| u64::from(placement::wanted(&config, appliances))).sum()
+}
+
+/// The first assets that have a version.
+fn assets_out(state: &Observed, copies_wanted: u64, most: usize) -> Vec<FleetAsset> {
+    let desired = state.director.desired();
     let assets = desired.catalog.assets().filter_map(|(id, versions)| {
         let version = versions.first()?;
         Some(FleetAsset {
@@ -98,21 +178,59 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
             entries: entries_out(version),
         })
     });
-    let sample = |sample: &director::Sample| FleetSample {
+    assets.take(most).collect()
+}
+
+/// Appliances that need a look and are told of a large fleet.
+const ILL_TOLD: usize = 100;
+
+/// Prefixes of each site that are told of a large fleet.
+const PREFIXES_TOLD: usize = 4;
+
+/// Assets that are told of a large fleet.
+const ASSETS_TOLD: usize = 100;
+
+/// Versions that are told of a site.
+const HELD_TOLD: usize = 100;
+
+fn tell_held(site: &mut FleetSite, held: &[(&AssetVersionId, u64)]) {
+    let mut sorted: Vec<_> = held.iter().collect();
+    sorted.sort_by_key(|(_, copies)| std::cmp::Reverse(*copies));
+    let out = |(version, copies): &&(&AssetVersionId, u64)| HeldVersion {
+        version: version.to_string(),
+        copies: *copies,
+    };
+    site.held = sorted.iter().take(HELD_TOLD).map(out).collect();
+    site.held_count = held.len();
+}
+
+fn samples(state: &Observed, site: Option<&SiteId>, span: Span) -> Vec<FleetSample> {
+    match (site, span) {
+        (Some(id), Span::Day) => state.director.site_history(id).map(sample_out).collect(),
+        (Some(_), Span::Minutes | Span::Hour) => Vec::new(),
+        (None, span) => state.director.history().samples(span.into()).map(sample_out).collect(),
+    }
+}
+
+fn sample_out(sample: &director::Sample) -> FleetSample {
+    FleetSample {
         at_unix_s: sample.at.0,
         egress_bits_per_second: sample.egress.0,
         cpu_percent: sample.cpu_percent,
         fill_bits_per_second: sample.fill.0,
-    };
-    Json(FleetOut {
-        now_unix_s: control.clock.unix().0,
-        generation: state.director.generation().0,
-        sites,
-        assets: assets.collect(),
-        errors: errors_out(&state),
-        history: state.director.history().samples().map(sample).collect(),
-        demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
-    })
+        healthy: sample.healthy,
+        appliances: sample.appliances,
+    }
+}
+
+impl From<Span> for director::Span {
+    fn from(span: Span) -> Self {
+        match span {
+            Span::Minutes => Self::Minutes,
+            Span::Hour => Self::Hour,
+            Span::Day => Self::Day,
+        }
+    }
 }
 
 /// Who should hold what, and what did not fit.

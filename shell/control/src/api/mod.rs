@@ -21,6 +21,7 @@ mod registry;
 mod replica;
 mod sources;
 mod steer;
+mod summary;
 mod viewers;
 mod withdrawals;
 

@@ -365,7 +365,7 @@ fn prefix(text: &str) -> Result<Prefix, Problem> {
     Ok(prefix.trunc())
 }
 
-fn no_site(site: &str) -> Problem {
+pub(super) fn no_site(site: &str) -> Problem {
     Problem::not_found(format!("there is no site {site}: GET /v1/sites lists them"))
 }
 

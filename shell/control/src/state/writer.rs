@@ -597,7 +597,7 @@ pub(crate) mod tests {
     async fn time_passes_while_a_change_is_being_written() {
         let (_directory, control) = open("").await;
         let writing = control.writing.lock().await;
-        let ticks = || control.state().director.history().samples().count();
+        let ticks = || control.state().director.history().samples(director::Span::Minutes).count();
         let passed = async {
             while ticks() < 3 {
                 tokio::task::yield_now().await;

@@ -16,7 +16,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
-import { fleetAt, routesOf, scenarioNames, viewersAt } from "./scenarios.mjs";
+import { fleetAt, fleetWith, routesOf, scenarioNames, viewersAt } from "./scenarios.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(HERE, "..", "dist");
@@ -214,12 +214,19 @@ function handler(state) {
     if (request.method === "OPTIONS") return json(response, 200, {});
     if (name === "/first-frame" && request.method === "POST") return json(response, 200, {});
     if (name === "/v1/fleet") {
-      const fleet = fleetAt(state.scenario, Date.now() / 1000);
+      const fleet = fleetWith(state.scenario, Date.now() / 1000, url.searchParams);
       overlay(fleet, state.appliances);
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);
     }
-    if (name === "/v1/routes") return json(response, 200, routesOf());
+    if (name === "/v1/appliances") {
+      const { sites } = fleetAt(state.scenario, Date.now() / 1000);
+      const all = sites.flatMap(({ id: site, appliances }) =>
+        appliances.map(({ id }) => ({ id, site })),
+      );
+      return json(response, 200, all);
+    }
+    if (name === "/v1/routes") return json(response, 200, routesOf(state.scenario));
     if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
       return givePlayback(state, request, response);

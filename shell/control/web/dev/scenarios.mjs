@@ -6,6 +6,8 @@
 //   no-assets  appliances, but nothing ingested
 //   routes     two sites that hear routers, of which one does so badly
 //   large      twelve sites of eight appliances
+//   placed     the three appliances of `lively`, whose sites say where they are
+//   huge       400 sites of five appliances, all over the world
 
 const GB = 1e9;
 const HISTORY_S = 120;
@@ -192,8 +194,160 @@ function large(now) {
   }));
 }
 
+/** Cities with sites, so many of each as the world has people there. */
+const CITIES = [
+  ["52.52,13.405 DE DE-BE Berlin", 5],
+  ["48.86,2.35 FR FR-IDF Paris", 6],
+  ["51.51,-0.13 GB GB-ENG London", 8],
+  ["40.42,-3.7 ES ES-MD Madrid", 4],
+  ["41.9,12.5 IT IT-62 Rome", 4],
+  ["59.33,18.06 SE SE-AB Stockholm", 3],
+  ["52.23,21.01 PL PL-14 Warsaw", 4],
+  ["41.01,28.98 TR TR-34 Istanbul", 6],
+  ["30.04,31.24 EG EG-C Cairo", 5],
+  ["6.52,3.38 NG NG-LA Lagos", 6],
+  ["-1.29,36.82 KE KE-30 Nairobi", 3],
+  ["-26.2,28.05 ZA ZA-GP Johannesburg", 5],
+  ["25.2,55.27 AE AE-DU Dubai", 4],
+  ["19.08,72.88 IN IN-MH Mumbai", 14],
+  ["28.61,77.21 IN IN-DL Delhi", 12],
+  ["12.97,77.59 IN IN-KA Bengaluru", 8],
+  ["13.76,100.5 TH TH-10 Bangkok", 5],
+  ["1.35,103.82 SG SG-01 Singapore", 6],
+  ["-6.21,106.85 ID ID-JK Jakarta", 10],
+  ["14.6,120.98 PH PH-00 Manila", 6],
+  ["37.57,126.98 KR KR-11 Seoul", 8],
+  ["35.68,139.69 JP JP-13 Tokyo", 12],
+  ["34.69,135.5 JP JP-27 Osaka", 6],
+  ["-33.87,151.21 AU AU-NSW Sydney", 6],
+  ["-31.95,115.86 AU AU-WA Perth", 2],
+  ["-36.85,174.76 NZ NZ-AUK Auckland", 2],
+  ["40.71,-74.01 US US-NY New York", 14],
+  ["41.88,-87.63 US US-IL Chicago", 10],
+  ["32.78,-96.8 US US-TX Dallas", 10],
+  ["34.05,-118.24 US US-CA Los Angeles", 12],
+  ["47.61,-122.33 US US-WA Seattle", 6],
+  ["33.75,-84.39 US US-GA Atlanta", 8],
+  ["39.74,-104.99 US US-CO Denver", 5],
+  ["43.65,-79.38 CA CA-ON Toronto", 6],
+  ["49.28,-123.12 CA CA-BC Vancouver", 3],
+  ["19.43,-99.13 MX MX-CMX Mexico City", 10],
+  ["4.71,-74.07 CO CO-DC Bogota", 5],
+  ["-12.05,-77.04 PE PE-LMA Lima", 4],
+  ["-23.55,-46.63 BR BR-SP Sao Paulo", 14],
+  ["-22.91,-43.17 BR BR-RJ Rio de Janeiro", 6],
+  ["-34.6,-58.38 AR AR-C Buenos Aires", 6],
+];
+const SITES_HUGE = 400;
+
+function huge(now) {
+  const turns = CITIES.flatMap(([place, people]) => Array(people).fill(place));
+  const counts = new Map();
+  return Array.from({ length: SITES_HUGE }, (_, index) => {
+    const place = turns[index % turns.length];
+    const country = place.split(" ")[1].toLowerCase();
+    const number = (counts.get(country) ?? 0) + 1;
+    counts.set(country, number);
+    const id = `${country}-${String(number).padStart(2, "0")}`;
+    // Of a few the nearest city is all that is known.
+    const [point, ...words] = place.split(" ");
+    const [north, east] = point.split(",").map(Number);
+    const spread = (of) => ((index * of) % 17) / 10 - 0.8;
+    const at = [north + spread(5), east + spread(11)].map((of) => of.toFixed(2)).join(",");
+    return {
+      id,
+      kind: index % 3 ? "embedded" : "exchange",
+      place: index % 57 === 56 ? "" : `${at} ${words.join(" ")}`,
+      prefixes: [],
+      routes: 1_000 + index * 37,
+      appliances: Array.from({ length: 5 }, (_, one) => {
+        const seed = index * 5 + one + 1;
+        const broken = seed % 503 === 2 ? FAULTS.a2 : seed % 611 === 7 ? FAULTS.a1 : {};
+        return appliance(now, `${id}-${one + 1}`, seed, broken);
+      }),
+    };
+  });
+}
+
+const placed = (now) => {
+  const [first, second] = sitesOf(now);
+  return [
+    { ...first, place: "52.52,13.405 DE DE-BE Berlin" },
+    { ...second, kind: "embedded", place: "41.01,28.98 TR TR-34 Istanbul" },
+  ];
+};
+
+/** What control adds up of a site. */
+function summaryOf({ appliances }) {
+  const isServing = ({ state }) => ["healthy", "draining", "drained"].includes(state);
+  const isIll = (one) => !isServing(one) || one.report?.drives.some(({ state }) => state !== "ok");
+  const serving = appliances.filter(isServing).filter(({ report }) => report);
+  const sum = (of) => serving.reduce((total, { report }) => total + of(report), 0);
+  const count = (is) => appliances.filter(is).length;
+  const left = ({ load }) =>
+    100 - Math.max(load.cpu_percent, (100 * load.egress_bits_per_second) / (10 * GB));
+  return {
+    appliances: appliances.length,
+    healthy: count(({ state }) => state === "healthy"),
+    leaving: count(({ state }) => state === "draining" || state === "drained"),
+    ill: count(isIll),
+    filling: count(({ report }) => report && report.fill.objects_held < report.fill.objects_wanted),
+    egress_bits_per_second: sum(({ load }) => load.egress_bits_per_second),
+    fill_bits_per_second: sum(({ fill }) => fill.bits_per_second),
+    cpu_percent: sum(({ load }) => load.cpu_percent) / Math.max(1, serving.length),
+    headroom_percent: serving.length ? sum(left) / serving.length : null,
+    bytes_held: sum(({ fill }) => fill.bytes_held),
+    bytes_wanted: sum(({ fill }) => fill.bytes_wanted),
+  };
+}
+
+/** A day as control keeps it: the evening is the peak, and in the morning one was away. */
+function dayOf(sites, now) {
+  const total = sites.reduce((sum, { appliances }) => sum + appliances.length, 0);
+  const last = Math.floor(now / 600) * 600;
+  return Array.from({ length: 144 }, (_, index) => {
+    const at = last - (143 - index) * 600;
+    const hour = (at / 3600) % 24;
+    const shape = 0.45 + 0.4 * Math.cos(((hour - 20) / 12) * Math.PI) + 0.05 * wave(at, 3);
+    return {
+      at_unix_s: at,
+      egress_bits_per_second: Math.round(total * EGRESS * shape),
+      cpu_percent: 8 + 40 * shape,
+      fill_bits_per_second: hour > 2 && hour < 6 ? Math.round(total * 0.4 * GB) : 0,
+      healthy: index > 40 && index < 44 ? total - 1 : total,
+      appliances: total,
+    };
+  });
+}
+
+/** GET /v1/fleet with its parameters. */
+export function fleetWith(name, now, query) {
+  const fleet = fleetAt(name, now);
+  const only = query.get("site");
+  const most = Number(query.get("appliances_max") ?? Infinity);
+  const span = query.get("history") ?? "minutes";
+  const all = fleet.sites.reduce((sum, { appliances }) => sum + appliances.length, 0);
+  fleet.brief = only === null && all > most;
+  fleet.asset_count = fleet.assets.length;
+  fleet.sites = fleet.sites.filter(({ id }) => only === null || id === only);
+  for (const site of fleet.sites) {
+    Object.assign(site, { kind: "exchange", place: "", open: false, ...site });
+    site.summary = summaryOf(site);
+    if (only && span === "day") {
+      site.held = fleet.assets.map(({ current_version: version }) => ({ version, copies: 2 }));
+      site.held_count = site.held.length;
+    }
+    if (!fleet.brief) continue;
+    const isIll = (one) => one.state !== "healthy" || one.report.drives.some((of) => of.reason);
+    site.appliances = site.appliances.filter(isIll);
+  }
+  if (only) fleet.history = [];
+  if (span === "day") fleet.history = dayOf(fleet.sites, now);
+  return fleet;
+}
+
 /** The same sites, as GET /v1/routes tells of them in the scenario `routes`. */
-export function routesOf() {
+export function routesOf(name = "routes") {
   const session = (name, neighbour_as, routes, changes = {}) => ({
     name,
     state: "Established",
@@ -228,6 +382,15 @@ export function routesOf() {
   const heard = (prefixes, sessions, more = {}) => {
     return { digest: `${prefixes}-${"0".repeat(32)}`, prefixes, sessions, left_out: [], ...more };
   };
+  const one = (site) => {
+    const { kind, place, routes: prefixes } = site;
+    const appliances = site.appliances.map(({ id: appliance }) => {
+      return { appliance, heard: heard(prefixes, [session("isp_a", 64_500, prefixes)]) };
+    });
+    const rest = { digest: null, differ: false, unshared: 0, unshared_examples: [], open: false };
+    return { site: site.id, kind, place, prefixes, ...rest, appliances };
+  };
+  if (name === "huge") return { prefixes_v4: 1, prefixes_v6: 1, sites: huge(0).map(one) };
   const whole = { place: "52.52,13.405 DE DE-BE Berlin", open: false };
   return {
     prefixes_v4: 51_902,
@@ -315,6 +478,12 @@ const SCENARIOS = {
     sites: sitesOf(now, { a1: { wanted: 0 }, a2: { wanted: 0 }, a3: { wanted: 0 } }),
     assets: [],
     errors: [],
+  }),
+  placed: (now) => ({ ...SCENARIOS.lively(now), sites: placed(now) }),
+  huge: (now) => ({
+    sites: huge(now),
+    assets: [asset("film"), asset("documentary", { bytes: 12.7 * GB, files: 8 })],
+    errors: errorsAt(now).slice(0, 2),
   }),
   large: (now) => ({
     sites: large(now),

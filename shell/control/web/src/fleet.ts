@@ -4,6 +4,7 @@ import type { FleetAppliance as Appliance, FleetOut as Fleet } from "../made/api
 
 export type {
   ApplianceState,
+  SiteSummary,
   Drive,
   FleetAppliance as Appliance,
   FleetAsset as Asset,
@@ -36,30 +37,42 @@ export const silent = (sight: Sight): boolean =>
 export const appliancesOf = (fleet: Fleet): Appliance[] =>
   fleet.sites.flatMap((site) => site.appliances);
 
-async function ask(): Promise<Fleet> {
+/** Of a fleet with more appliances the page shows sites, and asks less often the more there are. */
+export const CARDS_MAX = 100;
+const SITES_PER_S = 400;
+
+async function ask(query: string): Promise<Fleet> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
-  const response = await fetch("/v1/fleet", { signal, cache: "no-store" });
+  const response = await fetch(`/v1/fleet?${query}`, { signal, cache: "no-store" });
   // The login has ended, or the token is gone: the page cannot go on without one.
   if (response.status === 401) location.assign(`/login#${location.pathname}${location.search}`);
   if (!response.ok) throw new Error(`control answered ${response.status}`);
   return (await response.json()) as Fleet;
 }
 
-/** Asks once a second, one request at a time, and calls `show` after each answer or failure. */
-export function watchFleet(show: (sight: Sight) => void): void {
+/** What to ask for: one site, or all that can be shown. */
+export const queryOf = (site: string | null): string =>
+  site === null ? `appliances_max=${CARDS_MAX}` : String(new URLSearchParams({ site }));
+
+/**
+ * Asks for the fleet once a second, one request at a time, and calls `show` after each answer or
+ * failure.
+ */
+export function watchFleet(query: string, show: (sight: Sight) => void): void {
   let fleet: Fleet | null = null;
   let answered = performance.now();
   const turn = async () => {
     const started = performance.now();
     let failure: string | null = null;
     try {
-      fleet = await ask();
+      fleet = await ask(query);
       answered = performance.now();
     } catch (error) {
       failure = error instanceof Error ? error.message : String(error);
     }
     show({ fleet, age_ms: performance.now() - answered, failure });
-    const pause = document.hidden ? POLL_HIDDEN_MS : POLL_MS;
+    const many = fleet?.brief ? fleet.sites.length / SITES_PER_S : 1;
+    const pause = document.hidden ? POLL_HIDDEN_MS : POLL_MS * Math.max(1, many);
     setTimeout(turn, Math.max(100, pause - (performance.now() - started)));
   };
   void turn();

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { silent } from "../src/fleet";
-import { History, sampleOf, SPAN_S } from "../src/status/history";
+import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
+import { stepsOf, wordsOfDay } from "../src/status/site";
+import * as sites from "../src/status/sites";
 import { lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
 import type { RoutesSite } from "../made/api";
@@ -259,3 +261,87 @@ function add(history: History, changes: Parameters<typeof fleet>[1]): void {
   const now = fleet([appliance("a1")], changes);
   history.add(now, ratesOf(now));
 }
+
+const siteAt = (id: string, place: string, summary: object = {}, more: object = {}) => ({
+  ...fleet([]).sites[0]!,
+  id,
+  place,
+  summary: { appliances: 5, healthy: 5, headroom_percent: 70, ...summary },
+  ...more,
+});
+
+test("sites that are near to each other are one spot, as ill as the worst of them", () => {
+  const all = [
+    siteAt("a", "52.5,13.4 DE DE-BE Berlin"),
+    siteAt("b", "52.6,13.5", { ill: 1 }),
+    siteAt("c", "-33.9,151.2 AU"),
+    siteAt("d", "DE"),
+  ];
+  const spots = sites.spotsOf(all);
+  assert.deepEqual(spots.map((spot) => [spot.sites.length, spot.mood]), [[2, "bad"], [1, "ok"]]);
+  assert.deepEqual([spots[1]?.x, spots[1]?.y], [151.2, 33.9]);
+  const words = plain(sites.wordsOfMap(all));
+  assert.equal(words, "A map of 3 of 4 sites, 1 of which needs a look");
+});
+
+test("the worst sites come first, then those that send most", () => {
+  const all = [
+    siteAt("well", "", { egress_bits_per_second: 1 }),
+    siteAt("busier", "", { egress_bits_per_second: 9 }),
+    siteAt("tight", "", { headroom_percent: 4 }),
+    siteAt("ill", "", { ill: 2, healthy: 3 }),
+    siteAt("empty", "", { appliances: 0, healthy: 0, headroom_percent: null }),
+  ];
+  const order = sites.ordered(all).map(({ id }) => id);
+  assert.deepEqual(order, ["ill", "tight", "busier", "well", "empty"]);
+  assert.deepEqual(sites.cellsOf(all[3]!).appliances, "3 of 5 healthy, 2 need a look");
+  assert.equal(sites.cellsOf(all[4]!).headroom, "–");
+});
+
+test("a search finds sites by name, place and appliance, all words of it", () => {
+  const all = [siteAt("de-01", "52.5,13.4 DE DE-BE Berlin"), siteAt("fr-01", "FR FR-IDF Paris")];
+  const names = new Map([["fr-01", ["edge-7"]]]);
+  const find = (text: string) => sites.found(all, text, names).map(({ id }) => id);
+  assert.deepEqual(find(" "), ["de-01", "fr-01"]);
+  assert.deepEqual(find("BERLIN"), ["de-01"]);
+  assert.deepEqual(find("paris edge"), ["fr-01"]);
+  assert.deepEqual(find("paris de-"), []);
+  assert.equal(sites.wordsOfPlace("52.5,13.4 DE DE-BE Berlin"), "Berlin, DE");
+  assert.equal(sites.wordsOfPlace("52.5,13.4"), "");
+});
+
+test("a fleet that is told in brief is judged by its sums", () => {
+  const ill = appliance("a1", { state: "stale", last_report_ms: 14_200 });
+  const all = [
+    siteAt("s1", "", { appliances: 1_500, healthy: 1_400, ill: 100 }, { appliances: [ill] }),
+    siteAt("s2", "", { appliances: 500, healthy: 500, cpu_percent: 20 }),
+  ];
+  const { title, concerns } = verdictOf(fleet([], { sites: all, brief: true }));
+  assert.equal(plain(title), "100 of 2,000 appliances need a look");
+  assert.deepEqual(concerns.map(({ of, href }) => [of, href]), [
+    ["a1", "/?site=s1#appliance-a1"],
+    ["99", "#overview"],
+  ]);
+  const sample = sampleOf(fleet([], { sites: all, brief: true }), new Rates());
+  assert.equal(Math.round(sample.cpu_percent * 100), 526, "weighed by who serves");
+});
+
+const step = (at_unix_s: number, healthy: number) => {
+  const rest = { egress_bits_per_second: 5, cpu_percent: 1, fill_bits_per_second: 0 };
+  return { at_unix_s, healthy, appliances: 5, ...rest };
+};
+
+test("a day is plotted in ten minutes, and told in a sentence", () => {
+  const now = 200_000;
+  const samples = [step(198_600, 5), step(199_200, 3), step(199_800, 5)];
+  const { at, egress, span_s } = columnsOf("day", samples, now);
+  assert.deepEqual([at.length, at.at(-1), span_s], [145, 199_800, 86_400]);
+  assert.deepEqual(egress.slice(-4), [null, 5, 5, 5]);
+  const steps = stepsOf(samples, now);
+  assert.equal(steps.length, 144);
+  const words = plain(wordsOfDay(steps, now));
+  assert.equal(words, "Not all were healthy for 10 min; at the worst 3 of 5, 13 min ago.");
+  const well = plain(wordsOfDay(stepsOf([step(199_800, 5)], now), now));
+  assert.equal(well, "All were healthy for 10 min.");
+  assert.equal(wordsOfDay(stepsOf([], now), now), "Nothing is known of the last day yet.");
+});

@@ -340,7 +340,7 @@ byId<HTMLSelectElement>("asset").addEventListener("change", ({ target }) => {
 
 log.watch();
 linkPlayers();
-watchFleet(onSight);
+watchFleet("", onSight);
 setInterval(show, SHOW_MS);
 show();
 if (asset) void start(asset);

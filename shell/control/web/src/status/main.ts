@@ -3,6 +3,7 @@
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import {
   appliancesOf,
+  queryOf,
   silent,
   watchFleet,
   type Appliance,
@@ -12,11 +13,14 @@ import {
 } from "../fleet";
 import { bitRate, duration, percent, plural } from "../units";
 import { Card, type CardItem } from "./card";
-import { History } from "./history";
+import { History, type Columns } from "./history";
+import { Overview, siteUrl } from "./overview";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
 import { RoutesPanel, servesOf } from "./routes";
 import { showSession } from "./session";
+import { aboutOf, SitePage } from "./site";
+import { LongSpan } from "./span";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
 import { Viewers, watchViewers, type ViewersWarning } from "./viewers";
@@ -37,7 +41,7 @@ interface SiteItem {
 }
 
 function siteView({ site }: SiteItem): View<SiteItem> {
-  const title = h("h2", {}, site.id);
+  const title = h("h2", {}, only ? site.id : h("a", { href: siteUrl(site.id) }, site.id));
   const facts = h("p", { class: "site-facts" });
   const grid = h("div", { class: "cards" });
   const nobody = h("p", { class: "nothing" }, "No appliance is registered here.");
@@ -55,7 +59,7 @@ function siteView({ site }: SiteItem): View<SiteItem> {
   );
   const update = ({ site: now, controls, current }: SiteItem) => {
     const serves = servesOf(now);
-    const kind = now.kind === "embedded" ? "embedded · " : "";
+    const kind = only ? `${aboutOf(now)} · ` : now.kind === "embedded" ? "embedded · " : "";
     setText(facts, `${kind}${plural(now.appliances.length, "appliance")} · serves ${serves}`);
     const item = (appliance: Appliance) => {
       return { appliance, egress: rates.egress(appliance.id), controls, current };
@@ -95,7 +99,12 @@ const gauges = {
 };
 byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 
+/** The one site that the page is of; null for all. */
+const only = new URLSearchParams(location.search).get("site");
 const history = new History();
+const span = new LongSpan(byId("span"), only, () => showGauges());
+const overview = only ? null : new Overview();
+if (only) new SitePage(only);
 const rates = new Rates();
 const routes = new RoutesPanel();
 const tables = new Tables(byId("assets"), byId("errors"));
@@ -130,25 +139,40 @@ function showVerdict(verdict: Verdict, current: boolean, ageMs: number): void {
   document.title = verdict.concerns.length ? `(${verdict.concerns.length}) Nearcast` : "Nearcast";
 }
 
+let now = 0;
+
+/** The plots, over the span that was chosen. */
+function showGauges(): void {
+  const columns: Columns = span.columns() ?? history.columns(now);
+  gauges.egress.update(columns, columns.egress);
+  gauges.cpu.update(columns, columns.cpu);
+  gauges.fill.update(columns, columns.fill);
+}
+
 function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const appliances = appliancesOf(fleet);
-  const somebody = appliances.length > 0;
+  const somebody = appliances.length > 0 || (fleet.brief ?? false);
   rates.update(fleet, performance.now() - ageMs);
   history.add(fleet, rates);
-  const columns = history.columns(fleet.now_unix_s);
-  gauges.egress.update(columns.at, columns.egress);
-  gauges.cpu.update(columns.at, columns.cpu);
-  gauges.fill.update(columns.at, columns.fill);
+  now = fleet.now_unix_s;
+  showGauges();
   byId("gauges").hidden = !somebody;
+  byId("span").hidden = !somebody;
   byId("welcome").hidden = somebody;
   byId("fleet").hidden = !somebody;
   const density = appliances.length >= DENSE_FROM ? "dense" : null;
   setAttribute(byId("sites"), "data-density", density);
   const controls = fleet.demo_controls;
-  sites.update(fleet.sites.map((site) => ({ site, controls, current })));
-  tables.update(fleet);
+  overview?.update(fleet);
+  byId("sites").hidden = fleet.brief ?? false;
+  if (!fleet.brief) sites.update(fleet.sites.map((site) => ({ site, controls, current })));
+  const here = new Set(appliances.map(({ id }) => id));
+  const errors = fleet.errors.filter(({ appliance }) => only === null || here.has(appliance));
+  tables.update({ ...fleet, errors });
   routes.update(fleet);
-  showVerdict(verdictOf(fleet, warnings), current, ageMs);
+  const stalling = warnings.filter(({ site }) => only === null || site === only);
+  const verdict = verdictOf(fleet, stalling);
+  showVerdict(only ? { ...verdict, title: `${only}: ${verdict.title}` } : verdict, current, ageMs);
 }
 
 function showFreshness(sight: Sight): void {
@@ -166,10 +190,10 @@ function showFreshness(sight: Sight): void {
   outageAge.hidden = sight.fleet === null;
 }
 
-watchFleet((sight) => {
+watchFleet(queryOf(only), (sight) => {
   showFreshness(sight);
   if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
-  else if (silent(sight)) setText(title, "Nothing is known about the fleet");
+  else if (silent(sight)) setText(title, `Nothing is known about ${only ?? "the fleet"}`);
 });
 
 watchViewers((out) => {

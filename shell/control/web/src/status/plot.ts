@@ -1,9 +1,9 @@
-// One small plot of the fleet's last two minutes, with its figure above it.
+// One small plot of the fleet's last minutes, or of a longer span, with its figure above it.
 
 import uPlot from "uplot";
 import { h, setAttribute, setText } from "../dom";
 import { duration, roundUp, short, text, type Quantity } from "../units";
-import { SPAN_S } from "./history";
+import type { Columns } from "./history";
 
 /** Below this width of the plot there is no room for an axis, CSS pixels. */
 const NARROW = 240;
@@ -42,6 +42,8 @@ export class Plot {
   private readonly note = h("span", { class: "gauge-note" }, "\u00a0");
   private readonly canvas = h("div", { class: "gauge-plot", role: "img" });
   private readonly chart: uPlot;
+  private readonly from = h("span", {}, "2 min ago");
+  private at: number[] = [];
   private values: (number | null)[] = [];
   private hovered: number | null = null;
   private top = 1;
@@ -54,7 +56,7 @@ export class Plot {
       h("h2", { class: "gauge-label" }, options.label),
       h("p", { class: "gauge-now" }, this.value, this.unit, this.note),
       this.canvas,
-      h("p", { class: "gauge-span", "aria-hidden": "true" }, "2 min ago", h("span", {}, "now")),
+      h("p", { class: "gauge-span", "aria-hidden": "true" }, this.from, h("span", {}, "now")),
     );
     this.top = options.floor;
     this.chart = new uPlot(this.settings(), [[], []], this.canvas);
@@ -67,15 +69,17 @@ export class Plot {
     theme.addEventListener("change", () => this.chart.redraw(false));
   }
 
-  update(at: number[], values: (number | null)[]): void {
+  update({ at, span_s }: Columns, values: (number | null)[]): void {
     const { floor, ceiling, label, format } = this.options;
+    this.at = at;
     this.values = values;
+    setText(this.from, `${duration(span_s)} ago`);
     const most = peak(values);
     this.top = Math.min(ceiling ?? Infinity, roundUp(Math.max(floor, most)));
     const now = at.at(-1) ?? 0;
     this.chart.batch(() => {
       this.chart.setData([at, values], false);
-      this.chart.setScale("x", { min: now - SPAN_S, max: now });
+      this.chart.setScale("x", { min: now - span_s, max: now });
       this.chart.setScale("y", { min: 0, max: this.top });
     });
     const latest = values.findLast((value) => value !== null);
@@ -83,21 +87,20 @@ export class Plot {
     setAttribute(
       this.canvas,
       "aria-label",
-      `${label}: ${words}; highest of the last two minutes ${text(format(most))}`,
+      `${label}: ${words}; highest of the last ${duration(span_s)} ${text(format(most))}`,
     );
     this.caption();
   }
 
   /** The figure above the plot: now, or the second under the pointer. */
   private caption(): void {
-    const last = this.values.length - 1;
     const latest = this.values.findLast((value) => value !== null);
     const pointed = this.hovered === null ? null : (this.values[this.hovered] ?? null);
     const shown = pointed ?? latest;
     const quantity = shown == null ? { value: "–", unit: "" } : this.options.format(shown);
     setText(this.value, quantity.value);
     setText(this.unit, quantity.unit);
-    const ago = this.hovered === null ? 0 : last - this.hovered;
+    const ago = (this.at.at(-1) ?? 0) - (this.at[this.hovered ?? -1] ?? 0);
     const highest = peak(this.values);
     if (pointed !== null) setText(this.note, ago === 0 ? "now" : `${duration(ago)} ago`);
     else if (highest > 0) setText(this.note, `highest ${text(this.options.format(highest))}`);

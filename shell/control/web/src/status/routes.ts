@@ -109,9 +109,12 @@ export class RoutesPanel {
   private readonly panel = byId("routes-panel");
   private wanted = false;
   private asking = false;
+  private sites = new Set<string>();
 
+  /** Of a fleet that is told in brief, each site's own page has it. */
   update(fleet: Fleet): void {
-    this.wanted = fleet.sites.some(({ routes }) => routes != null);
+    this.sites = new Set(fleet.sites.map(({ id }) => id));
+    this.wanted = !fleet.brief && fleet.sites.some(({ routes }) => routes != null);
     if (!this.wanted) this.panel.hidden = true;
     else if (!this.asking) void this.ask();
   }
@@ -120,8 +123,10 @@ export class RoutesPanel {
     this.asking = true;
     const out = document.hidden ? null : await get<RoutesOut>("/v1/routes");
     if (out && this.wanted) {
-      this.rows.update(out.sites.filter(({ appliances }) => appliances.length > 0));
-      this.panel.hidden = false;
+      const isHere = (site: RoutesSite) => site.appliances.length > 0 && this.sites.has(site.site);
+      const sites = out.sites.filter(isHere);
+      this.rows.update(sites);
+      this.panel.hidden = sites.length === 0;
     }
     setTimeout(() => (this.asking = false), POLL_MS);
   }

@@ -182,8 +182,10 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
 pub fn files_out(delta: &FilesDelta) -> v1::report::Files {
     let is_whole = delta.from == 0;
     let whole = || {
-        let mut bytes = Vec::with_capacity(delta.came.serialized_size());
-        delta.came.serialize_into(&mut bytes).expect("memory takes what is written");
+        let mut files = delta.came.clone();
+        files.optimize();
+        let mut bytes = Vec::with_capacity(files.serialized_size());
+        files.serialize_into(&mut bytes).expect("memory takes what is written");
         STANDARD.encode(bytes)
     };
     v1::report::Files {
@@ -439,6 +441,9 @@ mod tests {
         assert_eq!(files_in(&wire).unwrap(), delta(4));
         let wire = files_out(&delta(0));
         assert_eq!((wire.came.len(), wire.whole.is_some()), (0, true));
+        let versions = FilesDelta { came: (0..20_000).collect(), ..FilesDelta::default() };
+        let len = files_out(&versions).whole.unwrap().len();
+        assert!(len < 40, "whole versions take next to nothing: {len}");
         assert_eq!(files_in(&wire).unwrap(), delta(0));
     }
 

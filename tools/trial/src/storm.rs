@@ -1,10 +1,11 @@
 //! `nearcast-lab storm`: the writer is killed and started, and every appliance reports at once.
 //!
-//! The appliances are threads that enrol and talk as real ones do, and hold a film and many objects
-//! more: first a report from where they were, then, asked for it, the full list. Whoever is told to
-//! come again comes again after what it was told. Valid if in the end nothing is missing, in time.
+//! The appliances are threads that enrol and talk as real ones do, and hold a film and many titles
+//! more, by the numbers that a manifest gives their files: first a report from where they were, then, asked for it,
+//! all of them. Whoever is told to come again comes again after what it was told. Valid if in the
+//! end nothing is missing, in time. The threads and the writer share the cores.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,16 +14,23 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use identity::code::Code;
 use identity::credentials::Credentials;
 use identity::enrol::{self, About, Address};
 use identity::member::Member;
+use model::inventory::{Check, FilesDelta};
+use model::number::NumberSet;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::Bytes;
+use rig::cpu::Account;
 use rig::fleet::{Fleet, Plan, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::info;
+use wire::v1::ingest::{NewFile, NewVersion};
+use wire::v1::manifest::Manifest;
 use wire::v1::report::{Drive, DriveState, Inventory, Load, Report as WireReport, ReportReply};
 
 use crate::outage::Film;
@@ -36,6 +44,9 @@ pub(crate) struct Args {
     /// Objects that each of them holds.
     #[arg(long, default_value_t = 20_000, value_parser = objects())]
     objects: u32,
+    /// Tell them by their ids, as appliances of the release before do.
+    #[arg(long)]
+    by_id: bool,
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18760)]
     port: u16,
@@ -48,9 +59,9 @@ pub(crate) struct Args {
 struct Report {
     appliances: u32,
     objects: u32,
-    /// Length of a report with a full list.
+    /// Length of a report with all that is held.
     report_bytes: usize,
-    /// Reports with a full list that were taken.
+    /// Reports with all that is held that were taken.
     full_lists: u64,
     /// Reports that were told to come again.
     refused: u64,
@@ -58,6 +69,8 @@ struct Report {
     unanswered: u64,
     /// From the moment at which the writer listened until it knew all of every appliance.
     recovered_s: f64,
+    /// CPU time of the writer from its start until then.
+    writer_cpu_s: f64,
     writer_memory_bytes: u64,
 }
 
@@ -82,6 +95,8 @@ const GIVE_UP: Duration = Duration::from_secs(120);
 /// The state of every appliance's inventory.
 const STATE: u64 = 7;
 const ASSET: &str = "film";
+/// An ingest of more takes long in a debug build.
+const FILES_PER_TITLE: usize = 500;
 /// Appliances that enrol at a time.
 const ENROL_AT_ONCE: usize = 8;
 /// A thread of an appliance needs little.
@@ -89,9 +104,9 @@ const STACK: usize = 256 << 10;
 /// How often an appliance looks whether it may report again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// As many as a report may list.
+/// At least the film's own, and as many as a report by ids may list.
 fn objects() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=400_000)
+    clap::value_parser!(u32).range(50..=400_000)
 }
 
 /// Runs it and prints the result on stdout.
@@ -108,7 +123,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let plan = Plan { settings, ..Plan::new(room.path().join("fleet"), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &source)?;
     let members = register(&fleet, args.appliances)?;
-    let storm = Storm::new(&fleet, &source, args.objects)?;
+    let mut held = film_objects(&source)?;
+    let more = usize::try_from(args.objects)?.checked_sub(held.len()).context("a film has more")?;
+    held.extend(ingest_more(&fleet, u32::try_from(more)?)?);
+    let storm = Storm::new(&fleet, &held, args, &members[0])?;
     let report = storm.all(args, &mut fleet, &members)?;
     rig::say(args.json, &report, || text(&report))?;
     let recovered = Duration::from_secs_f64(report.recovered_s);
@@ -117,21 +135,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Storm {
-    fn new(fleet: &Fleet, source: &Path, objects: u32) -> Result<Self> {
-        let mut held = film_objects(source)?;
-        ensure!(held.len() <= usize::try_from(objects)?, "a film has {} objects", held.len());
-        let other = |i: u32| format!("{:064x}", u128::from(i) << 64 | 0xfeed);
-        held.extend((u32::try_from(held.len())?..objects).map(other));
-        let rest = |from, held| -> Result<Arc<[u8]>> {
-            let report = wire_report(Inventory { from, to: STATE, held, ..Inventory::default() });
-            let text = serde_json::to_string(&report)?;
+    fn new(fleet: &Fleet, held: &[String], args: &Args, any: &Credentials) -> Result<Self> {
+        let address = format!("https://{}", fleet.members()).parse().map_err(anyhow::Error::msg)?;
+        let set = numbers(&address, any, held.len())?;
+        let rest = |from| -> Result<Arc<[u8]>> {
+            let (to, came) = (STATE, if from == 0 { set.clone() } else { NumberSet::new() });
+            let (gone, check) = (NumberSet::new(), Check::of_files(&set));
+            let files = FilesDelta { from, to, came, gone, check, others: 0 };
+            let files = (!args.by_id).then(|| wire::convert::files_out(&files));
+            let (from, held) = match args.by_id {
+                true if from == 0 => (0, held.to_vec()),
+                true => (from, Vec::new()),
+                false => (to, Vec::new()),
+            };
+            let report = wire_report(Inventory { from, to, held, ..Inventory::default() });
+            let text = serde_json::to_string(&WireReport { files, ..report })?;
             let rest = text.strip_prefix(BEGINNING).context("the first field is not start_id")?;
             Ok(rest.as_bytes().into())
         };
         Ok(Self {
-            address: format!("https://{}", fleet.members()).parse().map_err(anyhow::Error::msg)?,
-            full: rest(0, held)?,
-            light: rest(STATE, Vec::new())?,
+            address,
+            full: rest(0)?,
+            light: rest(STATE)?,
             stop: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
             full_lists: AtomicU64::new(0),
@@ -174,6 +199,7 @@ impl Storm {
             refused: self.refused.load(Ordering::SeqCst),
             unanswered: self.unanswered.load(Ordering::SeqCst),
             recovered_s: recovered.as_secs_f64(),
+            writer_cpu_s: writer_cpu(fleet)?.as_secs_f64(),
             writer_memory_bytes: fleet.writer_memory()?.0,
         })
     }
@@ -285,7 +311,8 @@ fn until_known(fleet: &mut Fleet, count: usize, objects: u32) -> Result<Duration
         let view = fleet.get(Role::Writer, "/v1/fleet").ok()?;
         let appliances = view["sites"][0]["appliances"].as_array()?;
         let is_known = |a: &&Value| a["state"] == "healthy" && a["objects_held"] == objects;
-        let complete = usize::try_from(view["assets"][0]["copies_complete"].as_u64()?).ok()?;
+        let copies = |asset: &Value| usize::try_from(asset["copies_complete"].as_u64()?).ok();
+        let complete = view["assets"].as_array()?.iter().map(copies).min()??;
         Some(appliances.iter().filter(is_known).count().min(complete))
     };
     let mut now = 0;
@@ -295,6 +322,61 @@ fn until_known(fleet: &mut Fleet, count: usize, objects: u32) -> Result<Duration
         Ok(now == count)
     });
     known.with_context(|| format!("{now} of {count} are known"))
+}
+
+/// All that the writer has used.
+fn writer_cpu(fleet: &Fleet) -> Result<Duration> {
+    Account::Processes(fleet.writer_id().context("the writer does not run")?).used()
+}
+
+/// Titles with so many objects in all, of which control knows no more than their names: the ids.
+fn ingest_more(fleet: &Fleet, count: u32) -> Result<Vec<String>> {
+    info!(count, "ingesting more");
+    let mut ids = Vec::new();
+    for first in (0..count).step_by(FILES_PER_TITLE) {
+        let mut files = BTreeMap::new();
+        for n in first..count.min(first.saturating_add(u32::try_from(FILES_PER_TITLE)?)) {
+            let hash = block_hash(0, &n.to_le_bytes(), true);
+            let object = Blocks::of_hashes(Bytes(4), vec![hash])?.id().to_string();
+            let (len, content_type) = (4, "video/mp4".to_owned());
+            ids.push(object.clone());
+            let blocks = STANDARD.encode(hash.0);
+            let file = NewFile { object, len, content_type, blocks, rendition: 0 };
+            files.insert(format!("{n:06}.mp4"), file);
+        }
+        let new = NewVersion {
+            sources: vec!["https://127.0.0.1:9/".to_owned()],
+            modified_unix_s: 1,
+            files,
+            entries: Vec::new(),
+            window: None,
+            again: false,
+        };
+        let path = format!("/v1/assets/more-{first}/versions/more-{first}-1");
+        fleet.put(&path, &serde_json::to_value(new)?)?;
+    }
+    Ok(ids)
+}
+
+/// The numbers of all files: by the manifest of an appliance that has reported what its drives can
+/// hold.
+fn numbers(address: &Address, credentials: &Credentials, count: usize) -> Result<NumberSet> {
+    let agent = enrol::agent(address, credentials.client_tls()?);
+    let name = &credentials.seen().member.name;
+    let url = format!("{}/v1/appliances/{name}", enrol::control_url(address));
+    let nothing = Inventory { to: 1, ..Inventory::default() };
+    agent.post(format!("{url}/report")).send_json(wire_report(nothing))?;
+    let mut numbers = NumberSet::new();
+    rig::until("to have a manifest", GIVE_UP, Duration::from_millis(100), || {
+        let mut answer = agent.get(format!("{url}/manifest?known=0")).call()?;
+        let text = answer.body_mut().with_config().limit(64 << 20).read_to_string()?;
+        let Some((_, manifest)) = text.split_once('\n') else { return Ok(false) };
+        let manifest: Manifest = serde_json::from_str(manifest)?;
+        let numbered = wire::convert::manifest_in(&manifest)?.numbered();
+        numbers = numbered.iter().flatten().map(|(_, file)| *file).collect();
+        Ok(numbers.len() == Bytes::of(count).0)
+    })?;
+    Ok(numbers)
 }
 
 /// The objects of the film: an inventory that lacks one of them is not complete.
@@ -333,12 +415,14 @@ pub(crate) fn wire_report(inventory: Inventory) -> WireReport {
 
 fn text(report: &Report) -> String {
     format!(
-        "{} appliances with {} objects each ({} B): all known again after {:.2} s; {} told to come \
-         again, {} unanswered; the writer had at most {} MB",
+        "{} appliances with {} objects each ({} B): all known again after {:.2} s, of which the \
+         writer used {:.2} s of CPU time; {} told to come again, {} unanswered; the writer had at \
+         most {} MB",
         report.appliances,
         report.objects,
         report.report_bytes,
         report.recovered_s,
+        report.writer_cpu_s,
         report.refused,
         report.unanswered,
         report.writer_memory_bytes / 1_000_000

@@ -1,9 +1,10 @@
 //! `nearcast-lab storm`: the writer is killed and started, and every appliance reports at once.
 //!
 //! The appliances are threads that enrol and talk as real ones do, and hold a film and many titles
-//! more, by the numbers that a manifest gives their files: first a report from where they were, then, asked for it,
-//! all of them. Whoever is told to come again comes again after what it was told. Valid if in the
-//! end nothing is missing, in time. The threads and the writer share the cores.
+//! more, by the numbers that a manifest gives their files: first a report from where they were,
+//! then, asked for it, all of them. Whoever is told to come again comes again after what it was
+//! told. Valid if in the end nothing is missing, in time. The threads and the writer share the
+//! cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};

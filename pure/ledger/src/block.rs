@@ -13,7 +13,7 @@
 //! 32      32    hash of the block before it; of a first one, of the last block of the file before,
 //!               or zeros
 //! 64      n     entries
-//! 64 + n  64    Ed25519 signature of the hash, which is BLAKE3 of all bytes before the signature
+//! 64 + n  64    Ed25519 signature of the `message` of the hash: BLAKE3 of all bytes before it
 //! ```
 
 use model::units::{Bytes, UnixSeconds};
@@ -85,6 +85,11 @@ pub(crate) struct Place {
     pub(crate) file: u64,
     pub(crate) before: [u8; HASH_LEN],
     pub(crate) is_last: bool,
+}
+
+/// What a seal signs: so a seal of a ledger is none of anything else.
+pub fn message(hash: &[u8; HASH_LEN]) -> Vec<u8> {
+    [&b"nearcast-ledger-1\n"[..], hash].concat()
 }
 
 /// A block, and its hash.

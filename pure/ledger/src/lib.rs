@@ -35,7 +35,7 @@ mod record;
 mod replay;
 mod writer;
 
-pub use block::{BLOCK_LEN_MAX, Fault, HASH_LEN, Opened, SIGNATURE_LEN, open};
+pub use block::{BLOCK_LEN_MAX, Fault, HASH_LEN, Opened, SIGNATURE_LEN, message, open};
 pub use record::{Kind, RECORD_LEN_MAX};
 pub use replay::{Difference, Moved, Outcome, WhatIf, replay};
 pub use writer::{Decision, Ledger, keeps};

@@ -9,7 +9,7 @@ use director::share::Policy as Shares;
 use identity::enrol::Address;
 use model::id::SiteId;
 use model::topology::Prefix;
-use model::units::{BitsPerSecond, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use routes::filter::Longest;
 use serde::{Deserialize, Serialize};
 use settings::{ConfigError, Origins, Text, wrong};
@@ -49,6 +49,8 @@ pub struct Config {
     pub playback: Playback,
     #[serde(default)]
     pub steering: Steering,
+    #[serde(default)]
+    pub ledger: Ledger,
     #[serde(default)]
     pub drain: Drain,
     #[serde(default)]
@@ -279,6 +281,39 @@ impl Default for Steering {
     }
 }
 
+/// `[ledger]`: decisions as they were made, for `nearcast replay`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ledger {
+    /// Decisions of one session in so many are kept, by a hash of the session: of the same ones in
+    /// every process. 0 for none. Default 1, all.
+    pub one_in: u32,
+    /// Files that are kept, 2 to 10000. Default 16.
+    pub files: usize,
+    /// A file that is as long as this is ended, and another one begins. Default `16 MiB`.
+    pub file_size: Text<Bytes>,
+    /// Where they are. Default `ledger` in the state directory.
+    pub folder: Option<PathBuf>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { one_in: 1, files: 16, file_size: Text(Bytes::mib(16)), folder: None }
+    }
+}
+
+impl Ledger {
+    fn check(&self) -> Result<(), ConfigError> {
+        if !(2..=10_000).contains(&self.files) {
+            return Err(wrong("ledger", "files", "use 2 to 10000"));
+        }
+        if !(Bytes::kib(64)..=Bytes::mib(32)).contains(&self.file_size.0) {
+            return Err(wrong("ledger", "file_size", "use 64 KiB to 32 MiB"));
+        }
+        Ok(())
+    }
+}
+
 /// `[drain]`: when an appliance that drains counts as drained.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -394,6 +429,7 @@ impl Config {
                 return Err(wrong(section, key, "use 1 to 100000"));
             }
         }
+        self.ledger.check()?;
         let Routes { v4_longest, v6_longest, .. } = self.routes;
         for (key, longest, bits) in
             [("v4_longest", v4_longest, 32), ("v6_longest", v6_longest, 128)]
@@ -446,6 +482,12 @@ impl Config {
         let public = self.serve.public_url.as_ref();
         let is_https = |url: &Text<BaseUrl>| url.0.as_str().starts_with("https:");
         self.serve.certificate.is_some() || public.is_some_and(is_https)
+    }
+
+    /// How many pathways players get.
+    pub(crate) fn lists(&self) -> steering::Config {
+        let (pathways_min, pathways_max) = (PATHWAYS_MIN, PATHWAYS_MAX);
+        steering::Config { pathways_min, pathways_max, explains: false }
     }
 
     /// How soon players ask again.
@@ -564,6 +606,10 @@ const SIBLINGS_MAX: usize = 4;
 
 /// An appliance's report and the smoothing of its load take so long beside the TTL of steering.
 const SHARES_SETTLE_MIN: Nanos = Nanos::seconds(5);
+
+/// Two, so that a player has somewhere to go; four, because each costs a copy of every line.
+const PATHWAYS_MIN: usize = 2;
+const PATHWAYS_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {

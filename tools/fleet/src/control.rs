@@ -137,6 +137,13 @@ impl Control {
         }
     }
 
+    /// The bytes at a path.
+    pub(crate) fn bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let url = format!("{}{path}", self.base);
+        let mut response = self.checked(self.send("GET", &url, None), &url)?;
+        Ok(response.body_mut().with_config().limit(ANSWER_LEN_MAX).read_to_vec()?)
+    }
+
     /// Any request, and its answer: JSON, or else a text; nothing if there is none.
     pub(crate) fn ask(
         &self,

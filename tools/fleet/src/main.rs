@@ -24,6 +24,7 @@ mod origin;
 mod output;
 mod qoe;
 mod remove;
+mod replay;
 mod tree;
 mod verbs;
 
@@ -51,6 +52,8 @@ enum Verb {
     Export(control::Query),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Make the decisions of a ledger again: the same, or elsewhere if something were other
+    Replay(replay::Args),
     /// Take an appliance out of players' lists for a while, or end that
     Drain(drain::Args),
     /// Write completions for shells, and manual pages
@@ -109,6 +112,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Apply(args) => applying::run(args),
         Verb::Export(args) => applying::export(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Replay(args) => replay::run(args),
         Verb::Drain(args) => drain::run(args),
         Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
         Verb::Qoe(args) => qoe::run(args),

@@ -245,6 +245,29 @@ pub struct EntryOut {
     pub format: String,
 }
 
+/// The files of a process's ledger of decisions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LedgerOut {
+    /// Decisions of one session in so many are kept; of none if it is 0.
+    pub one_in: u32,
+    /// The key of the seals, Ed25519, in hex.
+    pub public_key: String,
+    /// Oldest first.
+    pub files: Vec<LedgerFile>,
+}
+
+/// A file of the ledger.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LedgerFile {
+    pub name: String,
+    pub bytes: u64,
+    /// It is written to now, and has no last block yet.
+    #[serde(default)]
+    pub open: bool,
+}
+
 /// Why a client gets its list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -31,7 +31,8 @@ use super::problem::Problem;
 use super::registry::no_site;
 use super::summary::SiteSums;
 use super::{Shared, named};
-use crate::metrics::{gauges, page};
+use crate::metrics::{Counter, gauges, page};
+use crate::state::decisions::LedgerCounts;
 use crate::state::writer::{Control, Front, State as Observed};
 
 /// Who should hold what.
@@ -336,6 +337,8 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut page = page(&control.metrics, &control.doors);
+    let decisions = control.decisions.counters.map(Counter::value);
+    page.table(LedgerCounts::METRICS, decisions.each().copied());
     tell_identities(&control, &mut page);
     tell_director(&control, &mut page);
     tell_following(&control, &mut page);

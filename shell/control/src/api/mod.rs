@@ -14,6 +14,7 @@ mod guard;
 mod heard;
 mod identity;
 mod keys;
+mod ledger;
 mod pages;
 mod play;
 mod problem;
@@ -107,6 +108,8 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/viewers" viewers::viewers),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
         route!(Viewer   GET    "/v1/explain" fleet::explain),
+        route!(Operator GET    "/v1/ledger" ledger::ledger),
+        route!(Operator GET    "/v1/ledger/{file}" ledger::ledger_file),
         route!(Viewer   GET    "/v1/sites" registry::sites),
         route!(Viewer   GET    "/v1/sites/{site}" registry::site),
         route!(Operator PUT    "/v1/sites/{site}" registry::put_site),
@@ -185,12 +188,14 @@ fn fleet_routes() -> Vec<Route> {
 
 /// What a front has of all routes, those of the fleet's address included. Everything else is the
 /// writer's.
-const FRONT_ROUTES: [&str; 15] = [
+const FRONT_ROUTES: [&str; 17] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
     "/v1/fleet",
     "/v1/explain",
+    "/v1/ledger",
+    "/v1/ledger/{file}",
     "/v1/routes",
     "/v1/assets",
     "/v1/assets/{asset}",

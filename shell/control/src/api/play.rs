@@ -8,17 +8,20 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::{Choice, Grant, Player, Ticket, Unplayable};
 use director::{Format, Refused, Snapshot};
-use model::id::AssetId;
+use ledger::Kind;
+use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
 use model::units::UnixSeconds;
 use playback::token::{self, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
+use steering::RankedList;
 use utoipa::{IntoParams, ToSchema};
 
 use super::asking_for::AskingFor;
 use super::problem::Problem;
 use super::{NO_STORE, Shared, host, named};
+use crate::state::decisions::Taken;
 use crate::state::writer::Control;
 
 /// How to play.
@@ -236,6 +239,8 @@ fn begin(
     let player = Player { client, session: &session, plain };
     let choice =
         snapshot.choose(asset, &player, control.clock.unix(), &control.steering_config())?;
+    let decided = Decided { version: choice.version.id(), among: None, list: &choice.list };
+    control.keep(snapshot, &player, decided);
     let lifetime = control.config.playback.token_lifetime.0.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));
@@ -292,10 +297,35 @@ impl How {
     }
 }
 
+/// What was decided, for the ledger.
+#[derive(Clone, Copy)]
+pub(super) struct Decided<'a> {
+    pub(super) version: &'a AssetVersionId,
+    /// The pathways of a ticket; none of a playback that begins.
+    pub(super) among: Option<&'a [ApplianceId]>,
+    pub(super) list: &'a RankedList,
+}
+
 impl Control {
     pub(super) fn steering_config(&self) -> steering::Config {
-        let (pathways_min, pathways_max) = (PATHWAYS_MIN, PATHWAYS_MAX);
-        steering::Config { pathways_min, pathways_max, explains: false }
+        self.config.lists()
+    }
+
+    /// Keeps a decision, if it is of a session whose decisions are kept.
+    pub(super) fn keep(&self, snapshot: &Snapshot, player: &Player<'_>, decided: Decided<'_>) {
+        let Some(draw) = self.decisions.keeps(player.session) else { return };
+        let Decided { version, among, list } = decided;
+        self.decisions.take(Taken {
+            kind: if among.is_some() { Kind::Steered } else { Kind::Begun },
+            draw,
+            plain: player.plain,
+            client: player.client,
+            version: version.clone(),
+            view: snapshot.view.clone(),
+            routes: snapshot.routes.clone(),
+            among: among.map(<[_]>::to_vec),
+            list: list.clone(),
+        });
     }
 }
 
@@ -312,7 +342,3 @@ impl From<Unplayable> for Problem {
         }
     }
 }
-
-/// Two, so that a player has somewhere to go; four, because each costs a copy of every line.
-const PATHWAYS_MIN: usize = 2;
-const PATHWAYS_MAX: usize = 4;

@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use director::front::Ticket;
+use director::front::{Player, Ticket};
 use director::{Refused, Snapshot};
 use model::id::ApplianceId;
 use model::units::Nanos;
@@ -15,7 +15,7 @@ use playback::steering_doc::steering_doc;
 use playback::token::Session;
 use utoipa::ToSchema;
 
-use super::play::steering_url;
+use super::play::{Decided, steering_url};
 use super::problem::Problem;
 use super::{NO_STORE, Shared};
 use crate::state::writer::Control;
@@ -85,7 +85,13 @@ fn answer(
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }
     control.metrics.steering_answers.count();
-    let list = snapshot.steer(ticket, &control.steering_config());
+    let ranked = snapshot.rank_pathways(ticket, &control.steering_config());
+    let Ticket { client, session, plain, .. } = ticket;
+    let player = Player { client: *client, session, plain: *plain };
+    let among = Some(ticket.pathways.as_slice());
+    let decided = Decided { version: &ticket.version, among, list: &ranked };
+    control.keep(snapshot, &player, decided);
+    let list = Snapshot::pathways(ticket, &ranked);
     let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();
     if uses_another(query.unwrap_or(""), names.first().copied()) {
         control.metrics.steering_failovers.count();

@@ -31,6 +31,7 @@ use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use steering::turns::Turns;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 use wire::v1::viewers::Networks;
@@ -49,6 +50,7 @@ use crate::members::own::Own;
 use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
 use crate::state::convert::{self, Refused};
+use crate::state::decisions::Decisions;
 use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::probe;
@@ -85,6 +87,8 @@ pub struct Control {
     /// Of players that steering is answered to; held for O(1).
     pub(crate) turns: Mutex<Turns>,
     pub(crate) viewers: Viewers,
+    /// Has a thread of its own.
+    pub(crate) decisions: Arc<Decisions>,
     pub(crate) metrics: Metrics,
     pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
@@ -255,6 +259,7 @@ impl Control {
             writing: tokio::sync::Mutex::new(()),
             turns: Mutex::default(),
             viewers: Viewers::new(SITES_MAX),
+            decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),
             doors,
             config,
@@ -265,8 +270,10 @@ impl Control {
         }))
     }
 
-    /// Closes the database.
+    /// Ends the ledger and closes the database.
     pub(crate) async fn close(&self) {
+        let decisions = self.decisions.clone();
+        spawn_blocking(move || decisions.close()).await.expect("nothing in it panics");
         let _writing = self.writing.lock().await;
         if let Some(store) = self.store.as_ref() {
             store.close().await;

@@ -12,6 +12,7 @@ mod film;
 mod fleet_routes;
 mod fronts;
 mod identity;
+mod ledger;
 mod link;
 mod operators;
 mod players;

@@ -300,7 +300,10 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 30] = [
+const COUNTED_ELSEWHERE: [&str; 33] = [
+    "nearcast_control_decisions_logged_total",
+    "nearcast_control_decisions_dropped_total",
+    "nearcast_control_decisions_lost_total",
     "nearcast_control_steering_delayed_total",
     "nearcast_control_requests_shed_total",
     "nearcast_control_reports_shed_total",

@@ -43,6 +43,7 @@ const OTHERS: &[(&str, &[Route])] = &[
     ("ingest", &[("PUT", "/v1/assets/{asset}/versions/{version}")]),
     ("explain", &[("GET", "/v1/explain")]),
     ("qoe", &[("GET", "/v1/viewers")]),
+    ("replay", &[("GET", "/v1/ledger"), ("GET", "/v1/ledger/{file}")]),
 ];
 
 /// Routes that no person uses: those of players, and of the page's login.

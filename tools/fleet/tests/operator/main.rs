@@ -4,5 +4,6 @@
 
 mod apply;
 mod manual;
+mod replay;
 mod running;
 mod verbs;

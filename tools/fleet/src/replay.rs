@@ -1,0 +1,253 @@
+//! `nearcast replay`: makes the decisions of a ledger again, as they were or under others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use ledger::{HASH_LEN, Moved, Opened, Outcome, SIGNATURE_LEN, WhatIf};
+use model::id::{ApplianceId, SiteId, parse_hex};
+use model::topology::Weight;
+use serde::Deserialize;
+use serde_json::json;
+use wire::v1::fleet::LedgerOut;
+
+use crate::control::{Control, Query, encoded};
+use crate::output::{self, Table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Files of one process's ledger, oldest first [default: all that control has]
+    #[arg(value_name = "LOG")]
+    files: Vec<PathBuf>,
+    /// Public key of the process that wrote them, in hex [default: control is asked]
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Keep the files that control gives in this folder, too
+    #[arg(long, value_name = "FOLDER", conflicts_with = "files")]
+    save: Option<PathBuf>,
+    /// Take files without a last block: their process was killed, or writes them still
+    #[arg(long)]
+    unfinished: bool,
+    /// What if this site were not there? May be given again
+    #[arg(long, value_name = "SITE")]
+    without_site: Vec<SiteId>,
+    /// What if this appliance were not there? May be given again
+    #[arg(long, value_name = "APPLIANCE")]
+    without_appliance: Vec<ApplianceId>,
+    /// What if these were the weights, the pathways and the sites for all? A TOML file
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    query: Query,
+}
+
+/// Another policy. What is not said stays as it was.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    pathways_min: Option<usize>,
+    pathways_max: Option<usize>,
+    /// By appliance.
+    #[serde(default)]
+    weights: BTreeMap<String, u32>,
+    /// By site: whether it serves clients that none of its prefixes covers.
+    #[serde(default)]
+    serves_strangers: BTreeMap<String, bool>,
+}
+
+/// A file, and where it is from.
+struct Log {
+    name: String,
+    bytes: Vec<u8>,
+    /// It may lack its last block.
+    unfinished: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let what_if = what_if(args)?;
+    let (logs, key) = logs(args)?;
+    ensure!(
+        !logs.is_empty(),
+        "there is no ledger yet: it is written once a playback has begun, unless [ledger] one_in \
+         is 0"
+    );
+    let mut outcome = Outcome::default();
+    let mut before: Option<(u64, [u8; HASH_LEN])> = None;
+    for Log { name, bytes, unfinished } in &logs {
+        let opened = ledger::open(bytes, *unfinished, |hash, seal| is_sealed(&key, hash, seal));
+        let opened = opened.with_context(|| format!("{name} is refused"))?;
+        follows(before, &opened).with_context(|| format!("{name} is refused"))?;
+        before = Some((opened.file, opened.hash));
+        outcome.add(ledger::replay(&opened, &what_if).with_context(|| name.clone())?);
+    }
+    if let Some(name) = outcome.unknown.first() {
+        bail!("{name} is in none of the files: `nearcast fleet show` has the names");
+    }
+    if args.query.json {
+        output::json(&object(&outcome))?;
+    } else {
+        lines(&outcome, what_if != WhatIf::default()).iter().try_for_each(|of| output::line(of))?;
+    }
+    let is_other = what_if == WhatIf::default() && 0 < outcome.differing;
+    ensure!(!is_other, "{} decisions cannot be made again as they were", outcome.differing);
+    Ok(())
+}
+
+/// The files, and the key of their seals.
+fn logs(args: &Args) -> anyhow::Result<(Vec<Log>, [u8; 32])> {
+    let control = || args.query.control.client();
+    let asked = || control()?.get::<LedgerOut>("/v1/ledger");
+    if args.files.is_empty() {
+        let shown = asked()?;
+        let key = key(args.key.as_ref().unwrap_or(&shown.public_key))?;
+        let control = control()?;
+        let fetched = shown.files.iter().map(|file| {
+            let bytes = fetch(&control, &file.name, args.save.as_deref())?;
+            let unfinished = file.open || args.unfinished;
+            Ok(Log { name: file.name.clone(), bytes, unfinished })
+        });
+        // One that is opened now, and empty, has nothing to say.
+        let fetched = fetched.filter(|log| !log.as_ref().is_ok_and(|log| log.bytes.is_empty()));
+        return Ok((fetched.collect::<anyhow::Result<_>>()?, key));
+    }
+    let read = args.files.iter().map(|path| {
+        let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+        Ok(Log { name: path.display().to_string(), bytes, unfinished: args.unfinished })
+    });
+    let read = read.collect::<anyhow::Result<_>>()?;
+    let key = match &args.key {
+        Some(text) => key(text)?,
+        None => key(&asked().context("whose seals are these? say --key")?.public_key)?,
+    };
+    Ok((read, key))
+}
+
+fn fetch(control: &Control, name: &str, save: Option<&Path>) -> anyhow::Result<Vec<u8>> {
+    let bytes = control.bytes(&format!("/v1/ledger/{}", encoded(name)))?;
+    if let Some(folder) = save {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let path = folder.join(Path::new(name).file_name().context("a file without a name")?);
+        fs::write(&path, &bytes).with_context(|| path.display().to_string())?;
+    }
+    Ok(bytes)
+}
+
+fn key(text: &str) -> anyhow::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    ensure!(parse_hex(text, &mut key), "\"{text}\" is no key: 32 bytes in hex are wanted");
+    Ok(key)
+}
+
+fn is_sealed(key: &[u8; 32], hash: &[u8; HASH_LEN], seal: &[u8; SIGNATURE_LEN]) -> bool {
+    UnparsedPublicKey::new(&ED25519, key).verify(&ledger::message(hash), seal).is_ok()
+}
+
+/// A file follows the one before it, unless its process had just started.
+fn follows(before: Option<(u64, [u8; HASH_LEN])>, opened: &Opened<'_>) -> anyhow::Result<()> {
+    let Some((number, hash)) = before else { return Ok(()) };
+    ensure!(number < opened.file, "it is not younger than the file before it: oldest first");
+    let is_first = opened.before == [0; HASH_LEN];
+    ensure!(
+        is_first || (opened.file == number + 1 && opened.before == hash),
+        "it does not follow the file before it: one is missing between them, or was replaced"
+    );
+    Ok(())
+}
+
+fn what_if(args: &Args) -> anyhow::Result<WhatIf> {
+    let mut what_if = WhatIf {
+        without_sites: args.without_site.iter().cloned().collect(),
+        without_appliances: args.without_appliance.iter().cloned().collect(),
+        ..WhatIf::default()
+    };
+    let Some(path) = &args.policy else { return Ok(what_if) };
+    let shown = || format!("--policy {}", path.display());
+    let text = fs::read_to_string(path).with_context(shown)?;
+    let policy: Policy = toml::from_str(&text).with_context(shown)?;
+    for (key, of) in [("pathways_min", policy.pathways_min), ("pathways_max", policy.pathways_max)]
+    {
+        ensure!(of.is_none_or(|of| (1..=4).contains(&of)), "{}: {key}: use 1 to 4", shown());
+    }
+    (what_if.pathways_min, what_if.pathways_max) = (policy.pathways_min, policy.pathways_max);
+    for (name, weight) in policy.weights {
+        let weight = Weight::new(weight).with_context(|| format!("{name}: use 1 to 1000"));
+        let id = name.parse().with_context(shown)?;
+        what_if.weights.insert(id, weight.with_context(shown)?);
+    }
+    for (name, serves) in policy.serves_strangers {
+        what_if.serves_strangers.insert(name.parse().with_context(shown)?, serves);
+    }
+    Ok(what_if)
+}
+
+fn lines(outcome: &Outcome, is_what_if: bool) -> Vec<String> {
+    let Outcome { decisions, begun, from, until, differing, sessions, .. } = outcome;
+    let players = sessions.len();
+    let steered = decisions - begun;
+    let mut lines = vec![format!(
+        "{decisions} decisions for {players} players ({begun} lists of playbacks that began, \
+         {steered} steering answers), from {} until {}",
+        output::time(from.0),
+        output::time(until.0)
+    )];
+    match (is_what_if, differing) {
+        (false, 0) => lines.push(format!("{decisions} decisions, the same")),
+        (false, differing) => {
+            lines.push(format!("{differing} decisions differ:"));
+            lines.extend(outcome.differences.iter().map(ToString::to_string));
+            let more = differing - model::units::Bytes::of(outcome.differences.len()).0;
+            lines.extend((0 < more).then(|| format!("and {more} more")));
+        }
+        (true, differing) => {
+            let moved = outcome.sessions_moved();
+            lines.push(format!(
+                "{moved} of {players} players would go elsewhere first; {differing} lists would \
+                 be others"
+            ));
+            lines.extend(ways(outcome).lines(output::colours()));
+        }
+    }
+    lines
+}
+
+/// Who would go from where to where.
+fn ways(outcome: &Outcome) -> Table {
+    let mut table = Table::new(&["FROM", "TO", ">PLAYERS", ">DECISIONS"]);
+    for ((from, to), Moved { decisions, sessions }) in &outcome.moved {
+        table.row(vec![
+            named(from.as_ref()).into(),
+            named(to.as_ref()).into(),
+            sessions.len().to_string().into(),
+            decisions.to_string().into(),
+        ]);
+    }
+    table
+}
+
+fn named(site: Option<&SiteId>) -> String {
+    site.map_or_else(|| "nobody".to_owned(), ToString::to_string)
+}
+
+fn object(outcome: &Outcome) -> serde_json::Value {
+    let moved = outcome.moved.iter().map(|((from, to), moved)| {
+        json!({
+            "from": from.as_ref().map(ToString::to_string),
+            "to": to.as_ref().map(ToString::to_string),
+            "players": moved.sessions.len(),
+            "decisions": moved.decisions,
+        })
+    });
+    json!({
+        "decisions": outcome.decisions,
+        "begun": outcome.begun,
+        "players": outcome.sessions.len(),
+        "from_unix_s": outcome.from.0,
+        "until_unix_s": outcome.until.0,
+        "differing": outcome.differing,
+        "differences": outcome.differences.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "players_moved": outcome.sessions_moved(),
+        "moved": moved.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,184 @@
+//! `nearcast replay` of files that a process wrote, and of files that somebody changed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use ledger::{Decision, HASH_LEN, Kind, Ledger, SIGNATURE_LEN};
+use model::id::{SiteId, hex};
+use model::near::{By, Class, Near, Route, Step};
+use model::number::NumberSet;
+use model::topology::Weight;
+use model::units::UnixSeconds;
+use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
+use steering::{Config, Query, rank};
+
+use crate::running::Running;
+
+const LISTS: Config = Config { pathways_min: 2, pathways_max: 4, explains: false };
+
+/// Decisions of a file.
+const EACH: u32 = 500;
+
+#[test]
+fn a_ledger_is_replayed_and_one_that_was_changed_is_refused() {
+    let place = Written::new();
+    let [one, two] = &place.files;
+    let said = place.says(&[one, two], &[]);
+    assert!(said.starts_with("1000 decisions for 1000 players (1000 lists of playbacks"), "{said}");
+    assert!(said.ends_with("\n1000 decisions, the same\n"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.says(&[one, two], &["--json"])).unwrap();
+    assert_eq!((&json["decisions"], &json["differing"]), (&1000.into(), &0.into()));
+
+    let bytes = fs::read(one).unwrap();
+    let changed = |name: &str, bytes: &[u8]| {
+        let path = place.folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    let flipped = changed("flipped", &flipped);
+    let said = place.refused(&[&flipped], &[]);
+    assert!(said.contains("flipped is refused: the seal of block 0 does not fit"), "{said}");
+    let cut = changed("cut", &bytes[..bytes.len() - 1]);
+    let said = place.refused(&[&cut], &["--unfinished"]);
+    assert!(said.contains("it is cut off in block 0"), "{said}");
+    let said = place.refused(&[two, one], &[]);
+    assert!(said.contains("is not younger than the file before it: oldest first"), "{said}");
+    let said = place.refused(&[one], &["--key", &"00".repeat(32)]);
+    assert!(said.contains("another process than that of the key"), "{said}");
+    let said = place.refused(&[one], &["--without-site", "s9"]);
+    assert!(said.contains("s9 is in none of the files"), "{said}");
+}
+
+#[test]
+fn without_a_site_or_under_another_policy_the_summary_says_who_would_go_where() {
+    let place = Written::new();
+    let [one, two] = &place.files;
+    let said = place.says(&[one, two], &["--without-site", "s0"]);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let last = words(said.lines().last().unwrap());
+    assert_eq!(last, ["s0", "s1", "500", "500"], "{said}");
+    assert!(said.contains("500 of 1000 players would go elsewhere first"), "{said}");
+    let policy = place.folder.path().join("policy.toml");
+    fs::write(&policy, "pathways_max = 1\n[weights]\na0 = 1000\n").unwrap();
+    let said = place.says(&[one], &["--policy", policy.to_str().unwrap()]);
+    assert_eq!(words(said.lines().last().unwrap())[..2], ["s0", "s0"], "{said}");
+    fs::write(&policy, "copies = 1\n").unwrap();
+    let said = place.refused(&[one], &["--policy", policy.to_str().unwrap()]);
+    assert!(said.contains("unknown field `copies`"), "{said}");
+}
+
+#[test]
+fn a_control_plane_without_a_ledger_says_so() {
+    let control = Running::start();
+    let output = control.nearcast(&["replay"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("there is no ledger yet"), "{said}");
+}
+
+/// Two files of a process, and its key.
+struct Written {
+    folder: tempfile::TempDir,
+    key: String,
+    files: [PathBuf; 2],
+}
+
+impl Written {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
+        let sign = |hash: &[u8; HASH_LEN]| -> [u8; SIGNATURE_LEN] {
+            pair.sign(&ledger::message(hash)).as_ref().try_into().unwrap()
+        };
+        let mut ledger = Ledger::new(LISTS, 0);
+        let files = [0, 1].map(|file| {
+            decide(&mut ledger, file * EACH);
+            let path = folder.path().join(format!("{file}.ledger"));
+            fs::write(&path, ledger.seal(UnixSeconds(9), true, sign)).unwrap();
+            path
+        });
+        Self { folder, key: hex(pair.public_key().as_ref()), files }
+    }
+
+    fn run(&self, files: &[&PathBuf], arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nearcast"));
+        command.arg("replay").args(files).args(arguments);
+        if !arguments.contains(&"--key") {
+            command.args(["--key", &self.key]);
+        }
+        command.output().unwrap()
+    }
+
+    fn says(&self, files: &[&PathBuf], arguments: &[&str]) -> String {
+        let output = self.run(files, arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, files: &[&PathBuf], arguments: &[&str]) -> String {
+        let output = self.run(files, arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// Decisions for clients of two sites with two appliances each, in turns.
+fn decide(ledger: &mut Ledger, from: u32) {
+    let names: [SiteId; 2] = ["s0", "s1"].map(|name| name.parse().unwrap());
+    let view = Arc::new(fleet(&names));
+    let version = "film-1".parse().unwrap();
+    for n in from..from + EACH {
+        let (first, then) = if n % 2 == 0 { (0, 1) } else { (1, 0) };
+        let near = [near(&names, first, 24, Step::First), near(&names, then, 8, Step::Prefix)];
+        let draw: [u8; 8] = blake3::hash(&n.to_le_bytes()).as_bytes()[..8].try_into().unwrap();
+        let query =
+            Query { near: &near, version: &version, session: &draw, plain: false, among: None };
+        let list = rank(&view, &query, &LISTS);
+        ledger.put(&Decision {
+            kind: Kind::Begun,
+            at: UnixSeconds(1_800_000_000 + u64::from(n)),
+            draw,
+            plain: false,
+            version: &version,
+            view: &view,
+            near: &near,
+            among: None,
+            list: &list,
+        });
+    }
+}
+
+fn near(names: &[SiteId; 2], site: usize, len: u8, step: Step) -> Near<'_> {
+    let prefix = model::topology::Prefix::new([10, 0, 0, 0].into(), len).unwrap();
+    let (neighbour, med) = (None, None);
+    let class = Class::Private;
+    let route = Route { prefix, class, is_static: false, path_len: 1, neighbour, med };
+    Near { site: &names[site], number: site.try_into().unwrap(), by: By::Route(route), step }
+}
+
+fn fleet(names: &[SiteId; 2]) -> FleetView {
+    let mut view = FleetView::default();
+    for (number, name) in (0..).zip(names) {
+        let appliance = |n: u32| ApplianceView {
+            id: format!("a{n}").parse().unwrap(),
+            number: n,
+            weight: Weight::ONE,
+            health: Health::Healthy,
+            share_permille: 1000,
+            base_url: Some("https://a".into()),
+            plain_url: None,
+            load: Load::default(),
+        };
+        let appliances = vec![appliance(2 * number), appliance(2 * number + 1)];
+        let site = SiteView { id: name.clone(), serves_strangers: true, appliances };
+        view.put_site(number, Arc::new(site));
+    }
+    Arc::make_mut(&mut view.versions).insert("film-1".parse().unwrap(), 0);
+    view.holders.push(Arc::new(NumberSet::from([0, 1, 2, 3])));
+    view
+}

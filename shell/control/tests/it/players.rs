@@ -300,7 +300,8 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 33] = [
+const COUNTED_ELSEWHERE: [&str; 34] = [
+    "nearcast_control_share_cuts_total",
     "nearcast_control_decisions_logged_total",
     "nearcast_control_decisions_dropped_total",
     "nearcast_control_decisions_lost_total",

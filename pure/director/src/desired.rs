@@ -20,7 +20,7 @@ use crate::withdrawal::Withdrawal;
 pub struct Desired {
     pub sites: Arc<BTreeMap<SiteId, Site>>,
     /// All appliances; each stands in one of the sites.
-    pub appliances: BTreeMap<ApplianceId, Registered>,
+    pub appliances: Arc<BTreeMap<ApplianceId, Registered>>,
     pub catalog: Arc<Catalog>,
     pub playbacks: Playbacks,
     pub policy: Policy,
@@ -45,7 +45,7 @@ pub struct Registered {
     /// so that a restart of the control plane moves no file.
     pub usable: Option<Bytes>,
     /// Its hardware, since it enrolled; none if nothing is known. Durable.
-    pub hardware: Option<Hardware>,
+    pub hardware: Option<Arc<Hardware>>,
     /// Two machines reported under its identity: no player is sent there. Durable, until it enrols
     /// anew or an operator says that the second is gone.
     pub cloned: bool,
@@ -121,6 +121,15 @@ pub enum Change {
 }
 
 impl Desired {
+    /// An appliance, to be changed. All are copied if a plan in the making has them, too: O(1) for
+    /// each, and once for each plan.
+    pub(crate) fn registered_mut(&mut self, id: &ApplianceId) -> Option<&mut Registered> {
+        if !self.appliances.contains_key(id) {
+            return None;
+        }
+        Arc::make_mut(&mut self.appliances).get_mut(id)
+    }
+
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Site(site) => {
@@ -131,22 +140,21 @@ impl Desired {
                 assert!(!self.appliances.values().any(stands), "nobody stands in {id}");
                 Arc::make_mut(&mut self.sites).remove(&id);
             }
-            Change::Appliance(appliance) => match self.appliances.get_mut(&appliance.id) {
-                Some(known) => known.appliance = appliance,
-                None => {
-                    self.appliances.insert(appliance.id.clone(), Registered::new(appliance));
-                }
-            },
+            Change::Appliance(appliance) => {
+                let all = Arc::make_mut(&mut self.appliances);
+                let (id, new) = (appliance.id.clone(), Registered::new(appliance.clone()));
+                all.entry(id).or_insert(new).appliance = appliance;
+            }
             Change::Usable(id, usable) => {
-                if let Some(known) = self.appliances.get_mut(&id) {
+                if let Some(known) = self.registered_mut(&id) {
                     known.usable = Some(usable);
                 }
             }
             Change::Drain(id, drain) => {
-                self.appliances.entry(id).and_modify(|known| known.drain = drain);
+                self.registered_mut(&id).into_iter().for_each(|known| known.drain = drain);
             }
             Change::ApplianceGone(id) => {
-                self.appliances.remove(&id);
+                Arc::make_mut(&mut self.appliances).remove(&id);
                 for withdrawal in self.withdrawals.values_mut() {
                     withdrawal.receipts.retain(|of, receipt| *of != id || receipt.is_some());
                 }
@@ -172,14 +180,15 @@ impl Desired {
             Change::Playbacks(change) => self.playbacks.apply(change),
             Change::Policy(policy) => self.policy = policy,
             Change::Enrolled { appliance, machine, .. } => {
-                if let Some(known) = self.appliances.get_mut(&appliance) {
-                    known.hardware = Some(Hardware { machine, drives: BTreeSet::new() });
+                if let Some(known) = self.registered_mut(&appliance) {
+                    let hardware = Hardware { machine, drives: BTreeSet::new() };
+                    known.hardware = Some(Arc::new(hardware));
                     known.cloned = false;
                 }
             }
             Change::IdentityRevoked(_) => {}
             Change::CloneGone(id) => {
-                if let Some(known) = self.appliances.get_mut(&id) {
+                if let Some(known) = self.registered_mut(&id) {
                     known.cloned = false;
                 }
             }
@@ -190,23 +199,5 @@ impl Desired {
             }
             Change::Revoked(revoked) => self.revoked = revoked,
         }
-    }
-
-    pub(crate) fn place(&self, kept: &[Arc<Version>], lines_max: usize) -> placement::Placement {
-        let candidate = |registered: &Registered| placement::Candidate {
-            id: registered.appliance.id.clone(),
-            site: registered.appliance.site.clone(),
-            weight: registered.appliance.weight,
-            usable: registered.usable,
-        };
-        let demand = |version: &Arc<Version>| placement::Demand {
-            version: version.id().clone(),
-            len: version.len_on_drive(),
-        };
-        let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
-        let demands: Vec<_> = kept.iter().map(demand).collect();
-        let config =
-            placement::Config { copies_per_site: self.policy.copies, report_lines_max: lines_max };
-        placement::place(&candidates, &demands, &config)
     }
 }

@@ -11,6 +11,7 @@ use model::view::Health;
 use crate::desired::{Change, Desired};
 use crate::machines::Hardware;
 use crate::observed::{Cause, Report};
+use crate::plan::{Plan, PlanInput, Spent};
 use crate::publish::Ledger;
 use crate::withdrawal::Receipt;
 
@@ -31,6 +32,8 @@ pub enum Event<'a> {
     Clients { places: Vec<(Prefix, Place)>, zones: BTreeMap<SiteId, Vec<Prefix>> },
     /// The answer to [`Action::Probe`]: whether something accepted the connection.
     Probed { appliance: ApplianceId, answered: bool },
+    /// The answer to [`Action::Place`].
+    Placed(Box<Plan>),
     /// The answer to [`Action::Store`]: this generation is durable now.
     Stored(Generation),
     /// The answer to [`Action::StoreUsable`]: this appliance's capacity is durable now.
@@ -45,6 +48,11 @@ pub enum Event<'a> {
 /// An action that the director wants carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Work this out on another thread, since it takes long, then say [`Event::Placed`]. No other
+    /// comes before that.
+    Place(Box<PlanInput>),
+    /// Free this on another thread, since it takes long.
+    Free(Spent),
     /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
     Store(Ledger),
     /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].

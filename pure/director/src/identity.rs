@@ -1,5 +1,7 @@
 //! Identities: clones, moved hardware, backups, the keys that sign.
 
+use std::sync::Arc;
+
 use model::id::{ApplianceId, Generation};
 use model::number::NumberSet;
 use model::units::Instant;
@@ -7,6 +9,7 @@ use model::view::Health;
 
 use crate::machines::{Hardware, once_in_a_while};
 use crate::observed::{Cause, Known, Observed, Report};
+use crate::plan::Wanted;
 use crate::{Action, Director, Role, Rotation, SAY_AGAIN_AFTER};
 
 impl Director {
@@ -20,7 +23,7 @@ impl Director {
         if matches!(self.role, Role::Replica(_)) {
             return;
         }
-        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        let Some(registered) = self.desired.registered_mut(id) else { return };
         if !registered.cloned {
             registered.cloned = true;
             self.outdate(id);
@@ -56,6 +59,14 @@ impl Director {
             let health = self.members.get(id).map(|member| member.health);
             self.note(id, health.unwrap_or(Health::NeverSeen), Cause::Superseded);
         }
+        self.outdate(id);
+    }
+
+    /// An operator says that the second machine is gone.
+    pub(crate) fn clone_gone(&mut self, now: Instant, id: &ApplianceId) {
+        self.believe_again(id);
+        self.judge(now, id);
+        self.outdate(id);
     }
 
     /// An appliance cannot report any more, and a thief of its key may go on serving.
@@ -88,20 +99,22 @@ impl Director {
             return;
         }
         let (Some(registered), Some(member)) =
-            (self.desired.appliances.get_mut(id), self.members.get_mut(id))
+            (self.desired.appliances.get(id), self.members.get_mut(id))
         else {
             return;
         };
         if registered.hardware.as_ref().is_some_and(|known| told.adds_nothing(known)) {
             return;
         }
-        let known = registered.hardware.clone().unwrap_or_default();
+        let known = registered.hardware.as_deref().cloned().unwrap_or_default();
         let next = told.clone().or(&known);
         if next == known || next.differs(&known) && !once_in_a_while(&mut member.moved, now) {
             return;
         }
         let (health, moved) = (member.health, told.moved(&known));
-        registered.hardware = Some(next.clone());
+        if let Some(registered) = self.desired.registered_mut(id) {
+            registered.hardware = Some(Arc::new(next.clone()));
+        }
         self.actions.push_back(Action::StoreHardware { appliance: id.clone(), hardware: next });
         if let Some(moved) = moved {
             self.counters.moves += 1;
@@ -114,16 +127,17 @@ impl Director {
     pub(crate) fn overtake(&mut self, now: Instant, id: &ApplianceId, followed: Generation) {
         let Role::Writer(publisher) = &mut self.role else { return };
         let Some(member) = self.members.get_mut(id) else { return };
-        let newest = publisher.manifest(id).map(|manifest| manifest.generation);
+        let newest = publisher.newest(id);
         if newest.is_none_or(|newest| followed <= newest)
             || publisher.is_staged()
+            || !self.planning.is_done()
             || !once_in_a_while(&mut member.overtaken, now)
             || !publisher.overtake(id, followed, self.now_unix)
         {
             return;
         }
         self.unsettle_withdrawals(id);
-        self.replace(now);
+        self.want_plan(Wanted::Manifests);
     }
 
     /// Two keys are desired: the second is announced and will sign.
@@ -160,6 +174,7 @@ impl Director {
             observed.is_some_and(|observed| newest <= Some(observed.said.generation))
         };
         let ever_reported = self.desired.appliances.values().filter(|r| r.usable.is_some());
-        ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged()
+        let is_planned = self.planning.is_done() && !publisher.is_staged();
+        is_planned && ever_reported.map(|r| &r.appliance.id).all(follows)
     }
 }

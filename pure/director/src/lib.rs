@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Desired state is durable before it comes here, and a new generation of manifests is durable
-//! before anybody sees it: `Action::Store`, then `Event::Stored`. So after a crash no generation
-//! is ever given to two different manifests. Observed state lives here only and is bounded.
+//! before anybody sees it: `Action::Place`, `Event::Placed`, `Action::Store`, `Event::Stored`. So
+//! after a crash no generation is ever given to two different manifests. Observed state lives here
+//! only and is bounded.
 //!
 //! A director is a writer's, or a replica: that follows another's desired state, which arrives as a
 //! whole (`Event::Replaced`), observes by itself, places nothing and stores nothing.
@@ -21,8 +22,10 @@
 //! * a tick, O(those whose clock is due + s of each site that changed), and once a second
 //!   O(appliances) for the history;
 //! * a playback or a poll, see `steering`; a route, see `routes`;
-//! * a version that comes or goes, O(versions log versions + appliances), and placing it anew
-//!   O(versions x sites), as for a change of an appliance, of the policy and, for now, of a key.
+//! * a version that comes or goes, O(versions log versions + appliances);
+//! * a plan, O(1) to begin and O(appliances) when it has come. It is worked out elsewhere (`plan`),
+//!   after a change of the catalogue, of the policy or of hardware: of what should be where; after
+//!   one of a key, of the manifests alone.
 //!
 //! Placement follows desired state and what drives can hold. That an appliance is silent changes
 //! where players are sent, never where files go: an operator decides when one is gone for good.
@@ -40,6 +43,7 @@ mod kept;
 mod machines;
 mod map;
 mod observed;
+mod plan;
 mod playbacks;
 mod publish;
 mod renditions;
@@ -75,6 +79,8 @@ pub use machines::{Hardware, Moved};
 use map::Map;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
+pub use plan::{Plan, PlanInput, Spent};
+use plan::{Planning, Wanted};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
@@ -142,11 +148,13 @@ pub struct Director {
     /// Their numbers. Invariant: each has one.
     kept_numbers: NumberSet,
     role: Role,
-    placement: placement::Placement,
+    placement: Arc<placement::Placement>,
+    planning: Planning,
     usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
-    /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
+    /// Bounded: at most one `Store` and one `Place`, and per appliance one of each other kind until
+    /// polled.
     actions: VecDeque<Action>,
     snapshot: Snapshot,
     /// What sites hear and were given, and the order of each prefix that follows.
@@ -300,7 +308,8 @@ impl Director {
             kept: Vec::new(),
             kept_numbers: NumberSet::new(),
             role,
-            placement: placement::Placement::default(),
+            placement: Arc::default(),
+            planning: Planning::default(),
             usable: Usable::default(),
             history: History::default(),
             notices: VecDeque::new(),
@@ -320,8 +329,7 @@ impl Director {
         director.find_places(now, std::iter::empty());
         director.choose_kept();
         director.look_at_withdrawals(now);
-        director.replace(now);
-        director.settle_withdrawals();
+        director.want_plan(Wanted::Places);
         director.refresh_view();
         director
     }
@@ -505,7 +513,7 @@ impl Director {
     }
 
     /// The appliances that should hold each version, and the versions that did not fit.
-    pub fn placement(&self) -> &placement::Placement {
+    pub fn placement(&self) -> &Arc<placement::Placement> {
         &self.placement
     }
 
@@ -559,66 +567,58 @@ impl Director {
             self.view_is_old = true;
             return;
         }
-        let is_of_catalog = matches!(
-            change,
-            Change::Version(_) | Change::Withdrawn(_) | Change::Superseded(_) | Change::Policy(_)
-        );
         self.desired.apply(change.clone());
-        if let Change::Drain(id, _) = &change {
+        let wanted = match change {
             // No file moves for it.
-            return self.judge(now, id);
-        }
-        match change {
-            Change::Appliance(appliance) => self.stand(now, &appliance.id),
+            Change::Drain(id, _) => return self.judge(now, &id),
+            Change::Appliance(appliance) => {
+                self.stand(now, &appliance.id);
+                Some(Wanted::Places)
+            }
             Change::ApplianceGone(id) => {
                 self.lose_member(&id);
                 self.publisher().forget(&id);
                 self.forget_usable(&id);
+                Some(Wanted::Places)
             }
-            Change::Usable(id, _) => self.forget_usable(&id),
+            Change::Usable(id, _) => {
+                self.forget_usable(&id);
+                Some(Wanted::Places)
+            }
             Change::Enrolled { appliance, supersedes, .. } => {
                 self.enrolled(&appliance, supersedes);
-                self.outdate(&appliance);
+                None
             }
             Change::CloneGone(id) => {
-                self.believe_again(&id);
-                self.judge(now, &id);
-                self.outdate(&id);
+                self.clone_gone(now, &id);
+                None
             }
-            Change::IdentityRevoked(id) => self.identity_revoked(now, &id),
-            Change::SigningKeys(_) => self.begin_rotation(now),
-            Change::Site(_)
-            | Change::SiteGone(_)
-            | Change::Version(_)
+            Change::IdentityRevoked(id) => {
+                self.identity_revoked(now, &id);
+                None
+            }
+            Change::SigningKeys(_) => {
+                self.begin_rotation(now);
+                Some(Wanted::Manifests)
+            }
+            Change::TokenKeys(..) | Change::Revoked(_) => Some(Wanted::Manifests),
+            Change::Version(_)
             | Change::Withdrawn(_)
             | Change::Superseded(_)
-            | Change::Policy(_)
-            | Change::TokenKeys(..)
-            | Change::Playbacks(_)
-            | Change::Drain(..)
-            | Change::Revoked(_) => {}
+            | Change::Policy(_) => {
+                self.choose_kept();
+                Some(Wanted::Places)
+            }
+            Change::Site(_) | Change::SiteGone(_) | Change::Playbacks(_) => None,
+        };
+        if wanted == Some(Wanted::Places) {
+            self.look_at_withdrawals(now);
         }
-        if is_of_catalog {
-            self.choose_kept();
+        if let Some(wanted) = wanted {
+            self.want_plan(wanted);
         }
-        self.look_at_withdrawals(now);
-        self.replace(now);
         self.settle_withdrawals();
         self.view_is_old = true;
-    }
-
-    /// Works out which appliances should hold which versions, and stages the manifests that differ.
-    /// Not in a replica.
-    fn replace(&mut self, now: Instant) {
-        let Role::Writer(publisher) = &mut self.role else { return };
-        assert!(self.kept.len() <= self.desired.catalog.version_count(), "what is kept is known");
-        self.counters.placements += 1;
-        self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
-        let store = publisher.stage(now, self.now_unix, &self.desired, &self.placement);
-        if let Some(ledger) = store {
-            self.actions.retain(|action| !matches!(action, Action::Store(_)));
-            self.actions.push_back(Action::Store(ledger));
-        }
     }
 
     /// A second of the fleet and of each site. O(appliances + sites).
@@ -672,8 +672,10 @@ impl Machine for Director {
             Event::Heard { appliance, part } => self.hear(now, appliance, part),
             Event::Clients { places, zones } => self.place_clients(places, zones),
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
+            Event::Placed(plan) => self.placed(now, *plan),
             Event::Stored(generation) => {
-                self.publisher().stored(generation);
+                let spent = self.publisher().stored(generation);
+                self.free(spent);
                 self.settle_withdrawals();
                 self.view_is_old = true;
             }
@@ -769,6 +771,8 @@ impl Director {
 mod drain_tests;
 #[cfg(test)]
 mod identity_tests;
+#[cfg(test)]
+mod plan_tests;
 #[cfg(test)]
 mod replica_tests;
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use model::manifest::{AssetVersion, Manifest, SiteMember, Trust};
-use model::topology::Appliance;
+use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::manifest::Manifest;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
-use crate::desired::Desired;
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,79 +58,75 @@ impl Publisher {
         self.published.get(id).cloned()
     }
 
-    /// Works out all manifests. Those that differ from the ledger are staged under a generation
-    /// that was never used; the ledger to be stored is returned.
+    /// Generation of the newest manifest of an appliance, also before it is known again after a
+    /// restart; none if it never had one.
+    pub(crate) fn newest(&self, id: &ApplianceId) -> Option<Generation> {
+        self.ledger.entries.get(id).map(|entry| entry.generation)
+    }
+
+    /// Takes the manifests of a plan, of appliances that are still there. Those that differ from
+    /// the ledger are staged under a generation that was never used: the ledger to be stored. And
+    /// the manifests that are not needed. O(appliances).
     pub(crate) fn stage(
         &mut self,
         now: Instant,
         now_unix: UnixSeconds,
-        desired: &Desired,
-        placement: &placement::Placement,
-    ) -> Option<Ledger> {
-        let staged_generation = self.staged.take().map(|staged| staged.ledger.generation);
-        let newest = self.ledger.generation.max(staged_generation.unwrap_or_default());
+        planned: Vec<(Arc<Manifest>, Digest)>,
+        is_there: impl Fn(&ApplianceId) -> bool,
+    ) -> (Option<Ledger>, Vec<Arc<Manifest>>) {
+        let mut spent = Vec::new();
+        let mut newest = self.ledger.generation;
+        if let Some(staged) = self.staged.take() {
+            newest = newest.max(staged.ledger.generation);
+            spent.extend(staged.manifests.into_values());
+        }
         // Also above all that were given out after a backup was made from which this was restored.
         let generation = newest.next().max(Generation(now_unix.0));
         assert!(newest < generation, "no generation is used twice");
-        let mut staged = Staged {
-            ledger: Ledger { generation, entries: BTreeMap::new() },
-            manifests: BTreeMap::new(),
-            said_at: now,
-        };
-        let versions = wanted_order(desired);
-        let order: BTreeMap<&AssetVersionId, usize> =
-            versions.iter().enumerate().map(|(at, version)| (&version.id, at)).collect();
-        let holders = Holders::new(desired, placement);
-        for (id, held) in &placement.holdings {
-            let site = holders.site(id);
-            let siblings = holders.beside(id, held, !site.is_empty());
-            let mut held: Vec<usize> =
-                held.iter().filter_map(|version| order.get(version).copied()).collect();
-            held.sort_unstable();
-            let mut manifest = Manifest {
-                appliance: id.clone(),
-                generation,
-                token_keys: desired.token_keys.clone(),
-                trust: Trust {
-                    issued: UnixSeconds(0), // who signs it says when
-                    signing_keys: desired.signing_keys.clone(),
-                    revoked: desired.revoked.clone(),
-                },
-                numbers: numbers_of(&held, &versions, desired),
-                versions: held.into_iter().map(|at| Arc::clone(&versions[at])).collect(),
-                siblings,
-                site,
-            };
-            let digest = digest(&manifest);
-            match self.ledger.entries.get(id) {
+        let (mut entries, mut manifests) = (Vec::new(), Vec::new());
+        for (mut manifest, digest) in planned {
+            let id = manifest.appliance.clone();
+            match self.ledger.entries.get(&id) {
+                _ if !is_there(&id) => spent.push(manifest),
                 Some(entry) if entry.digest == digest => {
-                    manifest.generation = entry.generation;
-                    self.published.entry(id.clone()).or_insert_with(|| Arc::new(manifest));
+                    match self.published.entry(id) {
+                        Slot::Vacant(vacant) => {
+                            Arc::make_mut(&mut manifest).generation = entry.generation;
+                            vacant.insert(manifest);
+                        }
+                        Slot::Occupied(_) => spent.push(manifest),
+                    };
                 }
                 Some(_) | None => {
-                    staged.ledger.entries.insert(id.clone(), LedgerEntry { generation, digest });
-                    staged.manifests.insert(id.clone(), Arc::new(manifest));
+                    Arc::make_mut(&mut manifest).generation = generation;
+                    entries.push((id.clone(), LedgerEntry { generation, digest }));
+                    manifests.push((id, manifest));
                 }
             }
         }
-        if staged.manifests.is_empty() {
+        if manifests.is_empty() {
             // The number of an earlier stage may be stored by now: it must not be used again.
             self.ledger.generation = newest;
-            return None;
+            return (None, spent);
         }
-        Some(self.staged.insert(staged).ledger.clone())
+        let ledger = Ledger { generation, entries: entries.into_iter().collect() };
+        let manifests = manifests.into_iter().collect();
+        let staged = Staged { ledger, manifests, said_at: now };
+        (Some(self.staged.insert(staged).ledger.clone()), spent)
     }
 
-    /// Publishes the manifests staged under `generation`, if they are still wanted.
-    pub(crate) fn stored(&mut self, generation: Generation) {
+    /// Publishes the manifests staged under `generation`, if they are still wanted: those that they
+    /// replace.
+    pub(crate) fn stored(&mut self, generation: Generation) -> Vec<Arc<Manifest>> {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
-        let Some(staged) = self.staged.take_if(is_it) else { return };
+        let Some(staged) = self.staged.take_if(is_it) else { return Vec::new() };
         assert!(self.ledger.generation < generation, "generations grow");
         let is_of_it = |manifest: &Arc<Manifest>| manifest.generation == generation;
         assert!(staged.manifests.values().all(is_of_it), "one stage is one generation");
         self.ledger.generation = generation;
         self.ledger.entries.extend(staged.ledger.entries);
-        self.published.extend(staged.manifests);
+        let published = &mut self.published;
+        staged.manifests.into_iter().filter_map(|(id, of)| published.insert(id, of)).collect()
     }
 
     /// The generation that is not stored yet, to ask for it once more; none before a while has
@@ -177,95 +172,9 @@ impl Publisher {
     }
 }
 
-/// The appliances that should hold a version, site by site, and those with service addresses.
-/// O(versions held by all appliances) to make.
-struct Holders<'a> {
-    desired: &'a Desired,
-    by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<&'a ApplianceId>>>,
-    members: BTreeMap<&'a SiteId, Vec<SiteMember>>,
-}
-
-impl<'a> Holders<'a> {
-    fn new(desired: &'a Desired, placement: &'a placement::Placement) -> Self {
-        let mut by_site: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
-        for (id, held) in &placement.holdings {
-            let Some(registered) = desired.appliances.get(id) else { continue };
-            let site = by_site.entry(&registered.appliance.site).or_default();
-            for version in held {
-                site.entry(version).or_default().push(id);
-            }
-        }
-        let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for Appliance { id, site, addresses, .. } in
-            desired.appliances.values().map(|of| &of.appliance)
-        {
-            if !addresses.is_empty() {
-                let member = SiteMember { id: id.clone(), addresses: addresses.clone() };
-                members.entry(site).or_default().push(member);
-            }
-        }
-        Self { desired, by_site, members }
-    }
-
-    /// The others of its site that should hold a version: for every version that an appliance
-    /// should hold; with `all`, for every version of its site, since players who come by an address
-    /// that it took over may ask for any.
-    fn beside(
-        &self,
-        id: &ApplianceId,
-        held: &[AssetVersionId],
-        all: bool,
-    ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
-        let site = self.desired.appliances.get(id).map(|of| &of.appliance.site);
-        let Some(site) = site.and_then(|site| self.by_site.get(site)) else {
-            return BTreeMap::new();
-        };
-        let others = |version: &AssetVersionId| {
-            let ids = site.get(version)?.iter().filter(|other| **other != id);
-            let ids: Vec<ApplianceId> = ids.take(SIBLINGS_MAX).copied().cloned().collect();
-            (!ids.is_empty()).then(|| (version.clone(), ids))
-        };
-        match all {
-            true => site.keys().filter_map(|version| others(version)).collect(),
-            false => held.iter().filter_map(others).collect(),
-        }
-    }
-
-    /// The appliances of its site that have service addresses.
-    fn site(&self, id: &ApplianceId) -> Vec<SiteMember> {
-        let site = self.desired.appliances.get(id).map(|of| &of.appliance.site);
-        site.and_then(|site| self.members.get(site)).cloned().unwrap_or_default()
-    }
-}
-
-/// More siblings of a version than this are not named: one would do.
-const SIBLINGS_MAX: usize = 4;
-
-/// All kept versions, most wanted first: current ones before older ones, the newest first.
-fn wanted_order(desired: &Desired) -> Vec<Arc<AssetVersion>> {
-    let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
-    let mut kept = desired.catalog.kept(count);
-    kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
-    kept.into_iter().map(|(_, version)| version.files.clone()).collect()
-}
-
-/// The first file of each of these versions, where all have durable numbers: an appliance tells
-/// numbers of all files, or of none.
-fn numbers_of(
-    held: &[usize],
-    versions: &[Arc<AssetVersion>],
-    desired: &Desired,
-) -> BTreeMap<AssetVersionId, u32> {
-    let number = |at: &usize| {
-        let id = &versions[*at].id;
-        Some((id.clone(), desired.catalog.version(id)?.first_file?))
-    };
-    held.iter().map(number).collect::<Option<_>>().unwrap_or_default()
-}
-
 /// Covers all that can differ between two manifests of one appliance. The files of a version
 /// cannot: its name is derived from them.
-fn digest(manifest: &Manifest) -> Digest {
+pub(crate) fn digest(manifest: &Manifest) -> Digest {
     let mut hasher = blake3::Hasher::new();
     let mut put = |bytes: &[u8]| {
         hasher.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());

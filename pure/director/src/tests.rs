@@ -549,7 +549,7 @@ pub(super) fn fleet(names: &[&str]) -> Director {
     };
     let desired = Desired {
         sites: Arc::new(sites.into_iter().map(|site| (site.id.clone(), site)).collect()),
-        appliances: names.iter().map(registered).collect(),
+        appliances: Arc::new(names.iter().map(registered).collect()),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
         ..Desired::default()
     };
@@ -586,13 +586,15 @@ pub(crate) fn ledger(director: &Director) -> Ledger {
 pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {
         match action {
+            Action::Place(input) => plan(director, *input),
             Action::Store(ledger) => {
                 director.handle(at(0), Event::Stored(ledger.generation));
             }
             Action::StoreUsable { appliance, usable } => {
                 director.handle(at(0), Event::UsableStored(appliance, usable));
             }
-            Action::StoreHardware { .. }
+            Action::Free(_)
+            | Action::StoreHardware { .. }
             | Action::StoreCloned(_)
             | Action::UseNextSigningKey
             | Action::UseNextTokenKey
@@ -607,22 +609,33 @@ pub(super) fn settle(director: &mut Director) {
     }
 }
 
+/// Works out what is to be placed until there is something to store.
 pub(super) fn store(director: &mut Director) -> Option<Ledger> {
-    std::iter::from_fn(|| director.poll()).find_map(|action| match action {
-        Action::Store(ledger) => Some(ledger),
-        Action::StoreUsable { .. }
-        | Action::StoreHardware { .. }
-        | Action::StoreCloned(_)
-        | Action::UseNextSigningKey
-        | Action::UseNextTokenKey
-        | Action::DropOldTokenKeys
-        | Action::WithdrawEnded(_)
-        | Action::RemoveSuperseded(_)
-        | Action::StoreReceipt { .. }
-        | Action::ForgetWithdrawals(_)
-        | Action::Probe { .. }
-        | Action::Tell(_) => None,
-    })
+    while let Some(action) = director.poll() {
+        match action {
+            Action::Store(ledger) => return Some(ledger),
+            Action::Place(input) => plan(director, *input),
+            Action::Free(_)
+            | Action::StoreUsable { .. }
+            | Action::StoreHardware { .. }
+            | Action::StoreCloned(_)
+            | Action::UseNextSigningKey
+            | Action::UseNextTokenKey
+            | Action::DropOldTokenKeys
+            | Action::WithdrawEnded(_)
+            | Action::RemoveSuperseded(_)
+            | Action::StoreReceipt { .. }
+            | Action::ForgetWithdrawals(_)
+            | Action::Probe { .. }
+            | Action::Tell(_) => {}
+        }
+    }
+    None
+}
+
+/// Works a plan out at once.
+pub(super) fn plan(director: &mut Director, input: PlanInput) {
+    director.handle(at(0), Event::Placed(Box::new(input.work_out())));
 }
 
 pub(super) fn probes(director: &mut Director) -> usize {
@@ -631,6 +644,12 @@ pub(super) fn probes(director: &mut Director) -> usize {
 }
 
 pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
+    let version = version_of(name, objects, sequence);
+    director.handle(at(0), Event::Changed(Change::Version(version)));
+    settle(director);
+}
+
+pub(super) fn version_of(name: &str, objects: &[u8], sequence: u64) -> Arc<Version> {
     let file = |n: &u8| {
         let (object, len) = (object(*n), Bytes(5000));
         (format!("{n}.mp4"), File { object, len, content_type: "video/mp4".to_owned() })
@@ -643,9 +662,7 @@ pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], s
         pace: None,
         files: objects.iter().map(file).collect(),
     };
-    let version = Version::new(Arc::new(version), Vec::new(), sequence);
-    director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
-    settle(director);
+    Arc::new(Version::new(Arc::new(version), Vec::new(), sequence))
 }
 
 pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {

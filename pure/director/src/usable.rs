@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use model::id::ApplianceId;
 use model::units::{Bytes, Instant};
 
+use crate::plan::Wanted;
 use crate::{Action, Config, Director, Role};
 
 /// Capacities that were reported and do not count, or that count and are not durable yet.
@@ -48,7 +49,7 @@ impl Director {
         let Some(registered) = self.desired.appliances.get(id) else { return };
         let Some(counts) = registered.usable else {
             self.count_usable(now, id, usable);
-            return self.replace(now);
+            return self.want_plan(Wanted::Places);
         };
         if is_close(counts, usable) {
             self.usable.waiting.remove(id);
@@ -90,7 +91,7 @@ impl Director {
             self.count_usable(now, &id, usable);
         }
         self.usable.counted = Some(now);
-        self.replace(now);
+        self.want_plan(Wanted::Places);
     }
 
     /// Appliances whose capacity has changed, and does not count yet.
@@ -121,7 +122,7 @@ impl Director {
     }
 
     fn count_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
-        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        let Some(registered) = self.desired.registered_mut(id) else { return };
         assert!(usable != Bytes::ZERO, "lost sight of drives is no room");
         registered.usable = Some(usable);
         assert!(!self.usable.waiting.contains_key(id), "what counts waits no more");

@@ -109,7 +109,7 @@ impl Director {
     /// appliances are without what was withdrawn before.
     pub(crate) fn settle_withdrawals(&mut self) {
         let Role::Writer(publisher) = &self.role else { return };
-        if publisher.is_staged() {
+        if publisher.is_staged() || !self.planning.is_done() {
             return;
         }
         for (id, pending) in &mut self.takedown.unsigned {

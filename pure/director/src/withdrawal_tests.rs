@@ -54,6 +54,7 @@ fn a_receipt_is_for_what_all_workers_answer_by() {
         .count();
     assert_eq!((told, director.unsigned_count()), (1, 1));
     let mut again = restarted(&director);
+    settle(&mut again);
     assert_eq!(signed(&again, 1), ["a1"], "durable");
     assert_eq!(tell(&mut again, "a2", now, Some(now)), ["a1", "a2"], "and it goes on");
     assert!(again.desired().withdrawals[&1].is_complete());
@@ -249,7 +250,7 @@ fn withdraw(director: &mut Director, number: u64, versions: &[&str]) {
     settle(director);
 }
 
-fn withdrawal(number: u64, versions: &[&str], appliances: &[&str]) -> Withdrawal {
+pub(crate) fn withdrawal(number: u64, versions: &[&str], appliances: &[&str]) -> Withdrawal {
     let asset: AssetId = "film".parse().unwrap();
     Withdrawal {
         id: number,

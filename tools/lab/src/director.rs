@@ -213,13 +213,18 @@ impl<'a> Stand<'a> {
     fn settle(&mut self) {
         while let Some(action) = self.director.poll() {
             match action {
+                Action::Place(input) => {
+                    let plan = Event::Placed(Box::new(input.work_out()));
+                    self.director.handle(self.now, plan);
+                }
                 Action::Store(ledger) => {
                     self.director.handle(self.now, Event::Stored(ledger.generation));
                 }
                 Action::StoreUsable { appliance, usable } => {
                     self.director.handle(self.now, Event::UsableStored(appliance, usable));
                 }
-                Action::StoreHardware { .. }
+                Action::Free(_)
+                | Action::StoreHardware { .. }
                 | Action::StoreCloned(_)
                 | Action::UseNextSigningKey
                 | Action::UseNextTokenKey

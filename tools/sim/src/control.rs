@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use director::front::Player;
-use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report, Snapshot};
+use director::{
+    Action, Change, Desired, Director, Event, Ledger, LedgerEntry, PlanInput, Report, Snapshot,
+};
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::inventory::Check;
 use model::machine::Machine;
@@ -188,10 +190,13 @@ impl Control {
             let action = self.director.borrow_mut().as_mut().and_then(Director::poll);
             let Some(action) = action else { return };
             match action {
+                Action::Place(input) => self.place(*input),
                 Action::Store(ledger) => self.store(ledger),
                 Action::StoreUsable { appliance, usable } => {
                     let mut durable = self.durable.borrow_mut();
-                    if let Some(known) = durable.0.appliances.get_mut(&appliance) {
+                    if let Some(known) =
+                        Arc::make_mut(&mut durable.0.appliances).get_mut(&appliance)
+                    {
                         known.usable = Some(usable);
                     }
                     drop(durable);
@@ -201,8 +206,10 @@ impl Control {
                 }
                 Action::StoreHardware { appliance, hardware } => {
                     let mut durable = self.durable.borrow_mut();
-                    if let Some(known) = durable.0.appliances.get_mut(&appliance) {
-                        known.hardware = Some(hardware);
+                    if let Some(known) =
+                        Arc::make_mut(&mut durable.0.appliances).get_mut(&appliance)
+                    {
+                        known.hardware = Some(Arc::new(hardware));
                     }
                 }
                 Action::StoreCloned(appliance) => {
@@ -223,12 +230,23 @@ impl Control {
                 Action::WithdrawEnded(_) => {
                     self.world.stage.fail("a window ends that nobody has set".to_owned());
                 }
-                Action::UseNextSigningKey
+                Action::Free(_)
+                | Action::UseNextSigningKey
                 | Action::UseNextTokenKey
                 | Action::DropOldTokenKeys
                 | Action::Tell(_) => {}
             }
         }
+    }
+
+    /// Works a plan out, which takes its time.
+    fn place(self: &Rc<Self>, input: PlanInput) {
+        let stage = &self.world.stage;
+        let span = if stage.one_in(4) { stage.millis(2, 1500) } else { stage.millis(1, 20) };
+        let control = Rc::clone(self);
+        stage.at(self.troupe.get(), stage.now() + span, move || {
+            control.tell(Event::Placed(Box::new(input.work_out())));
+        });
     }
 
     /// Makes a ledger durable, which takes its time, and may not come to an end.

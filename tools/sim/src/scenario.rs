@@ -323,7 +323,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance =
             Appliance { id: id.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
-        desired.appliances.insert(id.clone(), Registered::new(appliance));
+        Arc::make_mut(&mut desired.appliances).insert(id.clone(), Registered::new(appliance));
         let drives =
             (0..stage.between(1, DRIVES_MAX.into())).map(|_| stock::drive(stage)).collect();
         let index = world.machines.borrow().len();

@@ -34,7 +34,7 @@ pub(crate) async fn routes(State(control): Shared) -> Json<RoutesOut> {
             };
             sites.insert(site.id.to_string(), found);
         }
-        for (id, registered) in &director.desired().appliances {
+        for (id, registered) in director.desired().appliances.as_ref() {
             let heard = state.reports.get(id).and_then(|report| report.routes.clone());
             let site = sites.get_mut(registered.appliance.site.as_str());
             if let (Some(site), Some(heard)) = (site, heard) {

@@ -170,7 +170,8 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         }
         let drain = wire.drain.map(convert::drain_in);
         let registered = Registered { cloned: wire.cloned, drain, ..Registered::new(appliance) };
-        desired.appliances.insert(registered.appliance.id.clone(), registered);
+        let id = registered.appliance.id.clone();
+        Arc::make_mut(&mut desired.appliances).insert(id, registered);
     }
     desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
     let mut catalog = Catalog::default();
@@ -375,7 +376,7 @@ mod tests {
         }
         Desired {
             sites: Arc::new(BTreeMap::from([(site.id.clone(), site)])),
-            appliances: BTreeMap::from([(id, registered)]),
+            appliances: Arc::new(BTreeMap::from([(id, registered)])),
             catalog: Arc::new(catalog),
             playbacks: Playbacks::new(
                 ["lecture".parse().unwrap()].into(),

@@ -113,7 +113,7 @@ impl Store {
     pub async fn desired(&self) -> Result<Desired> {
         Ok(Desired {
             sites: Arc::new(self.sites().await?),
-            appliances: self.appliances().await?,
+            appliances: Arc::new(self.appliances().await?),
             catalog: Arc::new(self.catalog().await?),
             playbacks: self.playbacks().await?,
             policy: Policy {
@@ -378,7 +378,7 @@ impl Store {
             let drives =
                 drives.as_deref().map(from_json::<Vec<String>>).transpose()?.unwrap_or_default();
             let drives = drives.into_iter().collect();
-            let hardware = machine.map(|machine| Hardware { machine, drives });
+            let hardware = machine.map(|machine| Arc::new(Hardware { machine, drives }));
             let Window { from, until } = withdrawals::window(from, until)?;
             let drain = from.map(|from| Drain { from, until });
             let cloned = cloned != 0;
@@ -637,7 +637,7 @@ mod tests {
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.sites[&site.id], site);
         let usable = Some(Bytes(1 << 50));
-        let hardware = Some(hardware);
+        let hardware = Some(Arc::new(hardware));
         let registered =
             Registered { appliance, usable, hardware, cloned: true, drain: Some(drain) };
         assert_eq!(desired.appliances[&registered.appliance.id], registered);

@@ -17,9 +17,10 @@ pub(crate) use membership::MembershipError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use axum::body;
-use director::{Action, Cause, Change, Director, Event, Notice, Reply, Snapshot};
+use director::{Action, Cause, Change, Director, Event, Notice, PlanInput, Reply, Snapshot};
 use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
@@ -31,7 +32,7 @@ use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use steering::turns::Turns;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 use wire::v1::viewers::Networks;
@@ -473,6 +474,13 @@ impl Control {
 
     async fn perform(self: &Arc<Self>, action: Action) -> Result<(), StoreError> {
         match action {
+            Action::Place(input) => {
+                // Of a small fleet it is there at once, and so for whoever asks next.
+                let placing = self.place(input);
+                let _ = tokio::time::timeout(PLAN_AWAITED, placing).await;
+            }
+            // Threads that may block have time for it.
+            Action::Free(spent) => drop(spawn_blocking(move || drop(spent))),
             Action::Store(ledger) => {
                 self.store.put_ledger(&ledger).await?;
                 tracing::info!(generation = ledger.generation.0, "manifests published");
@@ -516,6 +524,16 @@ impl Control {
         Ok(())
     }
 
+    /// Works a plan out, on a thread of its own. What follows of it is done by whoever may write.
+    fn place(self: &Arc<Self>, input: Box<PlanInput>) -> JoinHandle<()> {
+        let control = Arc::clone(self);
+        tokio::spawn(async move {
+            let plan = spawn_blocking(move || Box::new(input.work_out()));
+            control.handle(Event::Placed(plan.await.expect("nothing in it panics")));
+            control.write_what_is_due().await;
+        })
+    }
+
     async fn changed(self: &Arc<Self>, change: Change) {
         self.handle(Event::Changed(change));
         self.replica_is_old.store(true, Ordering::SeqCst);
@@ -555,6 +573,8 @@ pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
 const REPORT_UNITS: usize = 32 << 10;
 /// So late a tick says that the process did not run or its lock was held: reports waited, too.
 const LATE_MAX: Nanos = Nanos::millis(300);
+/// A change waits for its plan for so long, and no other change is written meanwhile.
+const PLAN_AWAITED: Duration = Duration::from_secs(1);
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;
 /// Largest ingest.
@@ -565,7 +585,6 @@ pub(crate) mod tests {
     use super::*;
     use director::Policy;
     use model::topology::{Appliance, Site, Weight};
-    use std::time::Duration;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpStream;
 
@@ -580,13 +599,11 @@ pub(crate) mod tests {
             Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
         control.put_appliance(appliance).await.unwrap();
         let manifest = || control.state().director.manifest(&a1).unwrap();
+        until(&control, || control.metrics.store_errors.value() == 1).await;
         assert_eq!(manifest(), None);
-        assert_eq!(control.metrics.store_errors.value(), 1);
 
         control.store.hide_meta(false).await;
-        tokio::time::sleep(Duration::from_millis(1100)).await;
-        control.tick();
-        control.write_what_is_due().await;
+        until(&control, || manifest().is_some()).await;
         let generation = manifest().expect("it is published").generation;
         assert!(control.clock.unix().0 - 60 < generation.0, "{generation:?}");
     }
@@ -659,6 +676,19 @@ pub(crate) mod tests {
         };
         tokio::time::timeout(Duration::from_secs(5), written).await.expect("it is carried out");
         serving.abort();
+    }
+
+    /// Lets time pass until it is so.
+    async fn until(control: &Arc<Control>, is_so: impl Fn() -> bool) {
+        for _ in 0..1000 {
+            if is_so() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            control.tick();
+            control.write_what_is_due().await;
+        }
+        panic!("it is not so");
     }
 
     /// A control plane without a listener.

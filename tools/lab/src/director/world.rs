@@ -117,7 +117,7 @@ impl World {
             let weight = Weight::ONE;
             let appliance = Appliance { id: id.clone(), site, weight, addresses: Vec::new() };
             let registered = Registered { usable, ..Registered::new(appliance) };
-            desired.appliances.insert(id, registered);
+            Arc::make_mut(&mut desired.appliances).insert(id, registered);
         }
         let catalog = Arc::make_mut(&mut desired.catalog);
         self.versions.iter().for_each(|version| catalog.put(Arc::clone(version)));

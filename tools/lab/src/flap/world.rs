@@ -110,7 +110,7 @@ impl World {
             let site = if NEAR.contains(&name) { "near" } else { "far" }.parse()?;
             let (id, weight): (ApplianceId, _) = (name.parse()?, Weight::ONE);
             let appliance = Appliance { id: id.clone(), site, weight, addresses: Vec::new() };
-            desired.appliances.insert(id, Registered::new(appliance));
+            Arc::make_mut(&mut desired.appliances).insert(id, Registered::new(appliance));
         }
         Arc::make_mut(&mut desired.catalog).put(Arc::clone(&version));
         let director = Director::new(CONFIG, desired, Ledger::default(), at(0), UnixSeconds(1));
@@ -227,6 +227,9 @@ impl World {
     fn settle(&mut self, now: Instant) {
         while let Some(action) = self.director.poll() {
             match action {
+                Action::Place(input) => {
+                    self.director.handle(now, Told::Placed(Box::new(input.work_out())));
+                }
                 Action::Store(ledger) => {
                     self.director.handle(now, Told::Stored(ledger.generation));
                 }
@@ -237,7 +240,8 @@ impl World {
                 Action::Probe { appliance, .. } => {
                     self.director.handle(now, Told::Probed { appliance, answered: false });
                 }
-                Action::StoreHardware { .. }
+                Action::Free(_)
+                | Action::StoreHardware { .. }
                 | Action::StoreCloned(_)
                 | Action::UseNextSigningKey
                 | Action::UseNextTokenKey

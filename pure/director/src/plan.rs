@@ -1,0 +1,295 @@
+//! Who should hold what, and the manifests that say so: worked out beside the director.
+//!
+//! ```text
+//! catalogue, policy, hardware, keys have changed ──> Action::Place(input) ──> another thread:
+//!     placement, manifests, digests ──> Event::Placed(plan) ──> staged ──> Action::Store
+//! ```
+//!
+//! One plan is in the making at a time. What changes meanwhile is for the next one, which begins
+//! when that one has come. A plan that is old by then is taken all the same, or a catalogue that
+//! changes more often than a plan takes would never be planned; whatever waits for manifests that
+//! are as desired state wants them (receipts of withdrawals, keys that may sign) waits until no
+//! plan is in the making. Keys alone place nothing anew: manifests are made of the last placement.
+//!
+//! A plan costs O(versions x sites) on its thread; here an input costs O(1), and a plan that has
+//! come O(appliances). Whatever takes long to be freed is freed elsewhere: [`Action::Free`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::manifest::{Manifest, SiteMember, TokenKey, Trust};
+use model::topology::Appliance;
+use model::units::UnixSeconds;
+
+use crate::catalog::{Catalog, Version};
+use crate::desired::{Policy, Registered};
+use crate::publish::{Digest, digest};
+use crate::{Action, Director, Role};
+
+/// What a plan is worked out of. Immutable, and nothing else is asked for.
+#[derive(Clone, Debug)]
+pub struct PlanInput {
+    number: u64,
+    appliances: Arc<BTreeMap<ApplianceId, Registered>>,
+    catalog: Arc<Catalog>,
+    policy: Policy,
+    token_keys: Vec<TokenKey>,
+    trust: Trust,
+    lines_max: usize,
+    /// The placement that holds still; none if something has changed that it follows from.
+    placement: Option<Arc<placement::Placement>>,
+}
+
+/// A plan: the answer to [`Action::Place`].
+#[derive(Clone, Debug)]
+pub struct Plan {
+    number: u64,
+    placement: Arc<placement::Placement>,
+    /// Of each appliance, by name. They have no generation yet.
+    manifests: Vec<(Arc<Manifest>, Digest)>,
+}
+
+/// Manifests that nobody here needs any more.
+#[derive(Clone, Debug, Default)]
+pub struct Spent(pub(crate) Vec<Arc<Manifest>>);
+
+impl PartialEq for PlanInput {
+    /// Inputs of one director have numbers.
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl PartialEq for Spent {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len()
+    }
+}
+
+/// The plan in the making, and what has changed since it began.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// Of the newest input.
+    number: u64,
+    is_under_way: bool,
+    /// None if nothing has changed.
+    wanted: Option<Wanted>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    /// The same placement, said in other manifests.
+    Manifests,
+    /// Another placement.
+    Places,
+}
+
+impl Planning {
+    /// True if manifests are, or will be when they are stored, as desired state wants them.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.is_under_way && self.wanted.is_none()
+    }
+}
+
+impl PlanInput {
+    /// Works it out. O(versions x sites), and what every appliance should hold.
+    pub fn work_out(self) -> Plan {
+        let count = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX);
+        let mut kept = self.catalog.kept(count);
+        let placement = match &self.placement {
+            Some(placement) => Arc::clone(placement),
+            None => Arc::new(self.place(&kept)),
+        };
+        kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
+        let versions: Vec<&Arc<Version>> = kept.iter().map(|(_, of)| *of).collect();
+        let manifests = self.manifests(&placement, &versions);
+        Plan { number: self.number, placement, manifests }
+    }
+
+    fn place(&self, kept: &[(usize, &Arc<Version>)]) -> placement::Placement {
+        let candidate = |registered: &Registered| placement::Candidate {
+            id: registered.appliance.id.clone(),
+            site: registered.appliance.site.clone(),
+            weight: registered.appliance.weight,
+            usable: registered.usable,
+        };
+        let demand = |(_, version): &(usize, &Arc<Version>)| placement::Demand {
+            version: version.id().clone(),
+            len: version.len_on_drive(),
+        };
+        let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
+        let demands: Vec<_> = kept.iter().map(demand).collect();
+        let (copies_per_site, report_lines_max) = (self.policy.copies, self.lines_max);
+        let config = placement::Config { copies_per_site, report_lines_max };
+        placement::place(&candidates, &demands, &config)
+    }
+
+    /// All manifests. `versions` are those that are kept, most wanted first: current ones before
+    /// older ones, the newest first.
+    fn manifests(
+        &self,
+        placement: &placement::Placement,
+        versions: &[&Arc<Version>],
+    ) -> Vec<(Arc<Manifest>, Digest)> {
+        let order: BTreeMap<&AssetVersionId, usize> =
+            versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
+        let holders = Holders::new(&self.appliances, placement);
+        let manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
+            let site = holders.site(id);
+            let siblings = holders.beside(id, held, !site.is_empty());
+            let places = held.iter().filter_map(|version| order.get(version).copied());
+            let mut places: Vec<usize> = places.collect();
+            places.sort_unstable();
+            let manifest = Manifest {
+                appliance: id.clone(),
+                generation: Generation(0), // it has one when it is staged
+                token_keys: self.token_keys.clone(),
+                trust: self.trust.clone(),
+                numbers: numbers_of(places.iter().map(|at| versions[*at])),
+                versions: places.iter().map(|at| Arc::clone(&versions[*at].files)).collect(),
+                siblings,
+                site,
+            };
+            let digest = digest(&manifest);
+            (Arc::new(manifest), digest)
+        };
+        placement.holdings.iter().map(manifest).collect()
+    }
+}
+
+/// The first file of each of these versions, where all have durable numbers: an appliance tells
+/// numbers of all files, or of none.
+fn numbers_of<'a>(
+    versions: impl Iterator<Item = &'a Arc<Version>>,
+) -> BTreeMap<AssetVersionId, u32> {
+    let number = |version: &Arc<Version>| Some((version.id().clone(), version.first_file?));
+    versions.map(number).collect::<Option<_>>().unwrap_or_default()
+}
+
+impl Director {
+    /// Something has changed that manifests follow from. Not in a replica.
+    pub(crate) fn want_plan(&mut self, wanted: Wanted) {
+        if let Role::Writer(_) = &self.role {
+            self.planning.wanted = self.planning.wanted.max(Some(wanted));
+            self.begin_plan();
+        }
+    }
+
+    fn begin_plan(&mut self) {
+        if self.planning.is_under_way {
+            return;
+        }
+        let Some(wanted) = self.planning.wanted.take() else { return };
+        self.planning.is_under_way = true;
+        self.planning.number += 1;
+        self.counters.placements += u64::from(wanted == Wanted::Places);
+        let desired = &self.desired;
+        let input = PlanInput {
+            number: self.planning.number,
+            appliances: Arc::clone(&desired.appliances),
+            catalog: Arc::clone(&desired.catalog),
+            policy: desired.policy,
+            token_keys: desired.token_keys.clone(),
+            trust: Trust {
+                issued: UnixSeconds(0), // who signs it says when
+                signing_keys: desired.signing_keys.clone(),
+                revoked: desired.revoked.clone(),
+            },
+            lines_max: self.config.placement_lines_max,
+            placement: (wanted == Wanted::Manifests).then(|| Arc::clone(&self.placement)),
+        };
+        self.actions.push_back(Action::Place(Box::new(input)));
+    }
+
+    /// A plan has come: its manifests are staged, and the next one begins if it is old already.
+    pub(crate) fn placed(&mut self, now: model::units::Instant, plan: Plan) {
+        let Role::Writer(publisher) = &mut self.role else { return };
+        let is_ours = self.planning.is_under_way && plan.number == self.planning.number;
+        assert!(is_ours, "a plan is the answer to the last input, and comes once");
+        self.planning.is_under_way = false;
+        self.placement = plan.placement;
+        let appliances = &self.desired.appliances;
+        let is_there = |id: &ApplianceId| appliances.contains_key(id);
+        let (store, spent) = publisher.stage(now, self.now_unix, plan.manifests, is_there);
+        if let Some(ledger) = store {
+            self.actions.retain(|action| !matches!(action, Action::Store(_)));
+            self.actions.push_back(Action::Store(ledger));
+        }
+        self.free(spent);
+        self.settle_withdrawals();
+        self.begin_plan();
+    }
+
+    /// Has manifests freed elsewhere.
+    pub(crate) fn free(&mut self, spent: Vec<Arc<Manifest>>) {
+        if !spent.is_empty() {
+            self.actions.push_back(Action::Free(Spent(spent)));
+        }
+    }
+}
+
+/// The appliances that should hold a version, site by site, and those with service addresses.
+/// O(versions held by all appliances) to make.
+struct Holders<'a> {
+    appliances: &'a BTreeMap<ApplianceId, Registered>,
+    by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<&'a ApplianceId>>>,
+    members: BTreeMap<&'a SiteId, Vec<SiteMember>>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(
+        appliances: &'a BTreeMap<ApplianceId, Registered>,
+        placement: &'a placement::Placement,
+    ) -> Self {
+        let mut by_site: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
+        for (id, held) in &placement.holdings {
+            let Some(registered) = appliances.get(id) else { continue };
+            let site = by_site.entry(&registered.appliance.site).or_default();
+            for version in held {
+                site.entry(version).or_default().push(id);
+            }
+        }
+        let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for Appliance { id, site, addresses, .. } in appliances.values().map(|of| &of.appliance) {
+            if !addresses.is_empty() {
+                let member = SiteMember { id: id.clone(), addresses: addresses.clone() };
+                members.entry(site).or_default().push(member);
+            }
+        }
+        Self { appliances, by_site, members }
+    }
+
+    /// The others of its site that should hold a version: for every version that an appliance
+    /// should hold; with `all`, for every version of its site, since players who come by an address
+    /// that it took over may ask for any.
+    fn beside(
+        &self,
+        id: &ApplianceId,
+        held: &[AssetVersionId],
+        all: bool,
+    ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
+        let site = self.appliances.get(id).map(|of| &of.appliance.site);
+        let Some(site) = site.and_then(|site| self.by_site.get(site)) else {
+            return BTreeMap::new();
+        };
+        let others = |version: &AssetVersionId| {
+            let ids = site.get(version)?.iter().filter(|other| **other != id);
+            let ids: Vec<ApplianceId> = ids.take(SIBLINGS_MAX).copied().cloned().collect();
+            (!ids.is_empty()).then(|| (version.clone(), ids))
+        };
+        match all {
+            true => site.keys().filter_map(|version| others(version)).collect(),
+            false => held.iter().filter_map(others).collect(),
+        }
+    }
+
+    /// The appliances of its site that have service addresses.
+    fn site(&self, id: &ApplianceId) -> Vec<SiteMember> {
+        let site = self.appliances.get(id).map(|of| &of.appliance.site);
+        site.and_then(|site| self.members.get(site)).cloned().unwrap_or_default()
+    }
+}
+
+/// More siblings of a version than this are not named: one would do.
+const SIBLINGS_MAX: usize = 4;

@@ -64,6 +64,9 @@ pub(crate) struct Args {
     changes: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only a front: it follows, and all report to it.
+    #[arg(long)]
+    front: bool,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -92,12 +95,22 @@ struct Report {
     route_change_ms: f64,
     /// The same for 50,000 prefixes of a site, the longest.
     route_flood_ms: f64,
+    /// The longest piece of the director's work for a new version: until the plan begins, when it
+    /// has come, and when it is stored. CPU time, as of the next three.
     new_version_ms: f64,
     revoked_key_ms: f64,
     /// An operator says that an appliance's drives hold less.
     hardware_ms: f64,
+    /// The longest of the three: a request waits for no more than that and the work before its own.
+    stall_ms: f64,
+    /// The longest plan, on its own thread: CPU time.
+    plan_s: f64,
+    /// Manifests of the last placement, after a key has changed: CPU time.
+    manifests_s: f64,
     /// Resident memory of this process: the director's, and what it shares of the catalogue.
     writer_rss_gb: f64,
+    /// The same of a process that follows.
+    front_rss_gb: f64,
 }
 
 /// As with so many appliances an operator would have it.
@@ -131,6 +144,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
 };
 pub(crate) const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
+const BEGIN: Instant = Instant(1_000_000_000_000);
 const INTERVAL: Nanos = Nanos::seconds(2);
 const TICKS_PER_INTERVAL: u32 = 20;
 /// One report in so many says that objects came or went.
@@ -157,12 +171,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let world = World::new(size, args.seed)?;
     let desired = world.desired()?;
     let mut report = Report { size: Some(size), ..Report::default() };
+    if args.front {
+        let mut stand = Stand::follow(&world, desired)?;
+        stand.all_report_all(&mut report)?;
+        report.front_rss_gb = gigabytes(rig::site::resident(std::process::id())?.0);
+        return print(&serde_json::to_string(&report)?);
+    }
     let mut stand = Stand::start(&world, desired, &mut report)?;
     stand.all_report_all(&mut report)?;
     stand.mix(args, &mut report)?;
     stand.decide(args, &mut report)?;
     report.writer_rss_gb = gigabytes(rig::site::resident(std::process::id())?.0);
     stand.change(args, &mut report)?;
+    drop(stand);
+    report.front_rss_gb = front_rss_gb(args)?;
     print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
 }
 
@@ -182,8 +204,23 @@ impl<'a> Stand<'a> {
     fn start(world: &'a World, desired: Desired, report: &mut Report) -> Result<Self> {
         info!("starting");
         let begun = Clock::now();
-        let now = Instant(1_000_000_000_000);
-        let director = Director::new(CONFIG, desired, Ledger::default(), now, UnixSeconds(1));
+        let director = Director::new(CONFIG, desired, Ledger::default(), BEGIN, UnixSeconds(1));
+        let mut stand = Self::of(world, director)?;
+        report.start_s = begun.elapsed().as_secs_f64();
+        stand.settle()?;
+        Ok(stand)
+    }
+
+    /// A front's director, which was told what should be.
+    fn follow(world: &'a World, desired: Desired) -> Result<Self> {
+        info!("following");
+        let mut director = Director::replica(CONFIG, BEGIN);
+        let (desired, generation) = (Box::new(desired), Generation(1));
+        director.handle(BEGIN, Event::Replaced { desired, generation });
+        Self::of(world, director)
+    }
+
+    fn of(world: &'a World, director: Director) -> Result<Self> {
         let count = usize::try_from(world.size.appliances)?;
         let drives = (0..DRIVES).map(|n| format!("{n:032x}")).collect();
         let template = Told {
@@ -195,30 +232,40 @@ impl<'a> Stand<'a> {
             usable: world.usable(),
             ..Told::default()
         };
-        let mut stand = Self {
+        Ok(Self {
             world,
             director,
-            now,
+            now: BEGIN,
             names: (0..world.size.appliances).map(world::appliance).collect::<Result<_>>()?,
             states: vec![(0, false); count],
             sequence: 0,
             template,
-        };
-        stand.settle();
-        report.start_s = begun.elapsed().as_secs_f64();
-        Ok(stand)
+        })
     }
 
-    /// Takes the director's actions: all that it wants stored is stored at once.
-    fn settle(&mut self) {
+    /// Lets something happen: how long that took of this thread's CPU, until readers see it.
+    fn happens(&mut self, event: Event<'_>) -> Result<Duration> {
+        let begun = rig::cpu::of_this_thread()?;
+        self.director.handle(self.now, event);
+        black_box(self.director.snapshot());
+        Ok(rig::cpu::of_this_thread()?.saturating_sub(begun))
+    }
+
+    /// Takes the director's actions: all that it wants stored is stored at once, and plans are
+    /// worked out.
+    fn settle(&mut self) -> Result<Spent> {
+        let mut spent = Spent::default();
         while let Some(action) = self.director.poll() {
             match action {
                 Action::Place(input) => {
+                    let begun = rig::cpu::of_this_thread()?;
                     let plan = Event::Placed(Box::new(input.work_out()));
-                    self.director.handle(self.now, plan);
+                    spent.elsewhere += rig::cpu::of_this_thread()?.saturating_sub(begun);
+                    spent.here = spent.here.max(self.happens(plan)?);
                 }
                 Action::Store(ledger) => {
-                    self.director.handle(self.now, Event::Stored(ledger.generation));
+                    let stored = self.happens(Event::Stored(ledger.generation))?;
+                    spent.here = spent.here.max(stored);
                 }
                 Action::StoreUsable { appliance, usable } => {
                     self.director.handle(self.now, Event::UsableStored(appliance, usable));
@@ -237,6 +284,7 @@ impl<'a> Stand<'a> {
                 | Action::Tell(_) => {}
             }
         }
+        Ok(spent)
     }
 
     /// Lets one report be taken and answered; how long that took, in seconds.
@@ -265,27 +313,27 @@ impl<'a> Stand<'a> {
         self.director.handle(self.now, event);
         let reply = self.director.reply(id).context("it is registered")?;
         black_box(self.director.snapshot());
-        self.settle();
+        self.settle()?;
         let took = begun.elapsed().as_secs_f64();
         let told = &self.template.inventory;
         ensure!(reply.inventory == told.to, "{n} is asked for {} to {}", reply.inventory, told.to);
         Ok(took)
     }
 
-    fn tick(&mut self) -> f64 {
+    fn tick(&mut self) -> Result<f64> {
         let begun = Clock::now();
         let seconds = UnixSeconds(self.now.0 / 1_000_000_000);
         self.director.handle(self.now, Event::Tick(seconds));
         black_box(self.director.snapshot());
-        self.settle();
-        begun.elapsed().as_secs_f64()
+        self.settle()?;
+        Ok(begun.elapsed().as_secs_f64())
     }
 
     /// Lets these be told after a tick; how long all of that took of this thread's CPU.
     fn tell_all(&mut self, told: Vec<(u32, Delta)>, report: &mut Report) -> Result<Duration> {
         rig::stop::check()?;
         let begun = rig::cpu::of_this_thread()?;
-        report.tick_ms_max = report.tick_ms_max.max(self.tick() * 1e3);
+        report.tick_ms_max = report.tick_ms_max.max(self.tick()? * 1e3);
         for (n, inventory) in told {
             let took = self.tell(n, inventory)?;
             report.report_ms_max = report.report_ms_max.max(took * 1e3);
@@ -415,9 +463,17 @@ impl<'a> Stand<'a> {
         rig::stop::check()?;
         let begun = Clock::now();
         self.director.handle(self.now, Event::Changed(change));
-        self.settle();
+        self.settle()?;
         black_box(self.director.snapshot());
         Ok(begun.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// Lets desired state change in a way that manifests follow from, until they are stored.
+    fn replanned(&mut self, change: Change) -> Result<Spent> {
+        rig::stop::check()?;
+        let here = self.happens(Event::Changed(change))?;
+        let spent = self.settle()?;
+        Ok(Spent { here: here.max(spent.here), ..spent })
     }
 
     fn change(&mut self, args: &Args, report: &mut Report) -> Result<()> {
@@ -446,22 +502,58 @@ impl<'a> Stand<'a> {
         }
         for n in 0..few {
             let version = world::new_version(self.world, n)?;
-            let took = self.changed(Change::Version(version))?;
-            report.new_version_ms = report.new_version_ms.max(took);
+            let spent = self.replanned(Change::Version(version))?;
+            report.new_version_ms = report.new_version_ms.max(spent.here.as_secs_f64() * 1e3);
+            report.plan_s = report.plan_s.max(spent.elsewhere.as_secs_f64());
         }
         for n in 0..few {
             let revoked = (0..=n).map(|n| format!("{n:04x}")).collect();
-            let took = self.changed(Change::Revoked(revoked))?;
-            report.revoked_key_ms = report.revoked_key_ms.max(took);
+            let spent = self.replanned(Change::Revoked(revoked))?;
+            report.revoked_key_ms = report.revoked_key_ms.max(spent.here.as_secs_f64() * 1e3);
+            report.manifests_s = report.manifests_s.max(spent.elsewhere.as_secs_f64());
         }
         for n in 0..few {
             let id = self.names[usize::try_from(n % self.world.size.appliances)?].clone();
             let usable = Bytes(self.world.usable().0 / 4 * 3);
-            let took = self.changed(Change::Usable(id, usable))?;
-            report.hardware_ms = report.hardware_ms.max(took);
+            let spent = self.replanned(Change::Usable(id, usable))?;
+            report.hardware_ms = report.hardware_ms.max(spent.here.as_secs_f64() * 1e3);
+            report.plan_s = report.plan_s.max(spent.elsewhere.as_secs_f64());
         }
+        let longest = [report.new_version_ms, report.revoked_key_ms, report.hardware_ms];
+        report.stall_ms = longest.into_iter().fold(0.0, f64::max);
         Ok(())
     }
+}
+
+/// CPU time: the longest piece of the director's work, and all of that beside it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    here: Duration,
+    elsewhere: Duration,
+}
+
+/// The memory of a front that follows such a writer, in a process of its own.
+fn front_rss_gb(args: &Args) -> Result<f64> {
+    info!("a front");
+    let sizes = [
+        ("--appliances", args.appliances.to_string()),
+        ("--sites", args.sites.to_string()),
+        ("--versions", args.versions.to_string()),
+        ("--files", args.files.to_string()),
+        ("--placements", args.placements.to_string()),
+        ("--prefixes", args.prefixes.to_string()),
+        ("--divide", args.divide.to_string()),
+        ("--seed", args.seed.to_string()),
+    ];
+    let mut front = std::process::Command::new(std::env::current_exe()?);
+    front.args(["director", "--front"]);
+    for (option, value) in &sizes {
+        front.args([*option, value]);
+    }
+    let told = front.stderr(std::process::Stdio::inherit()).output()?;
+    ensure!(told.status.success(), "the front ended: {}", told.status);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout)?;
+    told["front_rss_gb"].as_f64().context("it tells its memory")
 }
 
 /// Players, and tickets, that are used again and again.

@@ -332,8 +332,8 @@ fn found_damage(ended_well: bool, last_line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fleets on seeds; each planted bug, which must be found, or the others prove nothing; and pauses
-/// of a machine, in which no process is ended.
+/// Fleets on seeds; each planted bug, which must be found, or the others prove nothing; pauses of a
+/// machine, in which no process is ended; and two writers, with their fence and without.
 fn simulate(root: &Path, seeds: &str) -> Result<Count> {
     let built = cargo(root, &["build", "--bin", "nearcast-sim"])?;
     if 0 < built.failed {
@@ -346,6 +346,8 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
     let mut total = play(&["--seeds", seeds])?;
     total += play(&["--canaries"])?;
     total += play(&["--pauses", "1000"])?;
+    total += play(&["--writers", "1000"])?;
+    total += play(&["--writers", "1000", "--unfenced"])?;
     Ok(total)
 }
 
@@ -353,8 +355,9 @@ fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {
     follow(&mut lab_command(root, profile, arguments), |_| {}).map(one)
 }
 
-/// Appliances that die, with keepalived, with BIRD, and under all of their players at once.
-const FAULTS: [&str; 3] = ["takeover", "takeover --by bird", "retry-storm"];
+/// Appliances that die, with keepalived, with BIRD, and under all of their players at once; and a
+/// writer that dies, and one that is stopped.
+const FAULTS: [&str; 4] = ["takeover", "takeover --by bird", "retry-storm", "writers"];
 /// What is said of viewers, and what pacing does to them and to others.
 const VIEWERS: [&str; 3] = ["qoe", "pace --link-only", "shaped"];
 /// TLS 1.2 against nginx, and against our 1.3.

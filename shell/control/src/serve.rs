@@ -1,5 +1,8 @@
 //! Runs the process: listens, lets time pass, stops in time.
 
+mod standby;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,24 +29,32 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     };
     // A front that knows nothing yet waits for its writer.
     let mut stop = Box::pin(stop);
+    let leading = match config.front() {
+        None => Control::stand_by(&config).await?,
+        Some(_) => None,
+    };
+    if let Some(leading) = leading {
+        return standby::run(config, leading, stop).await;
+    }
     let control = tokio::select! {
         control = Control::open(config) => control?,
         () = &mut stop => return Ok(()),
     };
     let listen = control.config.serve.listen;
     let fleet_listen = control.config.fleet.listen;
-    let bind = async |key: &'static str, address| {
-        let bound = TcpListener::bind(address).await;
-        bound.with_context(|| format!("[{key}] listen {address}: is another process there?"))
-    };
-    let listeners = Listeners {
-        operators: bind("serve", listen).await?,
-        fleet: bind("fleet", fleet_listen).await?,
-    };
+    let listeners = bind(listen, fleet_listen).await?;
     let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
     let served = serve(control, listeners, stop).await;
     reloading.abort();
     served
+}
+
+async fn bind(serve: SocketAddr, fleet: SocketAddr) -> anyhow::Result<Listeners> {
+    let bind = async |key: &'static str, address| {
+        let bound = TcpListener::bind(address).await;
+        bound.with_context(|| format!("[{key}] listen {address}: is another process there?"))
+    };
+    Ok(Listeners { operators: bind("serve", serve).await?, fleet: bind("fleet", fleet).await? })
 }
 
 /// Reads the certificate anew at every SIGHUP.
@@ -75,8 +86,12 @@ pub async fn serve(
     let ticking = tokio::spawn(tick::run(control.clone()));
     let following = tokio::spawn(control.clone().follow());
     let (stopping, stopped) = tokio::sync::watch::channel(false);
+    let deposed = control.clone();
     tokio::spawn(async move {
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = deposed.deposed() => {}
+        }
         tracing::info!("stopping");
         let _ = stopping.send(true);
         // Kept, so that those who look later see it too.
@@ -129,7 +144,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// On any ports; and the operators' address.
-    pub(crate) async fn listeners() -> (std::net::SocketAddr, Listeners) {
+    pub(crate) async fn listeners() -> (SocketAddr, Listeners) {
         let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listeners = Listeners { operators: bind().await, fleet: bind().await };
         (listeners.operators.local_addr().unwrap(), listeners)

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ureq::config::Config;
@@ -23,10 +24,14 @@ const MEMBERS_MAX: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct Dial {
     addresses: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Connections that were begun: of several addresses each has its turn.
+    turn: Arc<AtomicUsize>,
 }
 
 impl Dial {
-    /// Says that `member` is at `address`, `host:port`. Replaces what was said before.
+    /// Says that `member` is at `address`, `host:port`, or at one of several with commas between
+    /// them: a connection is tried with each, from another one each time, so that who answers
+    /// wrongly or not at all costs one attempt. Replaces what was said before.
     pub fn set(&self, member: &Member, address: &str) {
         self.set_host(&member.host(), address);
     }
@@ -56,9 +61,38 @@ impl Resolver for Dial {
             return DefaultResolver::default().resolve(uri, config, timeout);
         };
         let mut resolved = self.empty();
-        for found in address.to_socket_addrs()?.take(ADDRESSES_MAX) {
-            resolved.push(found);
+        let mut error = None;
+        for place in in_turn(&address, self.turn.fetch_add(1, Ordering::Relaxed)) {
+            match place.to_socket_addrs() {
+                Ok(found) => {
+                    found.take(ADDRESSES_MAX - resolved.len()).for_each(|at| resolved.push(at));
+                }
+                Err(why) => error = Some(why),
+            }
         }
-        if resolved.is_empty() { Err(ureq::Error::HostNotFound) } else { Ok(resolved) }
+        match (resolved.is_empty(), error) {
+            (false, _) => Ok(resolved),
+            (true, Some(error)) => Err(error.into()),
+            (true, None) => Err(ureq::Error::HostNotFound),
+        }
+    }
+}
+
+/// The parts of a list, from another one for each turn.
+fn in_turn(list: &str, turn: usize) -> impl Iterator<Item = &str> {
+    let count = list.split(',').count();
+    list.split(',').cycle().skip(turn % count).take(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_addresses_is_the_first_in_turn() {
+        let turn = |turn| in_turn("a:1,b:2,c:3", turn).collect::<Vec<_>>();
+        assert_eq!(turn(0), ["a:1", "b:2", "c:3"]);
+        assert_eq!(turn(4), ["b:2", "c:3", "a:1"]);
+        assert_eq!(in_turn("a:1", 7).collect::<Vec<_>>(), ["a:1"]);
     }
 }

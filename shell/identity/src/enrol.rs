@@ -38,25 +38,29 @@ pub enum EnrolError {
     Key(rcgen::Error),
 }
 
-/// Where control is: `https://control.example:8081` in configuration, `host:port` here.
+/// Where control is: `https://control.example:8081` in configuration, `host:port` here. Of two
+/// writers, both: `https://c1.example:8081,c2.example:8081`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(String);
 
 impl std::str::FromStr for Address {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "use https://HOST:PORT, the fleet address of control";
+        let wanted = "use https://HOST:PORT, the fleet address of control; of two writers, \
+                      https://HOST:PORT,HOST:PORT";
         let rest = text.strip_prefix("https://").ok_or(wanted)?.trim_end_matches('/');
-        let port = rest.rsplit_once(':').and_then(|(host, port)| {
-            (!host.is_empty() && !rest.contains(['/', '?', '#', '@'])).then_some(port)
-        });
-        let is_port = port.is_some_and(|port| port.parse::<u16>().is_ok());
-        if is_port { Ok(Self(rest.to_owned())) } else { Err(wanted.to_owned()) }
+        let is_good = |place: &str| {
+            let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let is_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            is_port && !place.contains(['/', '?', '#', '@'])
+        };
+        let is_good = rest.split(',').all(is_good);
+        if is_good { Ok(Self(rest.to_owned())) } else { Err(wanted.to_owned()) }
     }
 }
 
 impl Address {
-    /// `host:port`.
+    /// `host:port`, or several with commas between them.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -217,8 +221,20 @@ mod tests {
         let address: Address = "https://control.example:8081/".parse().unwrap();
         assert_eq!(address.as_str(), "control.example:8081");
         assert!("https://[::1]:8081".parse::<Address>().is_ok());
-        for bad in ["http://c:1", "https://c", "https://c:x", "https://:1", "https://c:1/v1", "c:1"]
-        {
+        let two: Address = "https://c1:8081,c2:8082".parse().unwrap();
+        assert_eq!(
+            (two.as_str(), two.to_string().as_str()),
+            ("c1:8081,c2:8082", "https://c1:8081,c2:8082")
+        );
+        for bad in [
+            "http://c:1",
+            "https://c",
+            "https://c:x",
+            "https://:1",
+            "https://c:1/v1",
+            "c:1",
+            "https://c:1,",
+        ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }

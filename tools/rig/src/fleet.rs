@@ -35,6 +35,8 @@ pub struct Plan {
     /// Where the origin is, and members of the fleet ask.
     pub host: Ipv4Addr,
     pub fronts: u16,
+    /// The database of two writers, the second on the ports after all others; none for one writer.
+    pub database: Option<String>,
     /// How many appliances, all in one site.
     pub appliances: u16,
     pub asset: String,
@@ -55,7 +57,7 @@ pub struct Plan {
 pub struct Fleet {
     plan: Plan,
     certificate: Certificate,
-    /// The writer, then the fronts.
+    /// The writer, then the fronts, then the second writer if there is one.
     controls: Vec<Option<Process>>,
     appliances: Vec<Option<Process>>,
     origin: Option<Process>,
@@ -67,6 +69,8 @@ pub enum Role {
     Writer,
     /// One of those that answer players, from 0.
     Front(u16),
+    /// The other writer on the same database.
+    Second,
 }
 
 impl Plan {
@@ -78,6 +82,7 @@ impl Plan {
             port,
             host: Ipv4Addr::LOCALHOST,
             fronts: 0,
+            database: None,
             appliances: 0,
             asset: asset.to_owned(),
             settings,
@@ -104,13 +109,16 @@ impl Fleet {
         fs::create_dir_all(&plan.room)?;
         let origin = plan.start_origin(&certificate, source)?;
         let mut fleet = Self {
-            controls: (0..=plan.fronts).map(|_| None).collect(),
+            controls: (0..plan.fronts + 2).map(|_| None).collect(),
             appliances: (0..plan.appliances).map(|_| None).collect(),
             plan,
             certificate,
             origin: Some(origin),
         };
         fleet.start_control(Role::Writer)?;
+        if fleet.plan.database.is_some() {
+            fleet.start_second()?;
+        }
         fleet.register()?;
         fleet.ingest(source)?;
         for index in 0..fleet.plan.appliances {
@@ -126,6 +134,18 @@ impl Fleet {
         fleet.wait_until_whole(fleet.plan.whole_max)?;
         info!(fronts = fleet.plan.fronts, appliances = fleet.plan.appliances, "the fleet is whole");
         Ok(fleet)
+    }
+
+    /// The other writer, once this one leads, with the one file that it needs of this one.
+    fn start_second(&mut self) -> Result<()> {
+        crate::until("until the first writer leads", WHOLE_MAX, LOOK_EVERY, || {
+            Ok(self.get(Role::Writer, "/v1/fleet").is_ok())
+        })?;
+        let [first, second] = [Role::Writer, Role::Second].map(|role| self.folder(role));
+        fs::create_dir_all(&second)?;
+        let name = "database-key.toml";
+        fs::copy(first.join(name), second.join(name)).context(name)?;
+        self.start_control(Role::Second)
     }
 
     /// Where an appliance's metrics are.
@@ -149,7 +169,8 @@ impl Fleet {
         let (name, address) = (role.name(), self.plan.api(role));
         let process =
             self.plan.serve("nearcast-control", &name, &config, On::default(), address)?;
-        self.controls[role.index()] = Some(process);
+        let place = self.place(role);
+        self.controls[place] = Some(process);
         Ok(())
     }
 
@@ -168,10 +189,24 @@ impl Fleet {
 
     /// Kills a process of the control plane.
     pub fn kill_control(&mut self, role: Role) {
-        if let Some(mut process) = self.controls[role.index()].take() {
+        let place = self.place(role);
+        if let Some(mut process) = self.controls[place].take() {
             process.kill();
             info!(name = role.name(), "killed");
         }
+    }
+
+    /// Stops a process of the control plane where it stands, or lets it go on.
+    pub fn pause_control(&mut self, role: Role, pause: bool) -> Result<()> {
+        let place = self.place(role);
+        let process = self.controls[place].as_mut().context("it does not run")?;
+        process.signal(if pause { Signal::STOP } else { Signal::CONT });
+        info!(name = role.name(), pause, "signalled");
+        Ok(())
+    }
+
+    fn place(&self, role: Role) -> usize {
+        usize::from(self.plan.place(role))
     }
 
     pub fn kill_appliance(&mut self, index: u16) {
@@ -249,7 +284,7 @@ impl Fleet {
     /// Waits until all that runs of the control plane sees the whole fleet; how long that took.
     pub fn wait_until_whole(&mut self, within: Duration) -> Result<Duration> {
         let mut left: Vec<Role> = self.roles();
-        left.retain(|role| self.controls[role.index()].is_some());
+        left.retain(|role| self.controls[self.place(*role)].is_some());
         crate::until("until all of them see a whole fleet", within, LOOK_EVERY, || {
             self.check()?;
             left.retain(|role| !self.is_whole(*role));
@@ -323,9 +358,13 @@ impl Fleet {
             "fleet": { "listen": self.plan.members(role).to_string() },
         });
         merge(&mut config, &self.plan.settings);
+        if let (Some(database), Role::Writer | Role::Second) = (&self.plan.database, role) {
+            config["folder"] = config["state"].take();
+            config["state"] = database.as_str().into();
+        }
         if let Role::Front(index) = role {
             config["role"] = "front".into();
-            let writer = format!("https://{}", self.plan.members(Role::Writer));
+            let writer = self.plan.writers();
             config["front"] = json!({ "name": front_name(index), "writer": writer });
         }
         fs::write(&path, toml::to_string(&config)?)?;
@@ -335,6 +374,11 @@ impl Fleet {
     /// GET at a process of the control plane.
     pub fn get(&self, role: Role, path: &str) -> Result<Value> {
         api::get(&format!("{}{path}", self.url(role)))
+    }
+
+    /// The folder of a process of the control plane.
+    pub fn folder(&self, role: Role) -> PathBuf {
+        self.plan.room.join(role.name())
     }
 
     pub fn put(&self, path: &str, value: &Value) -> Result<()> {
@@ -361,13 +405,7 @@ impl Role {
         match self {
             Self::Writer => "writer".to_owned(),
             Self::Front(index) => front_name(index),
-        }
-    }
-
-    fn index(self) -> usize {
-        match self {
-            Self::Writer => 0,
-            Self::Front(index) => usize::from(index) + 1,
+            Self::Second => "second".to_owned(),
         }
     }
 }
@@ -395,19 +433,30 @@ impl Plan {
         SocketAddr::from((self.host, self.at(2 + self.place(role) * 2).port()))
     }
 
+    /// Where members find whichever writer leads.
+    fn writers(&self) -> String {
+        let second = self.database.as_ref().map(|_| format!(",{}", self.members(Role::Second)));
+        format!("https://{}{}", self.members(Role::Writer), second.unwrap_or_default())
+    }
+
+    fn after_controls(&self) -> u16 {
+        3 + 2 * (self.fronts + u16::from(self.database.is_some()))
+    }
+
     pub fn appliance(&self, index: u16) -> SocketAddr {
-        self.at(3 + self.fronts * 2 + index)
+        self.at(self.after_controls() + index)
     }
 
     fn place(&self, role: Role) -> u16 {
         match role {
             Role::Writer => 0,
             Role::Front(index) => index + 1,
+            Role::Second => self.fronts + 1,
         }
     }
 
     pub fn metrics(&self, index: u16) -> SocketAddr {
-        self.at(3 + self.fronts * 2 + self.appliances + index)
+        self.at(self.after_controls() + self.appliances + index)
     }
 
     pub fn drive(&self, index: u16) -> PathBuf {
@@ -433,7 +482,7 @@ impl Plan {
             "drives": { "paths": [text(&self.drive(index))] },
             "hot": { "memory": "16 MiB" },
             "control": {
-                "url": format!("https://{}", self.members(Role::Writer)),
+                "url": self.writers(),
                 "fronts": (0..self.fronts).map(front).collect::<Vec<_>>(),
                 "report_interval": "500 ms",
             },

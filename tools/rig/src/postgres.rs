@@ -65,6 +65,17 @@ impl Postgres {
         Ok(Self { process, folder })
     }
 
+    /// What a query answers, one row a line.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        let folder = self.folder.display().to_string();
+        let words = ["-h", &folder, "-U", USER, "-d", "postgres", "-At", "-c", sql];
+        let mut command = std::process::Command::new(programs()?.join("psql"));
+        let done = command.args(words).output().context("psql does not start")?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        anyhow::ensure!(done.status.success(), "psql: {}: {sql}", said.trim());
+        Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
     /// Its address without a database. The password is asked for by nobody: it is there to be
     /// looked for where it should not be.
     pub fn url(&self) -> String {

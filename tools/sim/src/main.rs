@@ -33,6 +33,7 @@ mod stage;
 mod stock;
 mod viewer;
 mod world;
+mod writers;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -70,6 +71,14 @@ struct Cli {
     #[arg(long, conflicts_with_all = ["seed", "canary", "canaries"])]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pauses: Option<u64>,
+    /// Instead of fleets: draw so many kills and pauses of two writers on one database, and see
+    /// whether a generation is given twice, a change is lost, or nobody takes over.
+    #[arg(long, conflicts_with_all = ["seed", "canary", "canaries", "pauses"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    writers: Option<u64>,
+    /// Plant a bug in the writers: changes do not look at the epoch. Good if it is found.
+    #[arg(long, requires = "writers")]
+    unfenced: bool,
     /// Threads; one for each core unless said.
     #[arg(long)]
     threads: Option<usize>,
@@ -102,6 +111,9 @@ fn run(cli: &Cli) -> Result<bool> {
     }
     if let Some(count) = cli.pauses {
         return Ok(pauses(cli, count));
+    }
+    if let Some(count) = cli.writers {
+        return Ok(writers(cli, count));
     }
     if cli.canaries {
         return canaries(cli);
@@ -244,6 +256,28 @@ fn pauses(cli: &Cli, count: u64) -> bool {
         say(&format!("{pauses} pauses, {hangs} hangs, {ended}"));
     }
     report.is_good()
+}
+
+/// Many kills and pauses of writers, on the first seed.
+fn writers(cli: &Cli, count: u64) -> bool {
+    let report = writers::play(cli.first, count, !cli.unfenced);
+    let writers::Report { kills, pauses, take_overs, changes, .. } = report;
+    let (twice, lost) = (report.generations_twice, report.changes_lost);
+    let longest_ms = report.longest.as_millis();
+    if cli.json {
+        let json = json!({
+            "kills": kills, "pauses": pauses, "take_overs": take_overs, "changes": changes,
+            "generations_twice": twice, "changes_lost": lost, "take_over_longest_ms": longest_ms,
+        });
+        say(&json.to_string());
+    } else {
+        let wrong = format!("{twice} generations twice, {lost} changes lost");
+        say(&format!(
+            "{kills} kills, {pauses} pauses, {take_overs} take-overs, {changes} changes: {wrong}, \
+             {longest_ms} ms the longest without a writer"
+        ));
+    }
+    if cli.unfenced { 0 < twice && 0 < lost } else { report.is_good() }
 }
 
 /// Each planted bug must be found within the seeds.

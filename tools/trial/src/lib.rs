@@ -25,6 +25,7 @@ mod takedown;
 mod takeover;
 mod vm;
 mod with_postgres;
+mod writers;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -72,6 +73,9 @@ pub enum Verb {
     Takeover(takeover::Args),
     /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
     Vm(vm::Args),
+    /// The writer that leads is killed, and stopped for a while, while films are played and desired
+    /// state changes.
+    Writers(writers::Args),
     /// Runs a command beside a PostgreSQL server of its own.
     WithPostgres(with_postgres::Args),
 }
@@ -97,6 +101,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Takedown(args) => takedown::run(args),
         Verb::Takeover(args) => takeover::run(args),
         Verb::Vm(args) => vm::run(args),
+        Verb::Writers(args) => writers::run(args),
         Verb::WithPostgres(args) => with_postgres::run(args),
     }
 }

@@ -341,6 +341,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     page.table(LedgerCounts::METRICS, decisions.each().copied());
     tell_identities(&control, &mut page);
     tell_director(&control, &mut page);
+    tell_lease(&control, &mut page);
     tell_following(&control, &mut page);
     control.viewers.put(&mut page, control.clock.now());
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page.into_text()).into_response()
@@ -368,6 +369,13 @@ fn tell_identities(control: &Control, page: &mut Page) {
         ),
     ];
     gauges(page, counts.map(|(name, help, count)| (name, help, Bytes::of(count).0)));
+}
+
+/// Whether this writer leads; nothing where there is no other.
+fn tell_lease(control: &Control, page: &mut Page) {
+    if let Some(standing) = control.standing() {
+        gauges(page, super::standby::rows(&standing));
+    }
 }
 
 /// How far a front follows; nothing in the writer.

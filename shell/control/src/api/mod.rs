@@ -21,6 +21,7 @@ mod problem;
 mod registry;
 mod replica;
 mod sources;
+pub(crate) mod standby;
 mod steer;
 mod summary;
 mod viewers;

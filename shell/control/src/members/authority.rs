@@ -30,6 +30,9 @@ pub(crate) struct Signing {
     keys: Mutex<Keys>,
 }
 
+/// Keys that are in the file and do not sign yet.
+pub(crate) struct Next(Keys);
+
 /// Invariant: one key or two.
 struct Keys {
     /// Seeds, as stored.
@@ -140,34 +143,38 @@ impl Signing {
         self.keys().public()
     }
 
-    /// Begins a rotation: makes the next key, if none was made before.
-    pub(crate) fn announce(&self) -> Result<(), SecretError> {
-        let mut keys = self.keys();
+    /// Begins a rotation: the next key is in the file, unless one was before. It counts once
+    /// adopted.
+    pub(crate) fn announce(&self) -> Result<Option<Next>, SecretError> {
+        let keys = self.keys();
         if keys.next.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let kid = next_kid(&keys.stored.key[0].kid);
         let mut stored = keys.stored.clone();
         stored.key.push(new_key(&kid));
-        self.replace(&mut keys, stored)
+        self.save(stored).map(Some)
     }
 
-    /// Ends a rotation: the next key signs, and the first is no more. False if none is under way.
-    pub(crate) fn switch(&self) -> Result<bool, SecretError> {
-        let mut keys = self.keys();
+    /// Ends a rotation: the next key is the first in the file. None if none is under way.
+    pub(crate) fn switch(&self) -> Result<Option<Next>, SecretError> {
+        let keys = self.keys();
         if keys.next.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         let mut stored = keys.stored.clone();
         stored.key.remove(0);
-        self.replace(&mut keys, stored)?;
-        Ok(true)
+        self.save(stored).map(Some)
     }
 
-    fn replace(&self, keys: &mut Keys, stored: Stored) -> Result<(), SecretError> {
+    /// What is in the file is in force.
+    pub(crate) fn adopt(&self, Next(keys): Next) {
+        *self.keys() = keys;
+    }
+
+    fn save(&self, stored: Stored) -> Result<Next, SecretError> {
         save(&self.state, &stored)?;
-        *keys = Keys::read(stored).expect("it was made by the lines above");
-        Ok(())
+        Ok(Next(Keys::read(stored).expect("it was made by the lines above")))
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
@@ -212,12 +219,12 @@ fn next_kid(kid: &str) -> String {
     format!("s{}", number.unwrap_or(0).saturating_add(1))
 }
 
-const AUTHORITY: SecretFile = SecretFile {
+pub(crate) const AUTHORITY: SecretFile = SecretFile {
     name: "authority.toml",
     exposed: "see what to do in docs/operate/identity.md",
     damaged: "restore it from a backup. Without it every member of the fleet has to enrol again",
 };
-const SIGNING: SecretFile = SecretFile { name: "signing.toml", ..AUTHORITY };
+pub(crate) const SIGNING: SecretFile = SecretFile { name: "signing.toml", ..AUTHORITY };
 
 #[cfg(test)]
 mod tests {
@@ -273,15 +280,15 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let signing = Signing::open(state.path()).unwrap();
         let first = signing.public();
-        assert!(!signing.switch().unwrap(), "none is under way");
-        signing.announce().unwrap();
-        signing.announce().unwrap();
+        assert!(signing.switch().unwrap().is_none(), "none is under way");
+        signing.adopt(signing.announce().unwrap().unwrap());
+        assert!(signing.announce().unwrap().is_none(), "one at a time");
         let both = Signing::open(state.path()).unwrap().public();
         assert_eq!(both, signing.public());
         assert_eq!((both.len(), &both[0], both[1].kid.as_str()), (2, &first[0], "s2"));
         let before = signing.sign(Kind::Manifest, b"x");
         assert!(verify(&first, Kind::Manifest, &before).is_ok());
-        assert!(signing.switch().unwrap());
+        signing.adopt(signing.switch().unwrap().unwrap());
         let after = signing.sign(Kind::Manifest, b"x");
         assert!(verify(&first, Kind::Manifest, &after).is_err());
         assert_eq!(verify(&both, Kind::Manifest, &after), Ok(&b"x"[..]));

@@ -295,7 +295,7 @@ fn new_keys() -> Stored {
     Stored { steering: hex(), token, api: Vec::new() }
 }
 
-const FILE: SecretFile = SecretFile {
+pub(crate) const FILE: SecretFile = SecretFile {
     name: "keys.toml",
     exposed: "delete it (running playbacks end) and restart",
     damaged: "restore it from a backup, or delete it (running playbacks end)",

@@ -213,7 +213,8 @@ impl Follower {
             error: error.to_string(),
         };
         let url = format!("{}{path}", enrol::control_url(&self.writer));
-        let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX)).build();
+        let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX));
+        let request = request.timeout_recv_response(Some(BEGIN_MAX)).build();
         let mut answer = request.call().map_err(unreachable)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(len_max).read_to_vec();
@@ -277,6 +278,10 @@ const KEYS_LEN_MAX: u64 = 1 << 20;
 
 /// Longest time for one answer: a large snapshot takes some seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Until an answer begins: a large snapshot is signed first. A writer that was stopped is waited
+/// for no longer, since there may be another.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// Keys come with every snapshot, and so often without.
 const KEYS_EVERY: Duration = Duration::from_secs(60);

@@ -6,8 +6,10 @@
 mod access;
 mod database;
 mod identities;
+pub(crate) mod lease;
 mod playbacks;
 mod replica;
+mod secrets;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +45,8 @@ pub(crate) use withdrawals::reason_name;
 pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
+    /// That of the lease with which this process writes; none where there is no other.
+    epoch: Option<u64>,
 }
 
 /// Why something could not be read or written.
@@ -58,6 +62,11 @@ pub enum StoreError {
         "the database has schema {found} and this program knows {known}: run the newer program"
     )]
     Newer { found: i64, known: usize },
+    #[error(
+        "another writer leads: its epoch is {newest}, and this one's was {ours}. Ask the other; \
+         nothing was changed"
+    )]
+    Deposed { ours: u64, newest: u64 },
     #[error("the database is damaged: {0}; restore it from a backup")]
     Damaged(String),
     #[error(
@@ -72,9 +81,25 @@ type Result<T> = std::result::Result<T, StoreError>;
 impl Store {
     /// Opens the database, making and migrating it as needed.
     pub async fn open(place: &Place) -> Result<Self> {
+        let store = Self::connect(place).await?;
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Connects to a database that another may be writing to, and whose schema is not newer than
+    /// what this program knows.
+    pub(crate) async fn connect(place: &Place) -> Result<Self> {
         let (pool, dialect) = database::connect(place, CONNECTIONS_MAX).await?;
-        let store = Self { pool, dialect };
-        dialect.prepare(&store.pool).await?;
+        dialect.prepare(&pool).await?;
+        let store = Self { pool, dialect, epoch: None };
+        store.migrations_done().await?;
+        Ok(store)
+    }
+
+    /// Opens the database for the writer that leads with this epoch: every change is refused once
+    /// another does.
+    pub(crate) async fn open_leading(place: &Place, epoch: Option<u64>) -> Result<Self> {
+        let store = Self { epoch, ..Self::connect(place).await? };
         store.migrate().await?;
         Ok(store)
     }
@@ -84,13 +109,16 @@ impl Store {
         self.pool.close().await;
     }
 
-    async fn migrate(&self) -> Result<()> {
+    /// How many migrations were done.
+    async fn migrations_done(&self) -> Result<usize> {
         let found = self.dialect.schema(&self.pool).await?;
         let done = usize::try_from(found).unwrap_or(usize::MAX);
         let known = MIGRATIONS.len();
-        if known < done {
-            return Err(StoreError::Newer { found, known });
-        }
+        if known < done { Err(StoreError::Newer { found, known }) } else { Ok(done) }
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        let done = self.migrations_done().await?;
         for (sql, version) in MIGRATIONS.iter().zip(1_i64..).skip(done) {
             self.dialect.migrate(self.begin().await?, sql, version).await?;
         }
@@ -99,7 +127,11 @@ impl Store {
 
     /// Every change is in a transaction that begins here.
     async fn begin(&self) -> Result<Transaction<'static, Any>> {
-        Ok(self.pool.begin().await?)
+        let mut transaction = self.pool.begin().await?;
+        if let Some(epoch) = self.epoch {
+            lease::check(&mut transaction, self.dialect, epoch).await?;
+        }
+        Ok(transaction)
     }
 
     /// A change of one statement.

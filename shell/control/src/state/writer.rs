@@ -50,12 +50,15 @@ use crate::members::keys::Keys;
 use crate::members::own::Own;
 use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
+use crate::place;
 use crate::state::convert::{self, Refused};
 use crate::state::decisions::Decisions;
 use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
+use crate::state::lease::{self, Leading};
 use crate::state::probe;
 use crate::state::store::{Store, StoreError};
+use crate::state::vault::{Vault, VaultError};
 use crate::state::viewers::Viewers;
 pub(crate) use changes::ChangeError;
 use changes::{SITES_MAX, VERSIONS_MAX, room_for};
@@ -81,6 +84,8 @@ pub struct Control {
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) store: Own<Store>,
+    /// This writer's lease of the database and the secrets in it; none where there is one writer.
+    pub(crate) shared: Option<Shared>,
     pub(crate) buckets: Own<Buckets>,
     /// Of the session tickets of appliances; in memory only.
     pub(crate) ticket_keys: TicketKeys,
@@ -120,10 +125,18 @@ pub(crate) struct State {
     pub(crate) reports: BTreeMap<ApplianceId, Report>,
 }
 
+/// What a writer has to do with another one.
+pub(crate) struct Shared {
+    leading: Arc<Leading>,
+    epoch: u64,
+    vault: Vault,
+}
+
 /// The parts that differ between a writer and a front.
 struct Parts {
     front: Option<Front>,
     store: Own<Store>,
+    shared: Option<Shared>,
     buckets: Own<Buckets>,
     authority: Own<Authority>,
     signing: Own<Signing>,
@@ -158,6 +171,8 @@ pub enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error(transparent)]
     Bucket(#[from] BucketError),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -169,23 +184,65 @@ pub enum OpenError {
 }
 
 impl Control {
-    /// Opens the state directory and starts from what is durable there.
+    /// Opens the state directory and starts from what is durable there; where another writer leads,
+    /// once it does no more.
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let fault = |error| OpenError::State { path: config.folder().to_owned(), error };
         std::fs::create_dir_all(config.folder()).map_err(fault)?;
-        match config.front().cloned() {
-            None => Self::open_writer(config).await,
-            Some(front) => Self::open_front(config, &front).await,
+        if let Some(front) = config.front().cloned() {
+            return Self::open_front(config, &front).await;
+        }
+        match Self::stand_by(&config).await? {
+            None => Self::open_writer(config, None).await,
+            Some(leading) => {
+                let epoch = lease::led(&mut leading.standing()).await;
+                Self::open_writer(config, Some((leading, epoch))).await
+            }
         }
     }
 
-    async fn open_writer(config: Config) -> Result<Arc<Self>, OpenError> {
+    /// Asks for the lease from now on, with the secrets that a leader will need. None where there
+    /// is one writer.
+    pub(crate) async fn stand_by(config: &Config) -> Result<Option<Arc<Leading>>, OpenError> {
+        if let place::Place::Folder(_) = config.state.0 {
+            return Ok(None);
+        }
+        let fault = |error| OpenError::State { path: config.folder().to_owned(), error };
+        std::fs::create_dir_all(config.folder()).map_err(fault)?;
+        let store = Store::connect(&config.state.0).await?;
+        let vault = Vault::open(&store, config.folder(), false).await;
+        store.close().await;
+        vault?;
+        let address = config
+            .serve
+            .public_url
+            .as_ref()
+            .map_or_else(|| format!("at {}", config.serve.listen), |url| url.0.as_str().to_owned());
+        Ok(Leading::begin(&config.state.0, &address).await?.map(Arc::new))
+    }
+
+    /// Starts as the writer that leads with this epoch.
+    pub(crate) async fn open_writer(
+        config: Config,
+        lease: Option<(Arc<Leading>, u64)>,
+    ) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
+        let epoch = lease.as_ref().map(|(_, epoch)| *epoch);
+        let store = Store::open_leading(&config.state.0, epoch).await?;
+        let shared = match lease {
+            None => None,
+            Some((leading, epoch)) => {
+                let vault = Vault::open(&store, config.folder(), true).await?;
+                vault.map(|vault| Shared { leading, epoch, vault })
+            }
+        };
         let keys = Keys::open(config.folder())?;
         let authority = authority::open(config.folder(), clock.unix())?;
         let signing = Signing::open(config.folder())?;
         let buckets = Buckets::open(&config.s3)?;
-        let store = Store::open(&config.state.0).await?;
+        if let Some(shared) = &shared {
+            shared.vault.keep(&store, config.folder()).await?;
+        }
         let tokens = store.tokens().await?;
         let is_local = config.serve.listen.ip().is_loopback();
         if !is_local && tokens.iter().all(|token| token.role != access::Role::Admin) {
@@ -213,6 +270,7 @@ impl Control {
         let control = Self::assemble(Parts {
             front: None,
             store: Own::of(store),
+            shared,
             buckets: Own::of(buckets),
             authority: Own::of(authority),
             signing: Own::of(signing),
@@ -265,6 +323,7 @@ impl Control {
             doors,
             config,
             store: parts.store,
+            shared: parts.shared,
             buckets: parts.buckets,
             ticket_keys: TicketKeys::default(),
             clock: parts.clock,
@@ -279,6 +338,36 @@ impl Control {
         if let Some(store) = self.store.as_ref() {
             store.close().await;
         }
+        if let Some(Shared { leading, epoch, .. }) = &self.shared
+            && leading.standing().borrow().epoch == Some(*epoch)
+        {
+            leading.end().await;
+        }
+    }
+
+    /// What is known of the lease; none where there is one writer.
+    pub(crate) fn standing(&self) -> Option<lease::Standing> {
+        self.shared.as_ref().map(|shared| shared.leading.standing().borrow().clone())
+    }
+
+    /// Waits until another may write: for ever, where there is no other.
+    pub(crate) async fn deposed(&self) {
+        match &self.shared {
+            Some(Shared { leading, epoch, .. }) => {
+                lease::lost(&mut leading.standing(), *epoch).await
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Secrets that have changed, and are in their files, are what the next writer has.
+    async fn keep_secrets(&self) -> Result<(), SecretError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let kept = shared.vault.keep(&self.store, self.config.folder()).await;
+        kept.map_err(|error| SecretError::File {
+            path: "the database".into(),
+            error: std::io::Error::other(error),
+        })
     }
 
     /// The secrets that playbacks begin with.
@@ -510,9 +599,9 @@ impl Control {
                 );
                 self.store.delete_withdrawals(&ids).await?;
             }
-            Action::UseNextSigningKey => self.use_next_signing_key(),
-            Action::UseNextTokenKey => self.use_next_token_key(),
-            Action::DropOldTokenKeys => self.drop_old_token_keys(),
+            Action::UseNextSigningKey => self.use_next_signing_key().await,
+            Action::UseNextTokenKey => self.use_next_token_key().await,
+            Action::DropOldTokenKeys => self.drop_old_token_keys().await,
             Action::Probe { appliance, base_url } => {
                 let control = Arc::clone(self);
                 probe::probe(&self.probes, &base_url, move |answered| {

@@ -45,8 +45,15 @@ fn an_address_that_others_reach_needs_tls_and_an_admin() {
     };
     let refused = serve(&config(""));
     assert!(refused.contains("without TLS only loopback") && refused.contains("certificate"));
-    let files = "certificate = \"c.pem\"\nkey = \"k.pem\"";
-    let refused = serve(&config(files));
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let write = |name: &str, pem: String| {
+        let path = state.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    };
+    let (chain, key) =
+        (write("c.pem", pair.cert.pem()), write("k.pem", pair.signing_key.serialize_pem()));
+    let refused = serve(&config(&format!("certificate = {chain:?}\nkey = {key:?}")));
     assert!(refused.contains("nearcast-control token --config FILE --role admin"), "{refused}");
 }
 

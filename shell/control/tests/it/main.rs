@@ -26,3 +26,4 @@ mod s3;
 mod s3_server;
 mod viewers;
 mod withdrawals;
+mod writers;

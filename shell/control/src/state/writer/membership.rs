@@ -182,7 +182,10 @@ impl Control {
     /// Begins a rotation of the key that signs: the next one is announced in every manifest.
     pub(crate) async fn rotate_signing_key(self: &Arc<Self>) -> Result<(), SecretError> {
         let _writing = self.writing.lock().await;
-        self.signing.announce()?;
+        if let Some(next) = self.signing.announce()? {
+            self.keep_secrets().await?;
+            self.signing.adopt(next);
+        }
         let keys = self.signing.public();
         tracing::info!(
             next = keys.last().map(|key| key.kid.as_str()),
@@ -193,8 +196,16 @@ impl Control {
     }
 
     /// Ends it. The caller holds the writer's lock.
-    pub(super) fn use_next_signing_key(self: &Arc<Self>) {
-        match self.signing.switch() {
+    pub(super) async fn use_next_signing_key(self: &Arc<Self>) {
+        let switched = match self.signing.switch() {
+            Ok(Some(next)) => self.keep_secrets().await.map(|()| {
+                self.signing.adopt(next);
+                true
+            }),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match switched {
             Ok(true) => {
                 let keys = self.signing.public();
                 tracing::info!(kid = keys[0].kid, "the next signing key signs from now on");

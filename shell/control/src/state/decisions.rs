@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -213,13 +213,17 @@ impl Files {
         self.begin();
         let mut sealed = Instant::now();
         loop {
-            let is_over = match taken.recv_timeout(SEAL_EVERY.saturating_sub(sealed.elapsed())) {
+            let is_over = match taken.try_recv() {
                 Ok(Message::Taken(taken)) => {
                     self.put(&taken);
                     false
                 }
-                Err(RecvTimeoutError::Timeout) => false,
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => true,
+                Ok(Message::End) | Err(TryRecvError::Disconnected) => true,
+                Err(TryRecvError::Empty) => {
+                    // Woken for each decision, it would cost more than all that it does.
+                    std::thread::sleep(REST);
+                    false
+                }
             };
             let is_full = self.file_size <= self.ledger.len() || self.ledger.is_full();
             if is_over {
@@ -377,6 +381,9 @@ const KEY: SecretFile = SecretFile {
 /// Decisions that may wait: a second of 10,000 playbacks begun, at about 1 KiB each. A full queue
 /// drops the newest.
 const QUEUE_MAX: usize = 8192;
+
+/// How long the thread rests when nothing waits: the queue has room for 800,000 a second.
+const REST: Duration = Duration::from_millis(10);
 
 /// A block is sealed after this, or when it has grown to `SEAL_AT`: a seal costs some 30 µs.
 const SEAL_EVERY: Duration = Duration::from_secs(1);

@@ -245,7 +245,7 @@ impl World {
         let paths: [PathBuf; 2] = drives.each_ref().map(|drive| drive.path().to_owned());
         let mut stage = Stage::new(dir.path())?;
         // None is kept in memory, so that each is read from its drive.
-        let film = Film::new("film", (0..16).map(|n| 100_000 + n * 50_000), 1);
+        let film = Film::new("film", (0..32).map(|n| 100_000 + n * 25_000), 1);
         stage.publish(&[&film])?;
         let state = dir.path().join("state");
         let mut appliance = stage.start(&setup(&paths, &state))?;

@@ -1,7 +1,7 @@
 //! Identities: clones, moved hardware, backups, the keys that sign.
 
+use crate::observed::Wholes;
 use model::id::{ApplianceId, Generation};
-use model::number::NumberSet;
 use model::units::Instant;
 use model::view::Health;
 
@@ -42,7 +42,7 @@ impl Director {
         let observed = member.observed.get_or_insert_with(|| {
             looks.add(now + self.config.probe_after, member.number);
             let observed = Observed::new(now, report, known);
-            self.map.holds(member.number, &NumberSet::new(), &observed.complete);
+            self.map.holds(member.number, &Wholes::default(), &observed.wholes());
             observed
         });
         observed.alive(now, report);
@@ -62,7 +62,7 @@ impl Director {
     pub(crate) fn identity_revoked(&mut self, now: Instant, id: &ApplianceId) {
         let Some(member) = self.members.get_mut(id) else { return };
         if let Some(observed) = member.observed.take() {
-            self.map.holds(member.number, &observed.complete, &NumberSet::new());
+            self.map.holds(member.number, &observed.wholes(), &Wholes::default());
         }
         let site = member.site;
         self.map.outdate(site);

@@ -15,6 +15,7 @@ use proptest::prelude::*;
 
 mod health;
 mod inventory;
+mod renditions;
 
 pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
@@ -626,6 +627,17 @@ pub(super) fn probes(director: &mut Director) -> usize {
 }
 
 pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
+    put_divided(director, name, objects, &[], sequence);
+}
+
+/// The same, its files in these renditions.
+pub(super) fn put_divided(
+    director: &mut Director,
+    name: &str,
+    objects: &[u8],
+    renditions: &[u8],
+    sequence: u64,
+) {
     let file = |n: &u8| {
         let (object, len) = (object(*n), Bytes(5000));
         (format!("{n}.mp4"), File { object, len, content_type: "video/mp4".to_owned() })
@@ -639,6 +651,7 @@ pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], s
         files: objects.iter().map(file).collect(),
     };
     let version = Version::new(Arc::new(version), Vec::new(), sequence);
+    let version = version.divided(renditions.to_vec());
     director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
     settle(director);
 }

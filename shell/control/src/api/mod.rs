@@ -485,6 +485,7 @@ mod tests {
             client: "10.0.0.0/8".parse().unwrap(),
             plain: false,
             pathways: vec!["a1".parse().unwrap()],
+            elsewhere: std::collections::BTreeMap::new(),
         };
         let play = format!("/v1/play/film.mpd?grant={}", control.keys().seal(&grant));
         let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
@@ -521,6 +522,7 @@ mod tests {
                 client: "10.0.0.0/8".parse().unwrap(),
                 plain: false,
                 pathways: vec!["a1".parse().unwrap()],
+                elsewhere: std::collections::BTreeMap::new(),
             };
             let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
             let answer = ask(address, &steer).await;

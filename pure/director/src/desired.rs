@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Site};
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 
 use crate::catalog::{Catalog, Version};
 use crate::drain::Drain;
@@ -192,16 +192,23 @@ impl Desired {
         }
     }
 
+    /// The most that a rendition may take which this appliance should hold; none for any.
+    pub(crate) fn bitrate_max(&self, appliance: &ApplianceId) -> Option<BitsPerSecond> {
+        self.sites.get(&self.appliances.get(appliance)?.appliance.site)?.bitrate_max
+    }
+
     pub(crate) fn place(&self, kept: &[Arc<Version>], lines_max: usize) -> placement::Placement {
         let candidate = |registered: &Registered| placement::Candidate {
             id: registered.appliance.id.clone(),
             site: registered.appliance.site.clone(),
             weight: registered.appliance.weight,
             usable: registered.usable,
+            bitrate_max: self.bitrate_max(&registered.appliance.id),
         };
         let demand = |version: &Arc<Version>| placement::Demand {
             version: version.id().clone(),
             len: version.len_on_drive(),
+            renditions: version.renditions().lens().collect(),
         };
         let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
         let demands: Vec<_> = kept.iter().map(demand).collect();

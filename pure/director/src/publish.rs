@@ -6,9 +6,10 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, Manifest, SiteMember, Trust};
 use model::topology::Appliance;
-use model::units::{Instant, UnixSeconds};
+use model::units::{BitsPerSecond, Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
+use crate::catalog::Version;
 use crate::desired::Desired;
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
@@ -80,14 +81,19 @@ impl Publisher {
         };
         let versions = wanted_order(desired);
         let order: BTreeMap<&AssetVersionId, usize> =
-            versions.iter().enumerate().map(|(at, version)| (&version.id, at)).collect();
+            versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
         let holders = Holders::new(desired, placement);
+        let mut parts = Parts::default();
         for (id, held) in &placement.holdings {
             let site = holders.site(id);
             let siblings = holders.beside(id, held, !site.is_empty());
             let mut held: Vec<usize> =
                 held.iter().filter_map(|version| order.get(version).copied()).collect();
             held.sort_unstable();
+            let most = desired.bitrate_max(id);
+            let held: Vec<_> = held.into_iter().map(|at| parts.of(versions[at], most)).collect();
+            // Numbers are those of all files of a version.
+            let has_part = held.iter().any(|version| parts.is_one(version));
             let mut manifest = Manifest {
                 appliance: id.clone(),
                 generation,
@@ -97,12 +103,12 @@ impl Publisher {
                     signing_keys: desired.signing_keys.clone(),
                     revoked: desired.revoked.clone(),
                 },
-                numbers: numbers_of(&held, &versions, desired),
-                versions: held.into_iter().map(|at| Arc::clone(&versions[at])).collect(),
+                numbers: if has_part { BTreeMap::new() } else { numbers_of(&held, desired) },
+                versions: held,
                 siblings,
                 site,
             };
-            let digest = digest(&manifest);
+            let digest = digest(&manifest, &parts);
             match self.ledger.entries.get(id) {
                 Some(entry) if entry.digest == digest => {
                     manifest.generation = entry.generation;
@@ -242,30 +248,53 @@ impl<'a> Holders<'a> {
 const SIBLINGS_MAX: usize = 4;
 
 /// All kept versions, most wanted first: current ones before older ones, the newest first.
-fn wanted_order(desired: &Desired) -> Vec<Arc<AssetVersion>> {
+fn wanted_order(desired: &Desired) -> Vec<&Arc<Version>> {
     let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
     let mut kept = desired.catalog.kept(count);
     kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
-    kept.into_iter().map(|(_, version)| version.files.clone()).collect()
+    kept.into_iter().map(|(_, version)| version).collect()
+}
+
+/// Versions without their upper renditions, each made once for all manifests.
+#[derive(Default)]
+pub(crate) struct Parts {
+    /// By the version and the most that a rendition may take; none where that is all of it.
+    made: BTreeMap<(AssetVersionId, BitsPerSecond), Option<Arc<AssetVersion>>>,
+}
+
+impl Parts {
+    /// The version with the renditions that take at most so much.
+    pub(crate) fn of(
+        &mut self,
+        version: &Arc<Version>,
+        most: Option<BitsPerSecond>,
+    ) -> Arc<AssetVersion> {
+        let Some(most) = most else { return Arc::clone(&version.files) };
+        let made = self.made.entry((version.id().clone(), most));
+        let part = made.or_insert_with(|| version.within(Some(most)).map(Arc::new));
+        part.as_ref().map_or_else(|| Arc::clone(&version.files), Arc::clone)
+    }
+
+    fn is_one(&self, version: &Arc<AssetVersion>) -> bool {
+        let of_it = self.made.range((version.id.clone(), BitsPerSecond(0))..);
+        let of_it = of_it.take_while(|((id, _), _)| *id == version.id);
+        of_it.filter_map(|(_, part)| part.as_ref()).any(|part| Arc::ptr_eq(part, version))
+    }
 }
 
 /// The first file of each of these versions, where all have durable numbers: an appliance tells
 /// numbers of all files, or of none.
-fn numbers_of(
-    held: &[usize],
-    versions: &[Arc<AssetVersion>],
-    desired: &Desired,
-) -> BTreeMap<AssetVersionId, u32> {
-    let number = |at: &usize| {
-        let id = &versions[*at].id;
-        Some((id.clone(), desired.catalog.version(id)?.first_file?))
+fn numbers_of(held: &[Arc<AssetVersion>], desired: &Desired) -> BTreeMap<AssetVersionId, u32> {
+    let number = |version: &Arc<AssetVersion>| {
+        let first = desired.catalog.version(&version.id)?.first_file?;
+        Some((version.id.clone(), first))
     };
     held.iter().map(number).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Covers all that can differ between two manifests of one appliance. The files of a version
-/// cannot: its name is derived from them.
-fn digest(manifest: &Manifest) -> Digest {
+/// cannot, its name is derived from them, but for one of which it has a part.
+fn digest(manifest: &Manifest, parts: &Parts) -> Digest {
     let mut hasher = blake3::Hasher::new();
     let mut put = |bytes: &[u8]| {
         hasher.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -289,6 +318,10 @@ fn digest(manifest: &Manifest) -> Digest {
         put(AssetVersionId::as_str(&version.id).as_bytes());
         put(version.asset.as_str().as_bytes());
         put(&version.modified.0.to_le_bytes());
+        if parts.is_one(version) {
+            put(b"part");
+            version.files.keys().for_each(|path| put(path.as_bytes()));
+        }
         for source in &version.sources {
             put(b"source");
             put(source.as_bytes());

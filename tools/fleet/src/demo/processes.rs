@@ -348,7 +348,7 @@ pub(super) fn write_control_config(
         "serve": { "listen": format!("127.0.0.1:{}", ports.control) },
         "fleet": { "listen": format!("127.0.0.1:{}", ports.fleet) },
         // Whoever breaks something here wants to see it mended.
-        "health": { "recovery": "1 min" },
+        "health": { "recovery": "5 s" },
         "demo": { "controls": controls },
     });
     place.write("control.toml", &toml::to_string(&config).context("cannot write TOML")?)

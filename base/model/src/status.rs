@@ -72,6 +72,11 @@ pub struct ScrubStatus {
     pub passes: u64,
 }
 
+/// Left at least of a drive of which nobody notices that its reads take longer than on an idle one,
+/// in thousandths. Shares rise while more is left than control wants, which is less than this: or
+/// an appliance that came back would stay at the least that it can have.
+pub const UNFELT_HEADROOM_PERMILLE: u32 = 500;
+
 /// How a drive serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveLoad {

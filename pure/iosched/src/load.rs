@@ -7,7 +7,7 @@
 //! As long as nearly all reads are well within their target, what slows them is writes, which give
 //! way, or the machine: then the drive has something left, whatever the arithmetic says.
 
-use model::status::DriveLoad;
+use model::status::{DriveLoad, UNFELT_HEADROOM_PERMILLE};
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::tally::Tally;
@@ -18,8 +18,6 @@ const READS: u64 = 64;
 const AGE: Nanos = Nanos::seconds(10);
 /// Fewer reads of 1,000 over 6/10 of the target are not felt. The governor allows writes 11.
 const NEAR_FEW: u64 = 20;
-/// Left at least of a drive whose reads are not felt to be slow, in thousandths.
-const UNFELT_LEFT: u64 = 150;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
@@ -76,9 +74,10 @@ impl Meter {
         let most = 1000_u64.saturating_sub(4600 * self.lowest / self.target.0).max(1);
         assert!((1..=1000).contains(&most), "thousandths of what it could serve");
         let left = 1000_u64.saturating_sub(1000 * now / most);
-        let left = if self.near_permille < NEAR_FEW { left.max(UNFELT_LEFT) } else { left };
+        let left = u32::try_from(left).unwrap_or(0);
+        let is_felt = NEAR_FEW <= self.near_permille;
         DriveLoad {
-            headroom_permille: u32::try_from(left).unwrap_or(0),
+            headroom_permille: if is_felt { left } else { left.max(UNFELT_HEADROOM_PERMILLE) },
             service: Nanos(self.mean),
             service_unloaded: Nanos(self.lowest),
             fill_granted,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use director::share::Policy as Shares;
 use identity::enrol::Address;
 use model::id::SiteId;
+use model::status::UNFELT_HEADROOM_PERMILLE;
 use model::topology::Prefix;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use routes::filter::Longest;
@@ -204,7 +205,8 @@ pub struct Health {
     /// Above this load, in percent of what it is shortest of, an appliance's share is cut at once.
     /// Default 90.
     pub share_cut_above: u32,
-    /// Below this load, its share rises. At least 5 below `share_cut_above`, lest shares swing.
+    /// Below this load, its share rises. At least 5 below `share_cut_above`, lest shares swing, and
+    /// at least 55: a drive whose reads are in time tells 50.
     /// Default 80.
     pub share_rises_below: u32,
     /// How often appliances are told to report. Default `500 ms`.
@@ -233,11 +235,13 @@ impl Health {
             return Err(wrong("health", "stale_after", order));
         }
         let Self { share_cut_above: cut, share_rises_below: rises, .. } = *self;
-        if !(20..=98).contains(&cut) {
-            return Err(wrong("health", "share_cut_above", "use 20 to 98 (percent)"));
+        if !(SHARES_RISE_MIN + 5..=98).contains(&cut) {
+            let remedy = format!("use {} to 98 (percent)", SHARES_RISE_MIN + 5);
+            return Err(wrong("health", "share_cut_above", remedy));
         }
-        if !(10..=cut - 5).contains(&rises) {
-            let remedy = format!("use 10 to {} (percent), 5 below share_cut_above", cut - 5);
+        if !(SHARES_RISE_MIN..=cut - 5).contains(&rises) {
+            let remedy =
+                format!("use {SHARES_RISE_MIN} to {} (percent), 5 below share_cut_above", cut - 5);
             return Err(wrong("health", "share_rises_below", remedy));
         }
         Ok(())
@@ -607,6 +611,9 @@ const SIBLINGS_MAX: usize = 4;
 /// An appliance's report and the smoothing of its load take so long beside the TTL of steering.
 const SHARES_SETTLE_MIN: Nanos = Nanos::seconds(5);
 
+/// In percent: shares rise where the drives' reads are in time.
+const SHARES_RISE_MIN: u32 = (1000 - UNFELT_HEADROOM_PERMILLE) / 10 + 5;
+
 /// Two, so that a player has somewhere to go; four, because each costs a copy of every line.
 const PATHWAYS_MIN: usize = 2;
 const PATHWAYS_MAX: usize = 4;
@@ -695,8 +702,9 @@ mod tests {
         refused("state = \"s\"\n[playback]\ngrant_lifetime = \"2 d\"", "use 10 s to 1 d");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
-        refused("state = \"s\"\n[health]\nshare_cut_above = 99", "use 20 to 98");
-        refused("state = \"s\"\n[health]\nshare_rises_below = 86", "use 10 to 85");
+        refused("state = \"s\"\n[health]\nshare_cut_above = 99", "use 60 to 98");
+        refused("state = \"s\"\n[health]\nshare_rises_below = 86", "use 55 to 85");
+        refused("state = \"s\"\n[health]\nshare_rises_below = 50", "use 55 to 85");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c.example/\"", "is not a base URL");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c\\\"x\"", "is not a base URL");

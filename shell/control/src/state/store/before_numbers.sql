@@ -1,5 +1,5 @@
--- What the program before numbers wrote: three versions, of which two share an object, and two
--- appliances with a generation each.
+-- What the program before numbers wrote, which must open for ever: three versions, of which two
+-- share an object, and two appliances with a generation each.
 PRAGMA foreign_keys = OFF;
 CREATE TABLE appliances (
     id         TEXT PRIMARY KEY,
@@ -12,8 +12,9 @@ CREATE TABLE appliances (
 , machine TEXT, drives TEXT, addresses TEXT NOT NULL DEFAULT '[]'
 , drain_from INTEGER, drain_until INTEGER) STRICT, WITHOUT ROWID;
 INSERT INTO "appliances" VALUES(
-    'a1','s1',1,NULL,1795649180,
-    X'A3551717951C05147606FF62427158F75C7CFA1E55B369A97355C6F0070D7D25',0,NULL,NULL,'[]',NULL,NULL);
+    'a1','s1',2,1000000,1795649180,
+    X'A3551717951C05147606FF62427158F75C7CFA1E55B369A97355C6F0070D7D25',
+    0,'m1','["d1"]','[]',100,NULL);
 INSERT INTO "appliances" VALUES(
     'a2','s1',1,NULL,1795649181,
     X'A3551717951C05147606FF62427158F75C7CFA1E55B369A97355C6F0070D7D25',0,NULL,NULL,'[]',NULL,NULL);
@@ -30,6 +31,8 @@ CREATE TABLE audit (
     outcome INTEGER,          -- HTTP status; NULL while under way, and for ever after a crash
     summary TEXT NOT NULL
 ) STRICT;
+INSERT INTO "audit" VALUES(
+    1,60,NULL,'ops','admin',NULL,'PUT','/v1/policy','/v1/policy',200,'copies 3');
 CREATE TABLE codes (
     hash    TEXT PRIMARY KEY, -- SHA-256 of the secret, hex
     kind    TEXT NOT NULL,
@@ -44,6 +47,7 @@ CREATE TABLE entries (
     text    TEXT NOT NULL,
     PRIMARY KEY (version, path)
 ) STRICT, WITHOUT ROWID;
+INSERT INTO "entries" VALUES('film-1','m.mpd','dash','<MPD/>');
 CREATE TABLE files (
     version      TEXT NOT NULL REFERENCES versions (id) ON DELETE CASCADE,
     path         TEXT NOT NULL,
@@ -115,6 +119,7 @@ INSERT INTO "objects" VALUES(
 CREATE TABLE public_assets (
     asset TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
+INSERT INTO "public_assets" VALUES('film');
 CREATE TABLE receipts (
     withdrawal INTEGER NOT NULL REFERENCES withdrawals (id) ON DELETE CASCADE,
     appliance  TEXT NOT NULL,
@@ -139,6 +144,9 @@ CREATE TABLE tokens (
     created   INTEGER NOT NULL, -- seconds since 1970
     last_used INTEGER           -- the same, down to the hour; NULL until first used
 ) STRICT, WITHOUT ROWID;
+INSERT INTO "tokens" VALUES(
+    '0123456789ab','ops','admin',
+    X'0909090909090909090909090909090909090909090909090909090909090909',60,NULL);
 CREATE TABLE versions (
     id       TEXT PRIMARY KEY,
     asset    TEXT NOT NULL,
@@ -147,7 +155,7 @@ CREATE TABLE versions (
     sources  TEXT NOT NULL            -- JSON list
 , shown_from INTEGER, shown_until INTEGER) STRICT, WITHOUT ROWID;
 INSERT INTO "versions" VALUES(
-    'film-1','film',1,1700000000,'["https://origin.example/film-1/"]',NULL,NULL);
+    'film-1','film',1,1700000000,'["https://origin.example/film-1/"]',50,NULL);
 INSERT INTO "versions" VALUES(
     'film-2','film',3,1700000200,'["https://origin.example/film-2/"]',NULL,NULL);
 INSERT INTO "versions" VALUES(

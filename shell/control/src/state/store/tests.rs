@@ -1,0 +1,256 @@
+use super::*;
+
+use std::path::Path;
+
+use model::topology::{Place, SiteKind};
+
+impl Store {
+    /// The database of a test.
+    pub(crate) async fn of_test(folder: &Path) -> Result<Self> {
+        Self::open(&crate::database::state(folder).parse().unwrap()).await
+    }
+
+    /// SQLite, whatever other tests have.
+    async fn sqlite(folder: &Path) -> Result<Self> {
+        Self::open(&crate::place::Place::Folder(folder.to_owned())).await
+    }
+
+    /// Changes a database behind everybody's back. By connections of its own: one that was
+    /// there before a migration knows no column of it until it has read something.
+    async fn change(state: &Path, sql: &str) {
+        let store = Self::sqlite(state).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
+        store.close().await;
+    }
+
+    /// Makes every write of generations and policy fail, or work again.
+    pub(crate) async fn hide_meta(&self, hide: bool) {
+        let sql = match hide {
+            true => "ALTER TABLE meta RENAME TO hidden",
+            false => "ALTER TABLE hidden RENAME TO meta",
+        };
+        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+    }
+}
+
+impl Store {
+    /// Makes every look at identities fail, or work again.
+    pub(crate) async fn hide_identities(&self, hide: bool) {
+        let sql = match hide {
+            true => "ALTER TABLE identities RENAME TO hidden_identities",
+            false => "ALTER TABLE hidden_identities RENAME TO identities",
+        };
+        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+    }
+
+    /// Makes every write to the audit log fail.
+    pub(crate) async fn hide_audit(&self) {
+        let sql = "ALTER TABLE audit RENAME TO hidden_audit";
+        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_there_after_opening_again() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
+    let place = Place { country: Some("DE".into()), ..Place::default() };
+    let site = Site { kind: SiteKind::Embedded, place: Some(place), open: true, ..site };
+    let appliance = Appliance {
+        id: id("a1"),
+        site: site.id.clone(),
+        weight: Weight::ONE,
+        addresses: Vec::new(),
+    };
+    let policy = Policy { copies: 3, versions_kept: 1 };
+    let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
+    let entries = BTreeMap::from([(appliance.id.clone(), entry)]);
+    let ledger = Ledger { generation: Generation(9), entries };
+    let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+    let version = version(&blocks);
+    store.put_site(&site).await.unwrap();
+    store.put_appliance(&appliance).await.unwrap();
+    store.put_usable(&appliance.id, Bytes(1 << 50)).await.unwrap();
+    let drives = ["d1".to_owned(), "d2".to_owned()].into();
+    let hardware = Hardware { machine: "m1".to_owned(), drives };
+    store.put_hardware(&appliance.id, &hardware).await.unwrap();
+    store.put_cloned(&appliance.id, true).await.unwrap();
+    let drain = Drain { from: UnixSeconds(100), until: Some(UnixSeconds(200)) };
+    store.put_drain(&appliance.id, Some(drain)).await.unwrap();
+    store.put_policy(policy).await.unwrap();
+    store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
+    store.put_ledger(&ledger).await.unwrap();
+    let (lecture, other) = (id("lecture"), id("other"));
+    for (asset, is_public) in [(&lecture, true), (&other, true), (&other, false)] {
+        store.put_public(asset, is_public).await.unwrap();
+    }
+    let session = |byte| playback::token::Session::of_random([byte; 12]);
+    for (byte, until, now) in [(1, 100, 0), (2, 300, 99), (3, 300, 100)] {
+        let (until, now) = (UnixSeconds(until), UnixSeconds(now));
+        store.put_revoked_session(&session(byte), until, now).await.unwrap();
+    }
+    store.close().await;
+
+    let store = Store::of_test(state.path()).await.unwrap();
+    let desired = store.desired().await.unwrap();
+    assert_eq!(desired.sites[&site.id], site);
+    let usable = Some(Bytes(1 << 50));
+    let hardware = Some(Arc::new(hardware));
+    let registered = Registered { appliance, usable, hardware, cloned: true, drain: Some(drain) };
+    assert_eq!(desired.appliances[&registered.appliance.id], registered);
+    assert_eq!(desired.policy, policy);
+    let revoked = [2, 3].map(|byte| (session(byte), UnixSeconds(300)));
+    let playbacks = director::Playbacks::new([lecture].into(), revoked.into());
+    assert_eq!(desired.playbacks, playbacks, "the first session had ended by itself");
+    let version = version.numbered(Some(0));
+    assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
+    assert_eq!(store.ledger().await.unwrap(), ledger);
+    assert_eq!(store.blocks(&blocks.id()).await.unwrap(), Some(vec![8; 32]));
+    assert_eq!(store.blocks(&ObjectId([0; 32])).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn every_commit_is_flushed_and_readers_do_not_wait() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(state.path()).await.unwrap();
+    let mode: String =
+        sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&store.pool).await.unwrap();
+    let synchronous: i64 =
+        sqlx::query_scalar("PRAGMA synchronous").fetch_one(&store.pool).await.unwrap();
+    assert_eq!((mode.as_str(), synchronous), ("wal", 2), "2 is FULL");
+}
+
+#[tokio::test]
+async fn who_was_public_without_a_version_is_so_no_more() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(state.path()).await.unwrap();
+    let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+    let version = version(&blocks);
+    store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
+    let film = version.files.asset.clone();
+    for asset in [&film, &id("gone")] {
+        store.put_public(asset, true).await.unwrap();
+    }
+    store.close().await;
+    // As the program before left it.
+    let before = "ALTER TABLE versions DROP COLUMN renditions;
+                  ALTER TABLE versions DROP COLUMN first_file;
+                  DELETE FROM meta WHERE key = 'next_file';
+                  ALTER TABLE appliances DROP COLUMN drain_from;
+                  ALTER TABLE appliances DROP COLUMN drain_until;
+                  ALTER TABLE sites DROP COLUMN about;
+                  ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
+    Store::change(state.path(), before).await;
+    let store = Store::sqlite(state.path()).await.unwrap();
+    let desired = store.desired().await.unwrap();
+    assert_eq!(desired.playbacks.public(), &[film].into());
+}
+
+#[tokio::test]
+async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(state.path()).await.unwrap();
+    store.close().await;
+    // As that program wrote it.
+    let before = "ALTER TABLE versions DROP COLUMN renditions;
+                  ALTER TABLE versions DROP COLUMN first_file;
+                  DELETE FROM meta WHERE key = 'next_file';
+                  ALTER TABLE appliances DROP COLUMN drain_from;
+                  ALTER TABLE appliances DROP COLUMN drain_until;
+                  ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
+                  INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
+    Store::change(state.path(), before).await;
+    let store = Store::sqlite(state.path()).await.unwrap();
+    let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
+    assert_eq!(*store.desired().await.unwrap().sites, [(site.id.clone(), site)].into());
+}
+
+#[tokio::test]
+async fn a_database_that_an_older_program_wrote_is_read() {
+    let (_state, store) = of_before_numbers().await;
+    let desired = store.desired().await.unwrap();
+    let (appliance, asset): (ApplianceId, model::id::AssetId) = (id("a1"), id("film"));
+    let known = &desired.appliances[&appliance];
+    assert_eq!(known.appliance.site.as_str(), "s1");
+    assert_eq!(known.usable, Some(Bytes(1_000_000)));
+    assert_eq!(known.drain, Some(Drain { from: UnixSeconds(100), until: None }));
+    assert_eq!(desired.policy, Policy { copies: 2, versions_kept: 2 });
+    let [newest, version] = desired.catalog.versions(&asset) else { panic!("two versions") };
+    assert_eq!((newest.window.from, newest.entries.len()), (None, 0));
+    assert_eq!(version.files.files["0.mp4"].len, Bytes(5009));
+    assert_eq!((version.window.from, version.entries.len()), (Some(UnixSeconds(50)), 1));
+    assert!(desired.playbacks.public().contains(&asset));
+    let ledger = store.ledger().await.unwrap();
+    assert_eq!(ledger.entries[&appliance].generation, Generation(1_795_649_180));
+    assert_eq!((store.tokens().await.unwrap().len(), ledger.generation.0), (1, 1_795_649_181));
+    assert_eq!(store.audit(i64::MAX, 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn files_of_a_database_of_before_get_numbers_and_none_is_given_twice() {
+    let (state, store) = of_before_numbers().await;
+    let firsts = async |store: &Store| -> BTreeMap<String, u32> {
+        let catalog = store.desired().await.unwrap().catalog;
+        catalog.all().map(|of| (of.id().to_string(), of.first_file.unwrap())).collect()
+    };
+    let as_ingested = [("film-1", 0), ("series-1", 3), ("film-2", 5)];
+    let named = |all: &[(&str, u32)]| all.iter().map(|(id, n)| ((*id).to_owned(), *n)).collect();
+    assert_eq!(firsts(&store).await, named(&as_ingested));
+
+    store.delete_versions(&[id("film-2")]).await.unwrap();
+    let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+    let mut new = version(&blocks);
+    Arc::make_mut(&mut new.files).id = id("film-3");
+    assert_eq!(store.put_version(&new, std::slice::from_ref(&blocks)).await.unwrap(), 6);
+    let known = new.numbered(Some(6));
+    assert_eq!(store.put_version(&known, &[]).await.unwrap(), 6, "it keeps what it has");
+    store.close().await;
+    let last = "UPDATE meta SET value = 2147483648 WHERE key = 'next_file'";
+    Store::change(state.path(), last).await;
+    let store = Store::sqlite(state.path()).await.unwrap();
+    assert_eq!(firsts(&store).await, named(&[("film-1", 0), ("series-1", 3), ("film-3", 6)]));
+    let refused = store.put_version(&version(&blocks), &[]).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NoNumbers), "{refused}");
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_program_is_left_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(state.path()).await.unwrap();
+    sqlx::raw_sql("PRAGMA user_version = 99").execute(&store.pool).await.unwrap();
+    store.close().await;
+    let refused = Store::sqlite(state.path()).await;
+    assert!(matches!(refused, Err(StoreError::Newer { found: 99, .. })));
+}
+
+/// A database as the program before numbers left it, opened by this one.
+async fn of_before_numbers() -> (tempfile::TempDir, Store) {
+    let state = tempfile::tempdir().unwrap();
+    let place = crate::place::Place::Folder(state.path().to_owned());
+    let (pool, _) = database::connect(&place, 1).await.unwrap();
+    let written = include_str!("before_numbers.sql");
+    sqlx::raw_sql(written).execute(&pool).await.unwrap();
+    pool.close().await;
+    let store = Store::sqlite(state.path()).await.unwrap();
+    (state, store)
+}
+
+fn version(blocks: &Blocks) -> Version {
+    let (object, len) = (blocks.id(), blocks.len());
+    let file = File { object, len, content_type: "video/mp4".to_owned() };
+    let files = AssetVersion {
+        id: "film-1".parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec!["https://origin.example/film/".to_owned()],
+        modified: UnixSeconds(77),
+        pace: None,
+        files: ["a b/é.mp4", "b.mp4"].map(|path| (path.to_owned(), file.clone())).into(),
+    };
+    let entry = Entry { path: "m.mpd".to_owned(), format: Format::Dash, text: "<MPD/>".into() };
+    Version::new(Arc::new(files), vec![entry], 4).divided(vec![1, 2])
+}
+
+fn id<T: std::str::FromStr<Err = model::id::IdError>>(text: &str) -> T {
+    text.parse().unwrap()
+}

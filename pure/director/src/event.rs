@@ -87,6 +87,30 @@ pub enum Action {
     Tell(Notice),
 }
 
+impl Action {
+    /// The event that answers it where all is done at once, for tools and tests; none where nothing
+    /// has to be said, or where it is said by a [`Change`], or of a probe.
+    pub fn at_once(self) -> Option<Event<'static>> {
+        match self {
+            Self::Place(input) => Some(Event::Placed(Box::new(input.work_out()))),
+            Self::Store(ledger) => Some(Event::Stored(ledger.generation)),
+            Self::StoreUsable { appliance, usable } => Some(Event::UsableStored(appliance, usable)),
+            Self::Free(_)
+            | Self::StoreHardware { .. }
+            | Self::StoreCloned(_)
+            | Self::UseNextSigningKey
+            | Self::UseNextTokenKey
+            | Self::DropOldTokenKeys
+            | Self::WithdrawEnded(_)
+            | Self::RemoveSuperseded(_)
+            | Self::StoreReceipt { .. }
+            | Self::ForgetWithdrawals(_)
+            | Self::Probe { .. }
+            | Self::Tell(_) => None,
+        }
+    }
+}
+
 /// Something that an operator would note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {

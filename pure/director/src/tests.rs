@@ -585,57 +585,23 @@ pub(crate) fn ledger(director: &Director) -> Ledger {
 /// Takes actions until there are none, storing what is to be stored.
 pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {
-        match action {
-            Action::Place(input) => plan(director, *input),
-            Action::Store(ledger) => {
-                director.handle(at(0), Event::Stored(ledger.generation));
-            }
-            Action::StoreUsable { appliance, usable } => {
-                director.handle(at(0), Event::UsableStored(appliance, usable));
-            }
-            Action::Free(_)
-            | Action::StoreHardware { .. }
-            | Action::StoreCloned(_)
-            | Action::UseNextSigningKey
-            | Action::UseNextTokenKey
-            | Action::DropOldTokenKeys
-            | Action::WithdrawEnded(_)
-            | Action::RemoveSuperseded(_)
-            | Action::StoreReceipt { .. }
-            | Action::ForgetWithdrawals(_)
-            | Action::Probe { .. }
-            | Action::Tell(_) => {}
+        if let Some(event) = action.at_once() {
+            director.handle(at(0), event);
         }
     }
 }
 
-/// Works out what is to be placed until there is something to store.
+/// Takes actions until there is something to store.
 pub(super) fn store(director: &mut Director) -> Option<Ledger> {
     while let Some(action) = director.poll() {
-        match action {
-            Action::Store(ledger) => return Some(ledger),
-            Action::Place(input) => plan(director, *input),
-            Action::Free(_)
-            | Action::StoreUsable { .. }
-            | Action::StoreHardware { .. }
-            | Action::StoreCloned(_)
-            | Action::UseNextSigningKey
-            | Action::UseNextTokenKey
-            | Action::DropOldTokenKeys
-            | Action::WithdrawEnded(_)
-            | Action::RemoveSuperseded(_)
-            | Action::StoreReceipt { .. }
-            | Action::ForgetWithdrawals(_)
-            | Action::Probe { .. }
-            | Action::Tell(_) => {}
+        if let Action::Store(ledger) = action {
+            return Some(ledger);
+        }
+        if let Some(event) = action.at_once() {
+            director.handle(at(0), event);
         }
     }
     None
-}
-
-/// Works a plan out at once.
-pub(super) fn plan(director: &mut Director, input: PlanInput) {
-    director.handle(at(0), Event::Placed(Box::new(input.work_out())));
 }
 
 pub(super) fn probes(director: &mut Director) -> usize {

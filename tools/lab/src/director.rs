@@ -256,33 +256,13 @@ impl<'a> Stand<'a> {
     fn settle(&mut self) -> Result<Spent> {
         let mut spent = Spent::default();
         while let Some(action) = self.director.poll() {
-            match action {
-                Action::Place(input) => {
-                    let begun = rig::cpu::of_this_thread()?;
-                    let plan = Event::Placed(Box::new(input.work_out()));
-                    spent.elsewhere += rig::cpu::of_this_thread()?.saturating_sub(begun);
-                    spent.here = spent.here.max(self.happens(plan)?);
-                }
-                Action::Store(ledger) => {
-                    let stored = self.happens(Event::Stored(ledger.generation))?;
-                    spent.here = spent.here.max(stored);
-                }
-                Action::StoreUsable { appliance, usable } => {
-                    self.director.handle(self.now, Event::UsableStored(appliance, usable));
-                }
-                Action::Free(_)
-                | Action::StoreHardware { .. }
-                | Action::StoreCloned(_)
-                | Action::UseNextSigningKey
-                | Action::UseNextTokenKey
-                | Action::DropOldTokenKeys
-                | Action::WithdrawEnded(_)
-                | Action::RemoveSuperseded(_)
-                | Action::StoreReceipt { .. }
-                | Action::ForgetWithdrawals(_)
-                | Action::Probe { .. }
-                | Action::Tell(_) => {}
+            let is_plan = matches!(action, Action::Place(_));
+            let begun = rig::cpu::of_this_thread()?;
+            let Some(event) = action.at_once() else { continue };
+            if is_plan {
+                spent.elsewhere += rig::cpu::of_this_thread()?.saturating_sub(begun);
             }
+            spent.here = spent.here.max(self.happens(event)?);
         }
         Ok(spent)
     }

@@ -226,31 +226,14 @@ impl World {
 
     fn settle(&mut self, now: Instant) {
         while let Some(action) = self.director.poll() {
-            match action {
-                Action::Place(input) => {
-                    self.director.handle(now, Told::Placed(Box::new(input.work_out())));
-                }
-                Action::Store(ledger) => {
-                    self.director.handle(now, Told::Stored(ledger.generation));
-                }
-                Action::StoreUsable { appliance, usable } => {
-                    self.director.handle(now, Told::UsableStored(appliance, usable));
-                }
-                // Whoever is silent answers nobody.
-                Action::Probe { appliance, .. } => {
-                    self.director.handle(now, Told::Probed { appliance, answered: false });
-                }
-                Action::Free(_)
-                | Action::StoreHardware { .. }
-                | Action::StoreCloned(_)
-                | Action::UseNextSigningKey
-                | Action::UseNextTokenKey
-                | Action::DropOldTokenKeys
-                | Action::WithdrawEnded(_)
-                | Action::RemoveSuperseded(_)
-                | Action::StoreReceipt { .. }
-                | Action::ForgetWithdrawals(_)
-                | Action::Tell(_) => {}
+            // Whoever is silent answers nobody.
+            let event = if let Action::Probe { appliance, .. } = action {
+                Some(Told::Probed { appliance, answered: false })
+            } else {
+                action.at_once()
+            };
+            if let Some(event) = event {
+                self.director.handle(now, event);
             }
         }
     }

@@ -99,13 +99,7 @@ pub async fn serve(
     });
     let config = &control.config;
     let tls = control.certificate.as_ref().map(Certificate::tls);
-    let rules = Rules {
-        connections_max: config.serve.connections_max,
-        per_address_max: config.serve.connections_per_address_max,
-        proxies: config.serve.trusted_proxies.clone(),
-        proxy_protocol: config.serve.proxy_protocol,
-        is_for_members: false,
-    };
+    let rules = Rules::for_players(&config.serve);
     let doors = control.doors.clone();
     let players = control.clone();
     let operators = Door::new(operators, tls, rules, doors.clone())

@@ -38,6 +38,7 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::config;
 use crate::connections::attempts::network;
 use crate::metrics::DoorCounters;
 use place::{Holding, House, TIMES, Times};
@@ -331,6 +332,17 @@ async fn header(stream: &mut TcpStream, place: &Place) -> Option<Option<IpAddr>>
 }
 
 impl Rules {
+    /// Of the listener for operators and players.
+    pub(crate) fn for_players(serve: &config::Serve) -> Self {
+        Self {
+            connections_max: serve.connections_max,
+            per_address_max: serve.connections_per_address_max,
+            proxies: serve.trusted_proxies.clone(),
+            proxy_protocol: serve.proxy_protocol,
+            is_for_members: false,
+        }
+    }
+
     fn is_proxy(&self, address: IpAddr) -> bool {
         self.proxies.iter().any(|prefix| prefix.contains(&address))
     }

@@ -64,13 +64,7 @@ async fn stand_by(
     let doors = Arc::new(DoorCounters::default());
     let open = |files| Certificate::open(files, doors.clone());
     let certificate = config.certificate().map(open).transpose()?;
-    let rules = Rules {
-        connections_max: config.serve.connections_max,
-        per_address_max: config.serve.connections_per_address_max,
-        proxies: config.serve.trusted_proxies.clone(),
-        proxy_protocol: config.serve.proxy_protocol,
-        is_for_members: false,
-    };
+    let rules = Rules::for_players(&config.serve);
     let (_stopping, stopped) = tokio::sync::watch::channel(false);
     let tls = certificate.as_ref().map(Certificate::tls);
     let door = Door::new(again(operators)?, tls, rules, doors);

@@ -34,9 +34,14 @@ pub struct FilesDelta {
     pub others: u64,
 }
 
-/// More files than any catalogue has. An appliance that says that it holds more is refused, since
-/// the check of its set costs a hash for each.
+/// More files than any catalogue has. A report that tells all, or whose check counts, more is
+/// refused, since the check of a set costs a hash for each. A delta may lead a little beyond that
+/// for as long as it takes to see that its check does not fit.
 pub const FILES_HELD_MAX: u64 = 1 << 24;
+
+/// Most files that came, or are gone, by one delta: an appliance remembers 16,384 changes, each of
+/// an object that may be in several versions. Who has more to tell tells all.
+pub const FILES_CHANGED_MAX: u64 = 1 << 20;
 
 /// A set of objects, or of files, in two numbers. If those of two sets are the same, so are the
 /// sets, but for one in 2^53. Kept up with every change, at no cost worth counting.

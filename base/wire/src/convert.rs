@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::id::{ApplianceId, AssetVersionId, Generation, IdError};
-use model::inventory::{Check, FILES_HELD_MAX, FilesDelta};
+use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
 };
@@ -214,13 +214,16 @@ fn ranges(files: &NumberSet) -> Vec<[u32; 2]> {
 /// The files that an appliance holds, off the wire.
 pub fn files_in(wire: &v1::report::Files) -> Result<FilesDelta, WireError> {
     let refused = WireError::Inventory;
+    if FILES_HELD_MAX < wire.count {
+        return Err(refused(TOO_MANY_FILES));
+    }
     let set = |ranges: &[[u32; 2]]| {
-        let (mut set, mut room) = (NumberSet::new(), FILES_HELD_MAX);
+        let (mut set, mut room) = (NumberSet::new(), FILES_CHANGED_MAX);
         for [first, last] in ranges {
             let len = last
                 .checked_sub(*first)
                 .ok_or_else(|| refused("the last of a range comes first"))?;
-            room = room.checked_sub(u64::from(len) + 1).ok_or_else(|| refused(TOO_MANY_FILES))?;
+            room = room.checked_sub(u64::from(len) + 1).ok_or_else(|| refused(TOO_MANY_CHANGES))?;
             set.insert_range(*first..=*last);
         }
         Ok::<_, WireError>(set)
@@ -251,6 +254,7 @@ pub fn files_in(wire: &v1::report::Files) -> Result<FilesDelta, WireError> {
 }
 
 const TOO_MANY_FILES: &str = "more than 16,777,216, which no catalogue has";
+const TOO_MANY_CHANGES: &str = "more than 1,048,576 came or are gone: tell all";
 
 fn siblings_out(
     (version, siblings): (&AssetVersionId, &Vec<ApplianceId>),
@@ -458,8 +462,10 @@ mod tests {
             let error = files_in(&bad).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
         };
-        refused(&good, &|f| f.came = vec![[0, u32::MAX]], "16,777,216");
-        refused(&good, &|f| f.gone = vec![[0, 1 << 23]; 2], "16,777,216");
+        refused(&good, &|f| f.came = vec![[0, u32::MAX]], "1,048,576");
+        refused(&good, &|f| f.gone = vec![[0, 1 << 19]; 2], "1,048,576");
+        refused(&good, &|f| f.count = (1 << 24) + 1, "16,777,216");
+        refused(&whole, &|f| f.count = u64::MAX, "16,777,216");
         refused(&good, &|f| f.came = vec![[2, 1]], "the last of a range comes first");
         refused(&good, &|f| f.from = 0, "whole is for from 0");
         refused(&whole, &|f| f.from = 1, "whole is for from 0");

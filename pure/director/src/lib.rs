@@ -377,7 +377,7 @@ impl Director {
                 observed.disbelieve(known);
                 false
             }
-            Some(files) => observed.apply_files(files, known),
+            Some(files) => observed.apply_files(files, report.came, known),
             None => observed.apply(now, &report.inventory, known),
         };
         self.counters.reports += 1;

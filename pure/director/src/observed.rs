@@ -56,6 +56,9 @@ pub struct Report {
     pub inventory: Delta,
     /// Files held by number: what counts, where it is there.
     pub files: Option<FilesDelta>,
+    /// Of the files that came, where they are all: a hash for each, which is worked out where
+    /// nobody waits for it.
+    pub came: Check,
     /// What it hears from its routers; none if it has none.
     pub routes: Option<Hears>,
 }
@@ -329,12 +332,17 @@ impl Observed {
         differs
     }
 
-    /// The same of a delta by number. O(ranges in it + files that came or are gone), or, where it
-    /// is all, O(files).
+    /// The same of a delta by number, in sets: O(ranges + versions that they touch), and a hash for
+    /// each file that came or is gone. All has its check with it.
     ///
     /// True if its own check does not fit. Then all is asked for, which is a few KB; and if all
     /// does not fit itself, none of it counts: its numbers would mean something else here.
-    pub(crate) fn apply_files(&mut self, delta: &FilesDelta, known: Known<'_>) -> bool {
+    pub(crate) fn apply_files(
+        &mut self,
+        delta: &FilesDelta,
+        came: Check,
+        known: Known<'_>,
+    ) -> bool {
         let is_whole = delta.from == 0;
         if !is_whole && (delta.from != self.inventory_state || !self.by_number) {
             self.forget_unless(self.by_number);
@@ -343,7 +351,7 @@ impl Observed {
         if is_whole {
             self.others.clear();
             (self.by_number, self.overflowed) = (true, false);
-            self.check = Check::of_files(&delta.came);
+            self.check = came;
             self.held =
                 if self.check == delta.check { delta.came.clone() } else { NumberSet::new() };
             self.held.optimize();
@@ -378,20 +386,13 @@ impl Observed {
     }
 
     fn gain_and_lose(&mut self, delta: &FilesDelta, known: Known<'_>) {
-        let mut touched = NumberSet::new();
-        for file in &delta.gone {
-            if self.held.remove(file) {
-                self.check.take_file(file);
-                touched.extend(known.files.version_at(file));
-            }
-        }
-        for file in &delta.came {
-            if self.held.insert(file) {
-                self.check.put_file(file);
-                touched.extend(known.files.version_at(file));
-            }
-        }
-        for version in touched {
+        let lost = &self.held & &delta.gone;
+        self.held -= &lost;
+        let won = &delta.came - &self.held;
+        self.held |= &won;
+        lost.iter().for_each(|file| self.check.take_file(file));
+        won.iter().for_each(|file| self.check.put_file(file));
+        for version in versions_of(&(lost | won), known.files) {
             self.recount(version, known);
         }
     }
@@ -400,18 +401,8 @@ impl Observed {
     fn count_whole(&mut self, known: Known<'_>) {
         let Known { files, kept, .. } = known;
         let mut complete = files.empty() & kept;
-        let mut from = Some(0);
-        while let Some(file) = from.and_then(|from| self.held.range(from..).next()) {
-            // Of a version that is not known here nothing follows.
-            let Some(version) = files.version_at(file) else {
-                from = files.next_after(file);
-                continue;
-            };
-            if kept.contains(version) && self.is_whole(version, files) {
-                complete.insert(version);
-            }
-            from = Some(files.range(version).end);
-        }
+        let held = versions_of(&self.held, files).filter(|version| kept.contains(*version));
+        complete.extend(held.filter(|version| self.is_whole(*version, files)));
         if *self.complete != complete {
             self.complete = Arc::new(complete);
         }
@@ -611,6 +602,22 @@ impl Observed {
             (Health::Healthy, Cause::None)
         }
     }
+}
+
+/// The versions that these are files of. O(versions): of those that are not known here nothing
+/// follows, and they cost one step together.
+fn versions_of<'a>(set: &'a NumberSet, files: &'a Files) -> impl Iterator<Item = u32> + 'a {
+    let mut from = Some(0);
+    std::iter::from_fn(move || {
+        loop {
+            let file = set.range(from?..).next()?;
+            if let Some(version) = files.version_at(file) {
+                from = Some(files.range(version).end);
+                return Some(version);
+            }
+            from = files.next_after(file);
+        }
+    })
 }
 
 impl Cause {

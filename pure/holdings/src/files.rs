@@ -6,7 +6,7 @@
 
 use model::drives::DriveIndex;
 use model::id::ObjectId;
-use model::inventory::{Check, Delta, FilesDelta};
+use model::inventory::{Check, Delta, FILES_CHANGED_MAX, FilesDelta};
 use model::manifest::Manifest;
 use model::number::NumberSet;
 
@@ -44,15 +44,17 @@ impl Holdings {
         let (to, check) = (self.inventory.state(), files.check());
         let others = told.saturating_sub(files.objects());
         let all = FilesDelta { from: 0, to, check, others, ..FilesDelta::default() };
+        let whole = |all| FilesDelta { came: files.held().clone(), ..all };
         let Some(changes) = self.inventory.changes_since(known) else {
-            return Some(FilesDelta { came: files.held().clone(), ..all });
+            return Some(whole(all));
         };
-        let mut delta = FilesDelta { from: known, ..all };
+        let mut delta = FilesDelta { from: known, ..all.clone() };
         for (object, came) in changes {
             let set = if came { &mut delta.came } else { &mut delta.gone };
             set.extend(files.of(object));
         }
-        Some(delta)
+        let is_short = delta.came.len().max(delta.gone.len()) <= FILES_CHANGED_MAX;
+        Some(if is_short { delta } else { whole(all) })
     }
 
     /// True if control is told of the objects on this drive. Those on a drive that was let go are

@@ -8,7 +8,7 @@ use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::inventory::{Delta, FilesDelta};
+use model::inventory::{Check, Delta, FilesDelta};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Load;
 use store::layout;
@@ -283,6 +283,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         drives_set_aside: drives.len() - spaces.len(),
         usable: Bytes(spaces.iter().map(|space| space.capacity.0).sum()),
         inventory,
+        came: files.as_ref().map_or_else(Check::default, |files| Check::of_files(&files.came)),
         files,
         ..Report::default()
     }

@@ -90,12 +90,17 @@ fn by_number() -> (Director, impl FnMut(&mut Director, FilesDelta) -> (u64, usiz
     let mut sequence = 10;
     let tell = move |director: &mut Director, files| {
         sequence += 1;
-        let report = Report { files: Some(files), ..report(sequence) };
+        let report = told(files, sequence);
         let reply = director.report(at(0), &id("a1"), &report).unwrap();
         let differences = director.counters().inventory_differences;
         (reply.inventory, whole(director, "a1").len(), differences)
     };
     (director, tell)
+}
+
+/// A report of these, as it is read.
+fn told(files: FilesDelta, sequence: u64) -> Report {
+    Report { came: Check::of_files(&files.came), files: Some(files), ..report(sequence) }
 }
 
 fn put_numbered(director: &mut Director, name: &str, objects: &[u8], first: u32) {
@@ -125,6 +130,21 @@ fn deltas_by_number_add_up_and_gaps_are_asked_for_again() {
     assert_eq!(tell(director, files(5, 7, &[], &two, &[700])), (6, 1, 0), "from elsewhere");
     assert_eq!(tell(director, files(6, 7, &[], &two, &[700])), (7, 0, 0));
     assert_eq!(tell(director, files(0, 9, &[700, 701, 702], &[], &[700, 701, 702])), (9, 1, 0));
+}
+
+#[test]
+fn what_came_and_went_at_once_is_held_and_what_changed_nothing_counts_once() {
+    let (mut director, mut tell) = by_number();
+    let director = &mut director;
+    assert_eq!(tell(director, files(0, 5, &[700], &[], &[700])), (5, 0, 0));
+    let all = [700, 701, 702];
+    assert_eq!(tell(director, files(5, 6, &[700, 701, 702], &[700, 9], &all)), (6, 1, 0));
+    assert_eq!(tell(director, files(6, 7, &all, &[], &all)), (7, 1, 0), "told twice");
+    assert_eq!(tell(director, files(7, 8, &[8, 9], &all, &[8, 9])), (8, 0, 0));
+    let both: Vec<u32> = (0..1 << 16).collect();
+    assert_eq!(tell(director, files(8, 9, &both, &both, &both)), (9, 1, 0));
+    assert_eq!(tell(director, files(9, 10, &[], &both, &[])), (10, 0, 0));
+    assert_eq!(director.appliances(at(0))[&id("a1")].objects_held, 5, "those of no version");
 }
 
 #[test]
@@ -163,7 +183,7 @@ fn ids_follow_numbers_and_numbers_ids_by_a_full_list_alone() {
     assert_eq!(name(director, 5), (0, 0), "a delta of another kind");
     assert_eq!(name(director, 0), (6, 1));
     drop(tell);
-    let report = Report { files: Some(files(6, 7, &[], &[700], &[701, 702])), ..report(200) };
+    let report = told(files(6, 7, &[], &[700], &[701, 702]), 200);
     assert_eq!(director.report(at(0), &id("a1"), &report).unwrap().inventory, 0);
     assert_eq!(whole(director, "a1").len(), 1);
 }
@@ -186,7 +206,7 @@ fn numbers_of_a_manifest_that_this_control_never_gave_out_are_not_believed() {
     let all = files(0, 5, &[700, 701, 702], &[], &[700, 701, 702]);
     assert_eq!(tell(&mut director, all.clone()), (5, 1, 0));
     let newer = Generation(manifest(&director, "a1").generation.0 + 1);
-    let report = Report { files: Some(all), generation: newer, ..report(50) };
+    let report = Report { generation: newer, ..told(all, 50) };
     assert_eq!(director.report(at(0), &id("a1"), &report).unwrap().inventory, 0);
     assert_eq!(whole(&director, "a1").len(), 0, "it may be of before a backup was restored");
 }

@@ -83,6 +83,8 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
     }
     let in_use = || wire.drives.iter().filter(|drive| drive.state == DriveState::Ok);
     let usable = in_use().map(|drive| drive.capacity_bytes).fold(0, u64::saturating_add);
+    let files = wire.files.as_ref().map(files_in).transpose()?;
+    let all = files.as_ref().filter(|files| files.from == 0);
     Ok(director::Report {
         start_id: wire.start_id,
         sequence: wire.sequence,
@@ -115,7 +117,8 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
             check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
-        files: wire.files.as_ref().map(files_in).transpose()?,
+        came: all.map_or_else(Check::default, |files| Check::of_files(&files.came)),
+        files,
         routes: wire.routes.as_ref().map(hears_in).transpose()?,
     })
 }

@@ -48,6 +48,14 @@ impl Desired {
         Self { gap, files, unit_of, manifest: Some(manifest) }
     }
 
+    /// True if files have the same numbers in both. No number is given twice, so that who has the
+    /// same versions with the same first numbers has the same files.
+    fn has_numbers_of(&self, other: &Self) -> bool {
+        let (Some(before), Some(after)) = (&self.manifest, &other.manifest) else { return false };
+        let count = self.files.count();
+        count.is_some() && count == other.files.count() && before.numbers == after.numbers
+    }
+
     pub(crate) fn generation(&self) -> Generation {
         self.manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
     }
@@ -129,7 +137,9 @@ impl Holdings {
         assert!(newest, "no older manifest comes into force over a newer one");
         self.planner = None;
         self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
-        self.inventory.renumber();
+        if !self.desired.has_numbers_of(&next.desired) {
+            self.inventory.renumber();
+        }
         self.replan();
         Some(Replaced {
             _desired: std::mem::replace(&mut self.desired, next.desired),

@@ -92,6 +92,11 @@ impl Files {
         self.numbers.is_some()
     }
 
+    /// How many numbers the manifest gives; none if it has none.
+    pub(crate) fn count(&self) -> Option<usize> {
+        self.numbers.as_ref().map(Vec::len)
+    }
+
     /// The numbers of an object: one in each version that has it. O(log files).
     pub(crate) fn of(&self, object: ObjectId) -> impl Iterator<Item = u32> + '_ {
         numbers_of(self.numbers.as_deref(), object).map(|(_, file)| *file)

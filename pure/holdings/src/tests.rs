@@ -661,6 +661,26 @@ proptest! {
 }
 
 #[test]
+fn a_manifest_of_the_same_numbers_leaves_what_was_told_as_it_was() {
+    let mut holdings = holdings();
+    holdings.load(object(1), on(0, 1));
+    let next = |holdings: &mut Holdings, generation, first: u32| {
+        let mut next = Manifest::clone(&manifest(generation, &[1, 2]));
+        next.numbers = next.versions.iter().map(|version| (version.id.clone(), first)).collect();
+        holdings.set_manifest(Arc::new(next));
+    };
+    next(&mut holdings, 1, 700);
+    let seen = holdings.files_since(0).unwrap().to;
+    next(&mut holdings, 2, 700);
+    holdings.load(object(2), on(0, 2));
+    let told = holdings.files_since(seen).unwrap();
+    assert_eq!((told.from, told.came), (seen, [701].into()));
+    next(&mut holdings, 3, 800);
+    let told = holdings.files_since(told.to).unwrap();
+    assert_eq!((told.from, told.came), (0, [800, 801].into()), "other numbers");
+}
+
+#[test]
 fn a_manifest_without_numbers_leaves_nothing_to_tell_by_number() {
     let mut holdings = holdings();
     holdings.load(object(1), on(0, 1));

@@ -37,8 +37,8 @@ impl Inventory {
         self.change(Some((object, false)));
     }
 
-    /// A manifest is in force, and files have the numbers that it gives them: who is told numbers
-    /// is told all of them.
+    /// A manifest is in force that gives files other numbers: who is told numbers is told all of
+    /// them.
     pub fn renumber(&mut self) {
         self.change(None);
     }

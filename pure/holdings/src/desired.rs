@@ -150,7 +150,8 @@ impl Holdings {
 
     /// With a new manifest everything is tried anew.
     fn note(&self, next: &mut Next, object: ObjectId) {
-        next.desired.gap.note(object, None, Known { waits: false, ..self.how(object) });
-        next.desired.files.note(object, self.tells(object));
+        let known = Known { waits: false, ..self.how(object) };
+        next.desired.gap.note(object, None, known);
+        next.desired.files.note(object, self.tells(known.held));
     }
 }

@@ -63,17 +63,18 @@ impl Holdings {
         !self.hung.contains(drive)
     }
 
-    pub(crate) fn refresh_files(&mut self, object: ObjectId) {
-        let is_told = self.tells(object);
+    /// Notes whether the inventory says that an object is held, which lies on this drive.
+    pub(crate) fn refresh_files(&mut self, object: ObjectId, held: Option<DriveIndex>) {
+        let is_told = self.tells(held);
         self.desired.files.note(object, is_told);
         if let Some(next) = &mut self.next {
             next.desired.files.note(object, is_told);
         }
     }
 
-    /// True if the inventory says that an object is held.
-    pub(crate) fn tells(&self, object: ObjectId) -> bool {
-        self.index.locate(&object).is_some_and(|extent| self.is_told(extent.drive))
+    /// True if the inventory says that an object is held, which lies on this drive.
+    pub(crate) fn tells(&self, held: Option<DriveIndex>) -> bool {
+        held.is_some_and(|drive| self.is_told(drive))
     }
 }
 

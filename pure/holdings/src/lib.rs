@@ -19,8 +19,8 @@
 //! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on
 //! one that comes back (`take_back`, in portions), and lists (`published_in`, `without_bytes`).
 //! What is called `..._some` says when it is done; `SLICE` is a good portion. Two things take their
-//! time at once: `withhold`, O(objects of the drive), and `inventory_since` for a control that
-//! knows nothing or too little, O(objects).
+//! time at once: `withhold`, O(objects of the drive x log files), and `inventory_since` for a
+//! control that knows nothing or too little, O(objects).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -491,7 +491,8 @@ impl Holdings {
     }
 
     /// Takes a drive's objects out of the inventory while it hangs, so that players are sent
-    /// elsewhere, or puts them in again. They stay wanted there.
+    /// elsewhere, or puts them in again. They stay wanted there. O(objects of
+    /// the drive x log files).
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
         self.hung.set(drive, hangs);
         let objects: Vec<ObjectId> = self.index.ids_on(drive, None).copied().collect();
@@ -501,7 +502,7 @@ impl Holdings {
             } else {
                 self.inventory.publish(object);
             }
-            self.refresh_files(object);
+            self.refresh_files(object, Some(drive));
         }
     }
 
@@ -897,7 +898,7 @@ impl Holdings {
         let known = self.how(object);
         let was = was.or(known.held);
         self.desired.gap.note(object, was, known);
-        self.refresh_files(object);
+        self.refresh_files(object, known.held);
         if let Some(next) = &mut self.next {
             next.desired.gap.note(object, was, Known { waits: false, ..known });
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::files::Files;
 use fill::gap::Gap;
 use model::inventory::Check;
 use model::manifest::{AssetVersion, File, Trust};
@@ -567,17 +568,31 @@ enum Step {
     Withhold(u8, bool),
     /// A manifest with these of the objects 0 to 4 in one version, and 3 and 4 in another.
     Manifest(u8),
+    /// The same, which comes into force later.
+    Prepare(u8),
+    PrepareSome,
     Report,
 }
 
-/// Each generation gives its versions other numbers, which no control does.
+/// The files of the manifest in force that are told, counted anew.
+fn files_anew(holdings: &Holdings) -> Files {
+    let manifest = &holdings.desired.manifest;
+    let mut files = manifest.as_ref().map_or_else(Files::none, |manifest| Files::new(manifest));
+    for (object, extent) in holdings.index().iter() {
+        files.note(*object, holdings.is_told(extent.drive));
+    }
+    files
+}
+
+/// Numbers are other ones with each second generation, or with other objects, which is more than
+/// control does.
 fn numbered(generation: u64, mask: u8) -> (Arc<Manifest>, BTreeMap<u32, ObjectId>) {
     let objects: Vec<u8> = (0..5).filter(|n| mask >> n & 1 == 1).collect();
     let mut both = Manifest::clone(&manifest(generation, &objects));
     let mut other = AssetVersion::clone(&manifest(0, &[3, 4]).versions[0]);
     other.id = "film-2".parse().unwrap();
     both.versions.push(Arc::new(other));
-    let first = u32::try_from(generation).unwrap() * 100;
+    let first = (u32::from(mask) * 2 + u32::from(generation.is_multiple_of(2))) * 100;
     both.numbers = (1..).zip(&both.versions).map(|(n, v)| (v.id.clone(), first + n * 10)).collect();
     let of = |first, objects: &[u8]| {
         (first..).zip(objects.iter().map(|n| object(*n)).collect::<Vec<_>>())
@@ -588,6 +603,7 @@ fn numbered(generation: u64, mask: u8) -> (Arc<Manifest>, BTreeMap<u32, ObjectId
 
 fn step() -> impl Strategy<Value = Step> {
     let (objects, drives) = (|| 0_u8..5, || 0_u8..3);
+    let masks = || prop_oneof![0_u8..32, Just(0b111)];
     prop_oneof![
         (objects(), drives()).prop_map(|(n, drive)| Step::Load(n, drive)),
         (objects(), drives()).prop_map(|(n, drive)| Step::Move(n, drive)),
@@ -597,7 +613,9 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::ForgetSome),
         (drives(), objects()).prop_map(|(drive, n)| Step::TakeBack(drive, n)),
         (drives(), any::<bool>()).prop_map(|(drive, hangs)| Step::Withhold(drive, hangs)),
-        (0_u8..32).prop_map(Step::Manifest),
+        masks().prop_map(Step::Manifest),
+        masks().prop_map(Step::Prepare),
+        Just(Step::PrepareSome),
         Just(Step::Report),
     ]
 }
@@ -610,6 +628,7 @@ proptest! {
         let (mut holdings, mut known, mut seen) =
             (holdings(), BTreeSet::new(), 0);
         let (mut generation, mut meaning, mut files) = (0, BTreeMap::new(), NumberSet::new());
+        let mut next = None;
         for step in steps.into_iter().chain([Step::Report]) {
             match step {
                 Step::Load(n, drive) => holdings.load(object(n), on(drive, n)),
@@ -631,7 +650,18 @@ proptest! {
                     generation += 1;
                     let (manifest, numbers) = numbered(generation, mask);
                     holdings.set_manifest(manifest);
-                    meaning = numbers;
+                    (meaning, next) = (numbers, None);
+                }
+                Step::Prepare(mask) => {
+                    generation += 1;
+                    let (manifest, numbers) = numbered(generation, mask);
+                    prop_assert!(holdings.prepare(Desired::new(None, manifest)));
+                    next = Some(numbers);
+                }
+                Step::PrepareSome => {
+                    if holdings.prepare_some(1).is_some() {
+                        meaning = next.take().unwrap_or(meaning);
+                    }
                 }
                 Step::Report => {
                     let told = holdings.files_since(seen).expect("it has numbers");
@@ -656,6 +686,9 @@ proptest! {
                     prop_assert_eq!(told.others, Bytes::of(others).0);
                 }
             }
+            let (kept, anew) = (&holdings.desired.files, files_anew(&holdings));
+            prop_assert_eq!(kept.held(), anew.held());
+            prop_assert_eq!((kept.check(), kept.objects()), (anew.check(), anew.objects()));
         }
     }
 }

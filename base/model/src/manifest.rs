@@ -75,15 +75,20 @@ pub struct AssetVersion {
 
 impl Manifest {
     /// All its objects with their files' numbers, in the order of the ids: an object has one in
-    /// each version that has it. None if a version has no numbers, or they would not fit.
+    /// each version that has it. None if a version has no numbers, if they would not fit, or if two
+    /// versions would have the same.
     pub fn numbered(&self) -> Option<Vec<(ObjectId, u32)>> {
-        let mut all = Vec::new();
+        let (mut all, mut ranges) = (Vec::new(), Vec::with_capacity(self.versions.len()));
         for version in &self.versions {
             let first = *self.numbers.get(&version.id)?;
             let objects: BTreeSet<ObjectId> =
                 version.files.values().map(|file| file.object).collect();
-            first.checked_add(u32::try_from(objects.len()).ok()?)?;
+            ranges.push((first, first.checked_add(u32::try_from(objects.len()).ok()?)?));
             all.extend(objects.into_iter().zip(first..));
+        }
+        ranges.sort_unstable();
+        if ranges.windows(2).any(|pair| matches!(pair, [(_, end), (next, _)] if next < end)) {
+            return None;
         }
         all.sort_unstable();
         Some(all)
@@ -98,4 +103,55 @@ pub struct File {
     pub len: Bytes,
     /// `Content-Type` to serve it with.
     pub content_type: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(firsts: [u32; 2]) -> Manifest {
+        let version = |name: &str, objects: [u8; 3]| {
+            let file = |n: u8| File {
+                object: ObjectId([n; 32]),
+                len: Bytes(1),
+                content_type: "video/mp4".to_owned(),
+            };
+            Arc::new(AssetVersion {
+                id: name.parse().unwrap(),
+                asset: "film".parse().unwrap(),
+                sources: Vec::new(),
+                modified: UnixSeconds(0),
+                pace: None,
+                files: objects.map(|n| (n.to_string(), file(n))).into(),
+            })
+        };
+        let versions = vec![version("film-1", [1, 2, 3]), version("film-2", [3, 4, 5])];
+        Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(1),
+            token_keys: Vec::new(),
+            trust: Trust::default(),
+            numbers: versions.iter().map(|version| version.id.clone()).zip(firsts).collect(),
+            versions,
+            siblings: BTreeMap::new(),
+            site: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn numbers_that_two_files_would_have_are_none() {
+        let numbers = |firsts| {
+            let numbered = manifest(firsts).numbered()?;
+            Some(numbered.into_iter().map(|(object, file)| (object.0[0], file)).collect::<Vec<_>>())
+        };
+        let all = vec![(1, 700), (2, 701), (3, 702), (3, 703), (4, 704), (5, 705)];
+        assert_eq!(numbers([700, 703]), Some(all));
+        assert!(numbers([703, 700]).is_some(), "in whatever order");
+        for firsts in [[700, 700], [700, 702], [702, 700], [u32::MAX - 2, u32::MAX]] {
+            assert_eq!(numbers(firsts), None, "{firsts:?}");
+        }
+        let mut without = manifest([700, 703]);
+        without.numbers.pop_first();
+        assert_eq!(without.numbered(), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! What an appliance holds (actual), told as deltas between numbered states.
 
 use crate::id::ObjectId;
-use crate::number::NumberSet;
+use crate::number::{GOLDEN, NumberSet, mix};
 
 /// The changes between two states of an appliance's inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,13 +103,8 @@ fn bits(object: &ObjectId) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 11
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): numbers that are near each other have
-/// hashes that have nothing in common.
 fn file_bits(file: u32) -> u64 {
-    let mut x = (u64::from(file) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (x ^ (x >> 31)) >> 11
+    mix((u64::from(file) + 1).wrapping_mul(GOLDEN)) >> 11
 }
 
 #[cfg(test)]

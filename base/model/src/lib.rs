@@ -8,7 +8,7 @@
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! metric       numbers that a process tells of itself, with what Prometheus has to know
-//! number       sets of dense numbers
+//! number       sets of dense numbers, and their hashes
 //! paged        lists that are cheap to copy
 //! path         the one form of a path inside an asset version
 //! handle       names for what the kernel or a pool holds

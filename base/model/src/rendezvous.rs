@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use crate::number::{GOLDEN, mix};
 use crate::topology::Weight;
 
 /// A candidate's score for a key. The lowest wins.
@@ -54,16 +55,13 @@ fn hash(key: &[u8], candidate: &[u8]) -> blake3::Hash {
 /// Places among `count`, one after the other, for ever: drawn for the key, the same for everybody.
 /// Each is as likely as any other, and may come again. None of none.
 ///
-/// The numbers are those of splitmix64 (Steele, Lea and Flood, 2014), from a hash of the key.
+/// The numbers are those of SplitMix64 (Steele, Lea and Flood, 2014), from a hash of the key.
 pub fn looks(key: &[u8], count: u32) -> impl Iterator<Item = u32> {
     let hash = blake3::hash(key);
     let (seed, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash has 32 bytes");
     let seed = u64::from_le_bytes(*seed);
     let place = move |n: u32| {
-        let mut z = seed.wrapping_add(u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let drawn = (z ^ (z >> 31)) >> 32;
+        let drawn = mix(seed.wrapping_add(u64::from(n).wrapping_mul(GOLDEN))) >> 32;
         u32::try_from((drawn * u64::from(count)) >> 32).expect("it is below the count")
     };
     (0..if count == 0 { 0 } else { u32::MAX }).map(place)

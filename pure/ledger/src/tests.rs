@@ -7,7 +7,7 @@ use crate::near::NearSite;
 use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Record};
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::near::{By, Class, Near, Route, Step};
-use model::number::NumberSet;
+use model::number::{GOLDEN, NumberSet, mix};
 use model::place::{Nearness, Shares};
 use model::topology::{Prefix, Weight};
 use model::units::{BitsPerSecond, UnixSeconds};
@@ -214,7 +214,7 @@ fn the_longest_record_fits() {
 
 #[test]
 fn the_same_sessions_are_kept_everywhere() {
-    let kept = |one_in| (0..10_000_u64).filter(|n| keeps(mix(*n).to_le_bytes(), one_in)).count();
+    let kept = |one_in| (0..10_000_u64).filter(|n| keeps(spread(*n).to_le_bytes(), one_in)).count();
     assert_eq!((kept(0), kept(1)), (0, 10_000));
     // Five standard deviations: 5 * sqrt(10000 * 0.1 * 0.9) = 150.
     assert!(kept(10).abs_diff(1000) < 150, "{}", kept(10));
@@ -299,7 +299,7 @@ impl World {
 
     fn draw(&mut self, below: u32) -> u32 {
         self.state += 1;
-        u32::try_from(mix(self.state) % u64::from(below)).unwrap()
+        u32::try_from(spread(self.state) % u64::from(below)).unwrap()
     }
 
     /// A whole file of so many decisions, in a few blocks.
@@ -325,7 +325,7 @@ impl World {
                 self.happen();
             }
             let near = self.sites_of_a_client(&names);
-            let draw = mix(self.state).to_le_bytes();
+            let draw = spread(self.state).to_le_bytes();
             let (which, view) = (self.draw(5), Arc::clone(&self.view));
             let unknown = "unknown".parse().unwrap();
             let version = self.versions.get(model::number::index(which)).unwrap_or(&unknown);
@@ -496,10 +496,6 @@ fn genuine(hash: &[u8; HASH_LEN], seal: &[u8; SIGNATURE_LEN]) -> bool {
     sign(hash) == *seal
 }
 
-/// The finalizer of splitmix64.
-fn mix(n: u64) -> u64 {
-    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+fn spread(n: u64) -> u64 {
+    mix(n.wrapping_mul(GOLDEN))
 }

@@ -17,6 +17,7 @@
 use model::extent::DriveIndex;
 use model::handle::BufferId;
 use model::id::ObjectId;
+use model::number::{GOLDEN, mix};
 use model::object::block_count;
 use model::units::Bytes;
 
@@ -296,11 +297,8 @@ fn index(hash: u64, len: usize) -> usize {
     usize::try_from(hash & (u64::try_from(len).expect("a length") - 1)).expect("below a length")
 }
 
-/// An object's id is uniform already; what remains is to mix in the block (splitmix64's last step).
+/// An object's id is uniform already; what remains is to mix in the block.
 fn hash(name: &BlockName) -> u64 {
     let (head, _) = name.object.0.split_first_chunk().expect("an id has 32 bytes");
-    let mut mixed = u64::from_le_bytes(*head) ^ name.block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix(u64::from_le_bytes(*head) ^ name.block.wrapping_mul(GOLDEN))
 }

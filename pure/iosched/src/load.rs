@@ -26,6 +26,7 @@ pub(crate) struct Meter {
     sum: u64,
     /// Fading mean over about eight windows, in ns.
     mean: u64,
+    /// Of the means of as many reads as count; 0 before the first.
     lowest: u64,
     near: u64,
     /// Fading as the mean is, of 1,000 reads.
@@ -48,7 +49,8 @@ impl Meter {
             return;
         }
         let mean = self.sum.checked_div(self.reads).unwrap_or(self.lowest);
-        let near = (1000 * self.near).checked_div(self.reads).unwrap_or(0);
+        // One of a few reads says nothing: those that did not come count as good ones.
+        let near = 1000 * self.near / self.reads.max(READS);
         if self.mean == 0 || is_old {
             (self.mean, self.near_permille) = (mean, near);
         } else {
@@ -76,8 +78,14 @@ impl Meter {
         let left = 1000_u64.saturating_sub(1000 * now / most);
         let left = u32::try_from(left).unwrap_or(0);
         let is_felt = NEAR_FEW <= self.near_permille;
+        let headroom_permille = match self.lowest {
+            _ if is_felt => left,
+            // Nobody knows yet what a read takes there.
+            0 => 1000,
+            _ => left.max(UNFELT_HEADROOM_PERMILLE),
+        };
         DriveLoad {
-            headroom_permille: if is_felt { left } else { left.max(UNFELT_HEADROOM_PERMILLE) },
+            headroom_permille,
             service: Nanos(self.mean),
             service_unloaded: Nanos(self.lowest),
             fill_granted,

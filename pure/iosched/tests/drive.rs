@@ -490,6 +490,23 @@ fn a_drive_that_was_slow_and_that_nobody_reads_has_all_its_headroom_again() {
     assert!(drive.load().headroom_permille < 600, "{:?}", drive.load());
 }
 
+#[test]
+fn a_drive_that_is_hardly_read_since_its_start_has_all_left_unless_many_reads_are_slow() {
+    let headroom = |slow: u64, idle: bool| {
+        let mut drive = drive(Policy::Off);
+        if !idle {
+            read_for(&mut drive, 0..24 - slow, 300_000);
+            read_for(&mut drive, 24 - slow..24, TARGET.0 * 8 / 10);
+        }
+        drive.hear(ms(11_000), &Tally::default(), 0, None);
+        drive.load().headroom_permille
+    };
+    assert_eq!(drive(Policy::Off).load().headroom_permille, 1000, "nobody has read it");
+    assert_eq!([headroom(0, true), headroom(0, false)], [1000, 1000]);
+    assert_eq!(headroom(1, false), 1000, "one of so few says nothing");
+    assert_eq!(headroom(10, false), 0);
+}
+
 proptest! {
     #[test]
     fn nothing_is_lost_and_the_depths_hold(steps in prop::collection::vec(0u8..6, 0..600)) {

@@ -19,9 +19,10 @@
 //! 4. **Load**: one that takes a share of its sessions only is first choice for those whose draw
 //!    lies below its share; for the others it comes after all that are good. This draw is the
 //!    session's and the appliance's alone, so no session moves when the shares of others do, and a
-//!    change by a tenth moves a tenth. The load itself counts in the share only, which
-//!    `director::share` lets fall at once and rise slowly: lists that followed the last load would
-//!    swing (`lab flap`).
+//!    change by a tenth moves a tenth. The nearest of those keeps the last place before farther
+//!    ones, since a playback comes back to nobody who is not on its list. The load itself counts
+//!    in the share only, which `director::share` lets fall at once and rise slowly: lists that
+//!    followed the last load would swing (`lab flap`).
 //! 5. **Affinity**: within a site, sessions are spread by weighted rendezvous hashing.
 //!
 //! Looked at are the appliances of the client's sites until there are enough good ones, and of all
@@ -74,7 +75,8 @@ pub struct Query<'a> {
 /// Appliances for one player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankedList {
-    /// Best first; the first `offered_count` are for the player.
+    /// Best first, but for a near one that keeps the last place though its session is spilled; the
+    /// first `offered_count` are for the player.
     pub candidates: Vec<Candidate>,
     pub offered_count: usize,
     /// Appliances far from the client that were not looked at: there were enough good ones.
@@ -114,7 +116,7 @@ pub enum Standing {
     /// Healthy, holds the version, has room.
     Good,
     /// Healthy and holds the version, but the session is not of the share that it takes now:
-    /// offered after all good ones.
+    /// offered after all good ones, and if it is nearer than these, even where they are many.
     Spilled,
     /// Holds the version, but takes no new sessions: it drains, or is about to stop.
     Draining,
@@ -331,12 +333,27 @@ impl<'a> Ranking<'a> {
                 break;
             }
             sorted += equals.len();
-            for look in &mut *equals {
-                look.score = Some(chain::affinity(self.query, look.appliance));
-            }
-            // Ends with the name, so that equal scores cannot make two lists.
-            equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
+            sort_by_draw(self.query, equals);
         }
+        if self.query.among.is_none() {
+            self.keep_nearest();
+        }
+    }
+
+    /// Pathways of a playback never change, so it could not come back to an appliance that is short
+    /// of something now and that farther ones would push off the list: it keeps the last place.
+    fn keep_nearest(&mut self) {
+        let most = self.config.pathways_max;
+        let is_spilled = |look: &Look<'_>| look.standing == Standing::Spilled;
+        let Some(first) = self.looks.iter().position(is_spilled) else { return };
+        let place = self.looks[first].distance.place();
+        if most == 1 || first < most || self.looks[most - 1].distance.place() <= place {
+            return;
+        }
+        let is_equal = |look: &&Look<'_>| is_spilled(look) && look.distance.place() == place;
+        let equals = self.looks[first..].iter().take_while(is_equal).count();
+        sort_by_draw(self.query, &mut self.looks[first..first + equals]);
+        self.looks[most - 1..=first].rotate_right(1);
     }
 
     /// How many of the sorted ones to offer: all good ones up to the most, doubtful ones up to the
@@ -348,6 +365,14 @@ impl<'a> Ranking<'a> {
         let wanted = if good == 0 { pathways_max } else { good.max(pathways_min) };
         wanted.min(pathways_max).min(possible)
     }
+}
+
+fn sort_by_draw(query: &Query<'_>, equals: &mut [Look<'_>]) {
+    for look in &mut *equals {
+        look.score = Some(chain::affinity(query, look.appliance));
+    }
+    // Ends with the name, so that equal scores cannot make two lists.
+    equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
 }
 
 impl Look<'_> {

@@ -117,6 +117,39 @@ fn a_share_takes_its_part_of_the_sessions_and_moves_no_others() {
     assert_eq!(firsts(&view), whole, "and all come back");
 }
 
+/// A playback keeps its pathways, so whoever is none of them never gets it back.
+#[test]
+fn a_near_appliance_that_takes_nobody_now_keeps_the_last_place_among_many_others() {
+    let given = |view: &FleetView, client: &str, config: Config| {
+        names(&rank(view, &query(client, b"s"), &config))
+    };
+    let mut one = view(&[("a", 1), ("b", 5)]);
+    alter(&mut one, "a1", |a1| a1.share_permille = 0);
+    let list = given(&one, "10.9.9.9", CONFIG);
+    assert_eq!((list.len(), list[3].as_str()), (4, "a1"));
+    assert_eq!(given(&one, "10.9.9.9", Config { explains: false, ..CONFIG }), list);
+    let alone = Config { pathways_min: 1, pathways_max: 1, ..CONFIG };
+    assert_ne!(given(&one, "10.9.9.9", alone), ["a1"], "there must be one that has room");
+    assert!(!given(&one, "192.0.2.1", CONFIG).contains(&"a1".to_owned()), "it is near to nobody");
+
+    let mut two = view(&[("a", 2), ("b", 5)]);
+    for name in ["a1", "a2"] {
+        alter(&mut two, name, |appliance| appliance.share_permille = 0);
+    }
+    let last = |session: u8| {
+        let list = rank(&two, &query("10.9.9.9", &[session]), &CONFIG);
+        let short =
+            rank(&two, &query("10.9.9.9", &[session]), &Config { explains: false, ..CONFIG });
+        assert_eq!(short.candidates, list.offered());
+        names(&list)[3].clone()
+    };
+    let lasts: BTreeSet<String> = (0..32).map(last).collect();
+    assert!(lasts.iter().eq(["a1", "a2"]), "one of them, by its draw: {lasts:?}");
+    let mut five = view(&[("a", 5), ("b", 2)]);
+    alter(&mut five, "a1", |a1| a1.share_permille = 0);
+    assert!(!given(&five, "10.9.9.9", CONFIG).contains(&"a1".to_owned()), "its site has the rest");
+}
+
 #[test]
 fn equal_appliances_share_sessions_and_a_heavier_one_gets_more() {
     let mut view = fleet();
@@ -289,6 +322,33 @@ fn each_step_adds_one_reason_and_its_code_says_what_the_step_found() {
 }
 
 proptest! {
+    #[test]
+    fn lists_are_short_and_name_nobody_twice(
+        shares in proptest::collection::vec(prop_oneof![Just(0_u32), Just(500), Just(1000)], 9),
+        silent in proptest::collection::vec(proptest::bool::weighted(0.2), 9),
+        session: u64, near_a: bool, most in 1..=4_usize
+    ) {
+        let mut view = view(&[("a", 3), ("b", 3), ("c", 3)]);
+        let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
+        for (id, (share, silent)) in ids.iter().zip(shares.iter().zip(&silent)) {
+            let health = if *silent { Health::Stale } else { Health::Healthy };
+            alter(&mut view, id.as_str(), |appliance| {
+                (appliance.share_permille, appliance.health) = (*share, health);
+            });
+        }
+        let session = session.to_le_bytes();
+        let query = query(if near_a { "10.9.9.9" } else { "10.1.2.3" }, &session);
+        let config = Config { pathways_min: most.min(2), pathways_max: most, explains: true };
+        let list = rank(&view, &query, &config);
+        prop_assert!(list.offered_count <= most);
+        let named: BTreeSet<&ApplianceId> = list.candidates.iter().map(|c| &c.appliance).collect();
+        prop_assert_eq!(named.len(), list.candidates.len());
+        let is_good = list.candidates.iter().map(|c| !c.standing.is_good());
+        prop_assert!(is_good.is_sorted(), "good ones come first");
+        let short = rank(&view, &query, &Config { explains: false, ..config });
+        prop_assert_eq!(short.candidates.as_slice(), list.offered(), "explained as it is");
+    }
+
     #[test]
     fn no_list_names_a_silent_appliance_while_there_are_two_good_ones(
         silent in proptest::collection::vec(any::<bool>(), 4), session: u64, client: u32

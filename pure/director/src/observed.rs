@@ -95,6 +95,8 @@ pub(crate) struct Observed {
     pub(crate) probe: Probe,
     pub(crate) starts: Starts,
     start_id: u64,
+    /// When the first report of that start came.
+    pub(crate) begun: Instant,
     /// The inventory state that the latest report led to, believed or not.
     pub(crate) told: u64,
     /// The inventory state that is known; 0 if none is.
@@ -260,7 +262,7 @@ impl Observed {
     /// Takes over all but the inventory. A new start forgets what the old process held.
     pub(crate) fn take(&mut self, now: Instant, report: &Report) {
         if report.start_id != self.start_id {
-            self.start_id = report.start_id;
+            (self.start_id, self.begun) = (report.start_id, now);
             self.inventory_state = 0;
         }
         if *self.base_url != *report.base_url {

@@ -3,6 +3,7 @@
 //! ```text
 //! load   0 ── rises ──> rises_below ── holds ── cut_above ── cut to their middle ──> 990 ── halved
 //! share  lost: 0 ──> back: FLOOR ── the whole in `full_after`, as long as it rises ──> 1000
+//!        not heard for a moment: 0 ──> as before
 //! ```
 //!
 //! Steering draws for each session and appliance (`steering`): those beyond the share go elsewhere
@@ -40,6 +41,7 @@ pub struct Share {
     rest: u64,
     /// Smoothed, in thousandths.
     load: u64,
+    /// When it was heard or lost last.
     at: Instant,
     cut_at: Option<Instant>,
 }
@@ -65,8 +67,14 @@ impl Share {
 
     /// The appliance cannot serve, or does not report.
     pub fn lost(&mut self, now: Instant) {
-        let before = if self.permille == 0 { self.before } else { self.permille };
-        *self = Self { permille: 0, before, ..Self::whole(now) };
+        if self.permille != 0 {
+            *self = Self { permille: 0, before: self.permille, ..Self::whole(now) };
+        }
+    }
+
+    /// When it was lost, unless it has reported since. Time in which nobody listened is left out.
+    pub fn lost_at(&self) -> Option<Instant> {
+        (self.permille == 0).then_some(self.at)
     }
 
     /// It was not lost after all: nobody could hear it.
@@ -189,6 +197,7 @@ mod tests {
         let mut share = Share::whole(at(0));
         share.lost(at(10));
         share.lost(at(20));
+        assert_eq!(share.lost_at(), Some(at(10)));
         share.heard(at(5000), 100, &POLICY);
         assert_eq!(share.permille(), FLOOR);
         share.heard(at(5012), 100, &POLICY);

@@ -13,7 +13,7 @@ use model::view::Health;
 
 use crate::drain::State;
 use crate::observed::{Cause, Probe};
-use crate::{Action, Director, Notice, Role};
+use crate::{Action, Director, Member, Notice, Role};
 
 impl Director {
     pub(crate) fn probed(&mut self, now: Instant, id: &ApplianceId, answered: bool) {
@@ -131,7 +131,9 @@ impl Director {
         if member.health != health {
             if is_lost(health) {
                 member.share.lost(now);
-            } else if self.healthy.were_all_lost(member.since, self.config.stale_after) {
+            } else if self.healthy.were_all_lost(member.since, self.config.stale_after)
+                || is_blip(now, member, self.config.shares.settle)
+            {
                 member.share.found();
             }
             self.healthy.is_now(now, member.number, health);
@@ -160,6 +162,14 @@ impl Director {
         assert!(self.notices.len() <= self.config.notices_max, "the oldest made room");
         self.actions.push_back(Action::Tell(notice));
     }
+}
+
+/// Whether an appliance that is back was only not heard for a moment: most of its players have not
+/// asked meanwhile, and are with it still. One that restarted has lost them.
+fn is_blip(now: Instant, member: &Member, settle: Nanos) -> bool {
+    let lost = member.share.lost_at().filter(|_| member.health == Health::Stale);
+    let begun = member.observed.as_ref().map(|observed| observed.begun);
+    lost.is_some_and(|lost| now.since(lost) < settle && begun.is_some_and(|begun| begun <= lost))
 }
 
 fn is_lost(health: Health) -> bool {

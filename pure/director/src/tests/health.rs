@@ -80,13 +80,46 @@ fn tell_until(director: &mut Director, seconds: Range<u64>, names: &[&str], load
 fn an_appliance_that_was_lost_comes_back_over_twenty_minutes_and_a_new_one_is_whole() {
     let mut director = running(&["a1", "a2"]);
     assert_eq!(tell_until(&mut director, 0..5, &["a1", "a2"], 0), 1000, "all are new");
-    tell_until(&mut director, 5..10, &["a2"], 0);
+    tell_until(&mut director, 5..40, &["a2"], 0);
     assert_eq!(seen(&director, "a1").share_permille, 0);
-    assert_eq!(tell_until(&mut director, 10..11, &["a1", "a2"], 0), 50, "somebody must try it");
-    let half = tell_until(&mut director, 11..611, &["a1", "a2"], 0);
+    assert_eq!(tell_until(&mut director, 40..41, &["a1", "a2"], 0), 50, "somebody must try it");
+    let half = tell_until(&mut director, 41..641, &["a1", "a2"], 0);
     assert!((540..=555).contains(&half), "{half}");
-    assert_eq!(tell_until(&mut director, 611..1200, &["a1", "a2"], 0), 1000);
+    assert_eq!(tell_until(&mut director, 641..1230, &["a1", "a2"], 0), 1000);
     assert_eq!(seen(&director, "a2").share_permille, 1000, "others' shares stay");
+}
+
+#[test]
+fn an_appliance_that_could_not_be_heard_for_a_moment_keeps_its_share_and_one_that_restarted_not() {
+    let back = |lost: Range<u64>, start_id: u64| {
+        let mut director = running(&["a1", "a2"]);
+        assert_eq!(tell_until(&mut director, 0..lost.start, &["a1", "a2"], 0), 1000);
+        tell_until(&mut director, lost.clone(), &["a2"], 0);
+        assert_eq!(seen(&director, "a1").health, Health::Stale);
+        assert_eq!(seen(&director, "a1").share_permille, 0);
+        let report = Report { start_id, ..report(100 + lost.end) };
+        director.report(at(lost.end * 1000), &id("a1"), &report).unwrap();
+        director.handle(at(lost.end * 1000), Event::Tick(UnixSeconds(lost.end)));
+        seen(&director, "a1").share_permille
+    };
+    assert_eq!(back(5..8, 1), 1000, "its path was away for 3 s");
+    assert_eq!(back(5..8, 2), 50, "it is another process");
+    assert_eq!(back(5..40, 1), 50, "its players have turned elsewhere");
+}
+
+#[test]
+fn one_that_was_unhealthy_before_it_could_not_be_heard_comes_back_slowly() {
+    let mut director = running(&["a1", "a2"]);
+    tell_until(&mut director, 0..5, &["a1", "a2"], 0);
+    for second in 5..40 {
+        let report = Report { drives_in_use: 0, ..report(100 + second) };
+        director.report(at(second * 1000), &id("a1"), &report).unwrap();
+        tell_until(&mut director, second..second + 1, &["a2"], 0);
+    }
+    assert_eq!(seen(&director, "a1").health, Health::Unhealthy);
+    tell_until(&mut director, 40..43, &["a2"], 0);
+    assert_eq!(seen(&director, "a1").health, Health::Stale);
+    assert_eq!(tell_until(&mut director, 43..44, &["a1", "a2"], 0), 50);
 }
 
 #[test]
@@ -108,10 +141,10 @@ fn a_load_cuts_the_share_and_is_named() {
 fn where_all_are_lost_at_once_nobody_is() {
     let mut director = running(&["a1", "a2", "a3"]);
     tell_until(&mut director, 0..5, &["a1", "a2", "a3"], 0);
-    tell_until(&mut director, 5..10, &["a1", "a2"], 0);
-    director.handle(at(15_000), Event::Tick(UnixSeconds(15)));
+    tell_until(&mut director, 5..30, &["a1", "a2"], 0);
+    director.handle(at(35_000), Event::Tick(UnixSeconds(35)));
     assert!(["a1", "a2", "a3"].iter().all(|name| seen(&director, name).health == Health::Stale));
-    tell_until(&mut director, 16..17, &["a1", "a2", "a3"], 0);
+    tell_until(&mut director, 36..37, &["a1", "a2", "a3"], 0);
     let share = |name| seen(&director, name).share_permille;
     assert_eq!(["a1", "a2", "a3"].map(share), [1000, 1000, 50], "a3 was lost before");
 }

@@ -74,6 +74,25 @@ fn a_plan_gives_nothing_to_an_appliance_that_is_gone() {
 }
 
 #[test]
+fn what_is_stored_after_an_appliance_is_gone_publishes_nothing_for_it() {
+    let mut director = running(&["a1", "a2"]);
+    let plan = begun(&mut director, "film-1", 1);
+    director.handle(at(0), Event::Placed(Box::new(plan.work_out())));
+    let staged = store(&mut director).expect("both get a manifest");
+    assert_eq!(staged.entries.len(), 2);
+    let gone = Change::ApplianceGone(id("a2"));
+    director.handle(at(0), Event::Changed(gone));
+    director.handle(at(0), Event::Stored(staged.generation));
+    assert!(director.generation() == staged.generation, "its number is used up");
+    let published = |director: &mut Director| {
+        let newest = director.publisher().manifest(&id("a2")).is_some();
+        (newest, director.publisher().newest(&id("a2")))
+    };
+    assert_eq!(published(&mut director), (false, None));
+    assert_eq!(manifest(&director, "a1").generation, staged.generation);
+}
+
+#[test]
 fn no_key_signs_while_a_plan_may_lack_it() {
     let mut director = running(&["a1"]);
     assert!(director.all_follow_now(), "what it has is the newest");

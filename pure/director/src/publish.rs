@@ -169,6 +169,11 @@ impl Publisher {
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
         self.published.remove(id);
         self.ledger.entries.remove(id);
+        // The generation itself stays: it may be durable by now.
+        if let Some(staged) = &mut self.staged {
+            staged.manifests.remove(id);
+            staged.ledger.entries.remove(id);
+        }
     }
 }
 

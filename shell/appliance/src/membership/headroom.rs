@@ -8,12 +8,16 @@ use std::fs;
 
 use model::units::BitsPerSecond;
 
-/// How near the machine's memory is to its last twentieth, at which the kernel begins to take pages
-/// that somebody needs. What we hold ourselves from the start is no load, so the amount in use
-/// says nothing: the amount left does.
+/// How near the machine's memory is to its last twentieth, or GiB where that is less, at which the
+/// kernel begins to take pages that somebody needs. What we hold ourselves from the start is no
+/// load, and no session that is given away frees it, so the amount in use says nothing: the amount
+/// left does.
 pub(crate) fn memory() -> Option<u32> {
     memory_of(&fs::read_to_string("/proc/meminfo").ok()?)
 }
+
+/// Ours, for want of a published figure: what the kernel wants free grows slower than the memory.
+const LAST_KIB_MAX: u64 = 1 << 20;
 
 fn memory_of(text: &str) -> Option<u32> {
     let field = |name: &str| -> Option<u64> {
@@ -21,7 +25,7 @@ fn memory_of(text: &str) -> Option<u32> {
         line.split_whitespace().next()?.parse().ok()
     };
     let (whole, left) = (field("MemTotal:")?, field("MemAvailable:")?);
-    Some(permille(whole / 20, left))
+    Some(permille((whole / 20).min(LAST_KIB_MAX), left))
 }
 
 /// What the cards that are up carry together, if all of them say so. To be asked before files are
@@ -106,6 +110,10 @@ mod tests {
         let text = |left| format!("MemTotal:  1000 kB\nMemFree: 7 kB\nMemAvailable:  {left} kB\n");
         let of = |left| memory_of(&text(left));
         assert_eq!([1000, 500, 100, 50, 0].map(of), [50, 100, 500, 1000, 10_000].map(Some));
+        let large =
+            |left| memory_of(&format!("MemTotal: {} kB\nMemAvailable: {left} kB\n", 256 << 20));
+        let left = [14 << 20, 2 << 20, 1 << 20].map(large);
+        assert_eq!(left, [71, 500, 1000].map(Some), "of 256 GiB the last one counts");
         assert_eq!(memory_of("MemTotal: 1000 kB\n"), None);
         assert_eq!(memory_of("MemTotal: x kB\nMemAvailable: 1 kB\n"), None);
     }

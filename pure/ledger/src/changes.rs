@@ -7,8 +7,9 @@ use model::view::{ApplianceView, FleetView, SiteView};
 use crate::entry;
 use crate::picture::Vital;
 
-/// Adds what of a picture is other than in the one before. O(1) for each page of sites that both
-/// share, and O(sites) for each page that they do not.
+/// Adds what of a picture is other than in the one before, which may be a newer one: requests that
+/// are answered at once do not come in the order of their pictures. O(1) for each page of sites
+/// that both share, and O(sites) for each page that they do not.
 pub(crate) fn put_changes(bytes: &mut Vec<u8>, before: &FleetView, now: &FleetView) {
     // All fields, so that a new one is not forgotten.
     let FleetView {
@@ -37,6 +38,12 @@ pub(crate) fn put_changes(bytes: &mut Vec<u8>, before: &FleetView, now: &FleetVi
             }
             Some(_) | None => entry::put_site(bytes, number, site),
         }
+    }
+    for number in sites.len()..before.sites.len() {
+        // As one whose site is gone.
+        let old = before.sites.get(number).expect("it is one of them");
+        let none = SiteView { appliances: Vec::new(), ..old.as_ref().clone() };
+        entry::put_site(bytes, number, &Arc::new(none));
     }
     if positions.len() != before.positions.len() {
         entry::put_size(bytes, positions.len());

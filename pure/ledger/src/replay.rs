@@ -176,7 +176,7 @@ impl<'w> Replay<'w> {
             }
             Entry::Site { number, site } => self.site(number, site)?,
             Entry::Vital { site, at, vital } => self.vital(site, at, &vital)?,
-            Entry::Size(size) => self.grow(size)?,
+            Entry::Size(size) => self.resize(size)?,
             Entry::Holders { version, id, holders } => {
                 self.hold(version, id, Arc::new(holders));
             }
@@ -232,12 +232,20 @@ impl<'w> Replay<'w> {
         self.versions.insert(version, id);
     }
 
-    fn grow(&mut self, size: u32) -> Result<(), &'static str> {
+    /// A picture that is older than the one before it has fewer. O(size) then; it is rare.
+    fn resize(&mut self, size: u32) -> Result<(), &'static str> {
         if NUMBERS_MAX < size {
             return Err("how many numbers of appliances there are");
         }
-        while self.view.positions.len() < size {
-            self.view.positions.push(None);
+        let positions = &mut self.view.positions;
+        if size < positions.len() {
+            let all = std::mem::take(positions);
+            for position in all.iter().take(model::number::index(size)) {
+                positions.push(*position);
+            }
+        }
+        while positions.len() < size {
+            positions.push(None);
         }
         Ok(())
     }

@@ -253,9 +253,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happens_to_a_fleet_its_decisions_are_the_same(seed: u64, sites in 1_u32..6) {
+    fn whatever_happens_to_a_fleet_its_decisions_are_the_same(
+        seed: u64, sites in 1_u32..6, late: bool
+    ) {
         let mut world = World::new(sites, 3);
-        world.state = seed;
+        (world.state, world.is_late) = (seed, late);
         let bytes = world.write(60, true);
         let opened = open(&bytes, false, genuine).unwrap();
         let outcome = replay(&opened, &WhatIf::default()).unwrap();
@@ -267,6 +269,10 @@ proptest! {
 /// A fleet to which things happen, all from one number.
 struct World {
     view: Arc<FleetView>,
+    /// The picture before that.
+    before: Arc<FleetView>,
+    /// Some decisions come after others that were made of a newer picture.
+    is_late: bool,
     names: Vec<SiteId>,
     versions: Vec<AssetVersionId>,
     state: u64,
@@ -294,7 +300,9 @@ impl World {
         for _ in &versions {
             view.holders.push(Arc::new((0..appliances).collect()));
         }
-        Self { view: Arc::new(view), names, versions, state: 1, appliances }
+        let view = Arc::new(view);
+        let before = Arc::clone(&view);
+        Self { view, before, is_late: false, names, versions, state: 1, appliances }
     }
 
     fn draw(&mut self, below: u32) -> u32 {
@@ -326,7 +334,9 @@ impl World {
             }
             let near = self.sites_of_a_client(&names);
             let draw = spread(self.state).to_le_bytes();
-            let (which, view) = (self.draw(5), Arc::clone(&self.view));
+            let is_late = self.is_late && self.draw(4) == 0;
+            let view = Arc::clone(if is_late { &self.before } else { &self.view });
+            let which = self.draw(5);
             let unknown = "unknown".parse().unwrap();
             let version = self.versions.get(model::number::index(which)).unwrap_or(&unknown);
             let list = rank(&view, version, &near, draw, None);
@@ -364,7 +374,7 @@ impl World {
     /// Something other than a decision.
     fn happen(&mut self) {
         let which = self.draw(u32::try_from(self.names.len()).unwrap());
-        let (what, number) = (self.draw(12), self.draw(1200));
+        let (what, number) = (self.draw(13), self.draw(1200));
         let mut view = self.view.as_ref().clone();
         let mut site = view.sites.get(which).unwrap().as_ref().clone();
         let name = site.id.clone();
@@ -387,6 +397,14 @@ impl World {
                 *version = Arc::new(&all - &other);
             }
             4 => view.generation.0 += 1,
+            12 if self.names.len() < 12 => {
+                let name: SiteId = format!("s{}", self.names.len()).parse().unwrap();
+                let appliances = vec![appliance(&name, 0, self.appliances)];
+                self.appliances += 1;
+                let new = SiteView { id: name.clone(), serves_strangers: true, appliances };
+                view.put_site(view.sites.len(), Arc::new(new));
+                self.names.push(name);
+            }
             _ => {
                 let count = site.appliances.len().max(1);
                 let at = model::number::index(number) % count;
@@ -396,7 +414,7 @@ impl World {
             }
         }
         view.put_site(which, Arc::new(site));
-        self.view = Arc::new(view);
+        self.before = std::mem::replace(&mut self.view, Arc::new(view));
     }
 }
 

@@ -38,7 +38,11 @@ pub enum Fault {
     NotOne,
     #[error("it has version {0}, and this program reads version 1: use a newer one")]
     Version(u8),
-    #[error("it is cut off in block {0}: take the file whole, from where it was written")]
+    #[error(
+        "it is cut off in block {0}: take the file whole, from where it was written. If its \
+         process or its machine was stopped in the middle of a write, --unfinished takes the \
+         blocks before"
+    )]
     Cut(u32),
     #[error(
         "the seal of block {0} does not fit: the block was changed after it was sealed, or another \
@@ -76,6 +80,8 @@ pub struct Opened<'a> {
     pub before: [u8; HASH_LEN],
     /// Of its last block.
     pub hash: [u8; HASH_LEN],
+    /// What follows that, where a block was torn in the middle of its write.
+    pub torn: Bytes,
 }
 
 /// Where a block stands.
@@ -119,7 +125,8 @@ pub(crate) fn seal(
 }
 
 /// The blocks of a file, of which every one must be `genuine`, by its hash and its signature, and
-/// stand where it stood. A file without its last block is taken only if it may be `unfinished`.
+/// stand where it stood. A file without its last block is taken only if it may be `unfinished`, and
+/// then without a block that is torn, unless that is its first.
 ///
 /// # Errors
 /// The first fault that is found; nothing of the file is believed then.
@@ -132,14 +139,20 @@ pub fn open<'a>(
         return Err(Fault::NotOne);
     }
     let mut opened: Option<Opened<'a>> = None;
-    let (mut rest, mut is_over) = (bytes, false);
+    let (mut rest, mut is_over, mut torn) = (bytes, false, Bytes(0));
     while !rest.is_empty() {
         if is_over {
             return Err(Fault::AfterEnd);
         }
         let number = opened.as_ref().map_or(0, |opened| opened.blocks.len());
         let number = u32::try_from(number).map_err(|_| Fault::Chain(u32::MAX))?;
-        let block = Block::read(rest, number)?;
+        let block = match Block::read(rest, number) {
+            Err(Fault::Cut(1..)) if unfinished => {
+                torn = Bytes::of(rest.len());
+                break;
+            }
+            read => read?,
+        };
         if !genuine(&block.hash, &block.signature) {
             return Err(Fault::Seal(number));
         }
@@ -158,13 +171,14 @@ pub fn open<'a>(
             sealed: (block.at, block.at),
             before: block.before,
             hash: block.hash,
+            torn: Bytes(0),
         });
         opened.blocks.push(block.entries);
         opened.sealed.1 = block.at;
         opened.hash = block.hash;
     }
     match opened {
-        Some(opened) if is_over || unfinished => Ok(opened),
+        Some(opened) if is_over || unfinished => Ok(Opened { torn, ..opened }),
         Some(_) => Err(Fault::Unfinished),
         None => Err(Fault::NotOne),
     }

@@ -10,7 +10,7 @@ use model::near::{By, Class, Near, Route, Step};
 use model::number::{GOLDEN, NumberSet, mix};
 use model::place::{Nearness, Shares};
 use model::topology::{Prefix, Weight};
-use model::units::{BitsPerSecond, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
 use proptest::prelude::*;
 use steering::{Config, Query, RankedList};
@@ -161,6 +161,11 @@ fn a_file_that_was_cut_reordered_or_put_together_is_refused() {
     assert_eq!(refused(&[a, b, c, d, d]), Fault::AfterEnd);
     let unfinished = [a.clone(), b.clone()].concat();
     assert_eq!(open(&unfinished, true, genuine).unwrap().blocks.len(), 2);
+    let torn = [&a[..], b, &c[..c.len() - 1]].concat();
+    assert_eq!(open(&torn, false, genuine), Err(Fault::Cut(2)));
+    let taken = open(&torn, true, genuine).unwrap();
+    assert_eq!((taken.blocks.len(), taken.torn), (2, Bytes::of(c.len() - 1)));
+    assert_eq!(open(&a[..a.len() - 1], true, genuine), Err(Fault::Cut(0)), "nothing is whole");
 
     // Another process's, with the same contents.
     let mut other = Ledger::new(CONFIG, 4);
@@ -249,7 +254,14 @@ proptest! {
     #[test]
     fn a_file_that_ends_anywhere_else_is_refused(at: prop::sample::Index) {
         let bytes = World::new(3, 2).write(30, true);
-        prop_assert!(open(&bytes[..at.index(bytes.len())], false, genuine).is_err());
+        let cut = &bytes[..at.index(bytes.len())];
+        prop_assert!(open(cut, false, genuine).is_err());
+        if let Ok(opened) = open(cut, true, genuine) {
+            let whole = open(&bytes, false, genuine).unwrap();
+            prop_assert!(whole.blocks.starts_with(&opened.blocks));
+            let of_blocks: usize = opened.blocks.iter().map(|of| of.len() + 128).sum();
+            prop_assert_eq!(of_blocks + opened.torn.as_usize(), cut.len(), "nothing is unsaid");
+        }
     }
 
     #[test]

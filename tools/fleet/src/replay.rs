@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
-use ledger::{HASH_LEN, Moved, Opened, Outcome, SIGNATURE_LEN, WhatIf};
+use ledger::{Fault, HASH_LEN, Moved, Opened, Outcome, SIGNATURE_LEN, WhatIf};
 use model::id::{ApplianceId, SiteId, parse_hex};
 use model::topology::Weight;
 use serde::Deserialize;
@@ -27,7 +27,8 @@ pub(crate) struct Args {
     /// Keep the files that control gives in this folder, too
     #[arg(long, value_name = "FOLDER", conflicts_with = "files")]
     save: Option<PathBuf>,
-    /// Take files without a last block: their process was killed, or writes them still
+    /// Take files without a last block, and without one that is torn: their process was stopped in
+    /// the middle, or writes them still
     #[arg(long)]
     unfinished: bool,
     /// What if this site were not there? May be given again
@@ -75,18 +76,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     );
     let mut outcome = Outcome::default();
     let mut before: Option<(u64, [u8; HASH_LEN])> = None;
+    let mut torn = Vec::new();
     for Log { name, bytes, unfinished } in &logs {
         let opened = ledger::open(bytes, *unfinished, |hash, seal| is_sealed(&key, hash, seal));
+        if *unfinished && opened == Err(Fault::Cut(0)) {
+            torn.push(format!("{name} is torn in its first block, and left out"));
+            continue;
+        }
         let opened = opened.with_context(|| format!("{name} is refused"))?;
+        torn.extend(tail(name, &opened));
         follows(before, &opened).with_context(|| format!("{name} is refused"))?;
         before = Some((opened.file, opened.hash));
         outcome.add(ledger::replay(&opened, &what_if).with_context(|| name.clone())?);
     }
+    torn.iter().for_each(|said| eprintln!("{said}"));
+    ensure!(before.is_some(), "no file has a block that is whole");
     if let Some(name) = outcome.unknown.first() {
         bail!("{name} is in none of the files: `nearcast fleet show` has the names");
     }
     if args.query.json {
-        output::json(&object(&outcome))?;
+        let mut object = object(&outcome);
+        object["torn"] = torn.into();
+        output::json(&object)?;
     } else {
         lines(&outcome, what_if != WhatIf::default()).iter().try_for_each(|of| output::line(of))?;
     }
@@ -154,6 +165,13 @@ fn follows(before: Option<(u64, [u8; HASH_LEN])>, opened: &Opened<'_>) -> anyhow
         "it does not follow the file before it: one is missing between them, or was replaced"
     );
     Ok(())
+}
+
+/// The end of a file that is left out.
+fn tail(name: &str, opened: &Opened<'_>) -> Option<String> {
+    let (torn, block) = (opened.torn.0, opened.blocks.len());
+    (0 < torn)
+        .then(|| format!("{name} is torn in block {block}: its last {torn} bytes are left out"))
 }
 
 fn what_if(args: &Args) -> anyhow::Result<WhatIf> {

@@ -45,14 +45,41 @@ fn a_ledger_is_replayed_and_one_that_was_changed_is_refused() {
     let said = place.refused(&[&flipped], &[]);
     assert!(said.contains("flipped is refused: the seal of block 0 does not fit"), "{said}");
     let cut = changed("cut", &bytes[..bytes.len() - 1]);
+    let said = place.refused(&[&cut], &[]);
+    assert!(said.contains("it is cut off in block 0") && said.contains("--unfinished"), "{said}");
     let said = place.refused(&[&cut], &["--unfinished"]);
-    assert!(said.contains("it is cut off in block 0"), "{said}");
+    assert!(said.contains("no file has a block that is whole"), "{said}");
     let said = place.refused(&[two, one], &[]);
     assert!(said.contains("is not younger than the file before it: oldest first"), "{said}");
     let said = place.refused(&[one], &["--key", &"00".repeat(32)]);
     assert!(said.contains("another process than that of the key"), "{said}");
     let said = place.refused(&[one], &["--without-site", "s9"]);
     assert!(said.contains("s9 is in none of the files"), "{said}");
+}
+
+#[test]
+fn a_file_that_a_crash_tore_is_taken_up_to_there_and_that_is_said() {
+    let place = Written::new();
+    let [_, two] = &place.files;
+    let torn = place.folder.path().join("torn");
+    let (whole, half) = Written::halves();
+    fs::write(&torn, [&whole[..], &half[..half.len() / 2]].concat()).unwrap();
+    let said = place.refused(&[&torn], &[]);
+    assert!(said.contains("it is cut off in block 1"), "{said}");
+    let output = place.run(&[&torn], &["--unfinished", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let left_out = format!("is torn in block 1: its last {} bytes are left out", half.len() / 2);
+    assert!(json["torn"][0].as_str().unwrap().ends_with(&left_out), "{json}");
+    assert_eq!(json["decisions"], EACH);
+    assert!(String::from_utf8(output.stderr).unwrap().contains(&left_out));
+
+    let first = place.folder.path().join("first");
+    fs::write(&first, &whole[..whole.len() - 1]).unwrap();
+    let output = place.run(&[&first, two], &["--unfinished"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("first is torn in its first block, and left out"), "{said}");
 }
 
 #[test]
@@ -91,10 +118,6 @@ struct Written {
 impl Written {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let pair = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
-        let sign = |hash: &[u8; HASH_LEN]| -> [u8; SIGNATURE_LEN] {
-            pair.sign(&ledger::message(hash)).as_ref().try_into().unwrap()
-        };
         let mut ledger = Ledger::new(LISTS, 0);
         let files = [0, 1].map(|file| {
             decide(&mut ledger, file * EACH);
@@ -102,7 +125,16 @@ impl Written {
             fs::write(&path, ledger.seal(UnixSeconds(9), true, sign)).unwrap();
             path
         });
-        Self { folder, key: hex(pair.public_key().as_ref()), files }
+        Self { folder, key: hex(pair().public_key().as_ref()), files }
+    }
+
+    /// Two blocks of a file.
+    fn halves() -> (Vec<u8>, Vec<u8>) {
+        let mut ledger = Ledger::new(LISTS, 0);
+        decide(&mut ledger, 0);
+        let first = ledger.seal(UnixSeconds(9), false, sign);
+        decide(&mut ledger, EACH);
+        (first, ledger.seal(UnixSeconds(9), false, sign))
     }
 
     fn run(&self, files: &[&PathBuf], arguments: &[&str]) -> Output {
@@ -125,6 +157,14 @@ impl Written {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
+}
+
+fn pair() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap()
+}
+
+fn sign(hash: &[u8; HASH_LEN]) -> [u8; SIGNATURE_LEN] {
+    pair().sign(&ledger::message(hash)).as_ref().try_into().unwrap()
 }
 
 /// Decisions for clients of two sites with two appliances each, in turns.

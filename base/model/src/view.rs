@@ -188,7 +188,7 @@ pub struct Load {
     pub connections_max: u64,
     /// Egress over its last report interval.
     pub egress: BitsPerSecond,
-    /// Most egress: of its cards, or as configured; 0 if it did not say.
+    /// What its cards that are up carry together; 0 if it did not say.
     pub egress_max: BitsPerSecond,
     /// In use of its worker cores, in thousandths; as the three below, 0 if it did not say.
     pub cpu_permille: u32,

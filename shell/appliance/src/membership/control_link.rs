@@ -19,7 +19,7 @@ use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Delta, FilesDelta};
 use model::manifest::Manifest;
 use model::status::FillStatus;
-use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
+use model::units::{Bytes, Instant, Nanos};
 use qoe::Sums;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
@@ -31,7 +31,7 @@ use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::envelope::{self, Refused};
-use crate::membership::headroom::{self, Packets};
+use crate::membership::headroom::{self, Cards, Packets};
 use crate::membership::member::Own;
 use crate::membership::routes::{Routes, Wish};
 use crate::membership::state_file::StateFile;
@@ -62,8 +62,8 @@ pub struct About {
     /// What its routers announce, where somebody reads it.
     pub routes: Option<Routes>,
     pub connections_max: u64,
-    /// Most egress: what the network cards carry, if they say so.
-    pub egress_max: Option<BitsPerSecond>,
+    /// What they carry together is the most egress, if they say so.
+    pub cards: Arc<Cards>,
 }
 
 /// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
@@ -364,7 +364,7 @@ fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) ->
     let egress = totals.egress.saturating_sub(previous.egress);
     let busy = Nanos(totals.busy.0.saturating_sub(previous.busy.0));
     let workers = &serving.workers;
-    let egress_max = about.egress_max.map_or(0, |rate| rate.0);
+    let egress_max = about.cards.speed().map_or(0, |rate| rate.0);
     v1::report::Load {
         serving: !serving.draining.load(Ordering::Relaxed),
         connections: sum(workers, |worker| now(&worker.counts.open)),

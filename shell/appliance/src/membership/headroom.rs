@@ -4,7 +4,9 @@
 //! Each is told as the thousandths in use of what can be used without harm, so that the worst of
 //! all can be found. What the kernel does not say is none, and counts as nothing.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use model::units::BitsPerSecond;
 
@@ -28,21 +30,51 @@ fn memory_of(text: &str) -> Option<u32> {
     Some(permille((whole / 20).min(LAST_KIB_MAX), left))
 }
 
-/// What the cards that are up carry together, if all of them say so. To be asked before files are
-/// out of reach; a virtual card says nothing.
-pub(crate) fn link() -> Option<BitsPerSecond> {
-    let cards = fs::read_dir("/sys/class/net").ok()?.flatten().map(|card| card.path());
-    let up = cards.filter(|card| {
-        let state = fs::read_to_string(card.join("operstate")).unwrap_or_default();
-        card.join("device").exists() && state.trim() == "up"
-    });
-    let speed = |text: String| -> Option<u64> {
-        let megabits: u64 = text.trim().parse().ok()?;
-        (megabits != 0).then(|| megabits.saturating_mul(1_000_000))
-    };
-    let speeds = up.map(|card| fs::read_to_string(card.join("speed")).ok().and_then(speed));
-    let sum: u64 = speeds.sum::<Option<u64>>()?;
-    (sum != 0).then_some(BitsPerSecond(sum))
+/// The machine's network cards, kept open: files are out of reach soon after the start, and a card
+/// may come up, or agree on another speed, at any time. One that is built in later is not seen.
+#[derive(Debug, Default)]
+pub struct Cards(Vec<Card>);
+
+#[derive(Debug)]
+struct Card {
+    state: Option<File>,
+    speed: Option<File>,
+}
+
+impl Cards {
+    /// Those that are there now. To be asked before files are out of reach.
+    pub(crate) fn open() -> Self {
+        Self::of(Path::new("/sys/class/net"))
+    }
+
+    /// Those with a device: a virtual card has no speed of its own.
+    fn of(folder: &Path) -> Self {
+        let all = fs::read_dir(folder).into_iter().flatten().flatten().map(|card| card.path());
+        let real = all.filter(|card| card.join("device").exists());
+        let open = |card: PathBuf| Card {
+            state: File::open(card.join("operstate")).ok(),
+            speed: File::open(card.join("speed")).ok(),
+        };
+        Self(real.map(open).collect())
+    }
+
+    /// What those that are up carry together, if all of them say so.
+    pub(crate) fn speed(&self) -> Option<BitsPerSecond> {
+        let up = self.0.iter().filter(|card| said(card.state.as_ref()).as_deref() == Some("up"));
+        let speed = |card: &Card| -> Option<u64> {
+            let megabits: u64 = said(card.speed.as_ref())?.parse().ok()?;
+            (megabits != 0).then(|| megabits.saturating_mul(1_000_000))
+        };
+        let sum = up.map(speed).try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)))?;
+        (sum != 0).then_some(BitsPerSecond(sum))
+    }
+}
+
+/// A line of the kernel's, as it is now.
+fn said(file: Option<&File>) -> Option<String> {
+    let mut line = [0; 32];
+    let len = file?.read_at(&mut line, 0).ok()?;
+    Some(str::from_utf8(line.get(..len)?).ok()?.trim().to_owned())
 }
 
 /// Packets of all cards since they came up.
@@ -136,6 +168,34 @@ mod tests {
         assert_eq!(of(5, 0).since(before), 0, "the card was taken down");
         assert_eq!(Packets::of("a\nb\nnonsense\n"), None);
         assert_eq!(Packets::of("a\nb\neth0: 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn a_card_that_comes_up_or_agrees_on_another_speed_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |card: &str, name: &str, text: &str| {
+            fs::create_dir_all(folder.path().join(card)).unwrap();
+            fs::write(folder.path().join(card).join(name), text).unwrap();
+        };
+        for (card, state, speed) in [("a", "up\n", "10000\n"), ("b", "down\n", "-1\n")] {
+            put(card, "device", "");
+            put(card, "operstate", state);
+            put(card, "speed", speed);
+        }
+        put("lo", "operstate", "up\n");
+        let cards = Cards::of(folder.path());
+        let gigabits = || cards.speed().map(|speed| speed.0 / 1_000_000_000);
+        assert_eq!(gigabits(), Some(10));
+        put("a", "speed", "100000\n");
+        assert_eq!(gigabits(), Some(100));
+        put("b", "operstate", "up\n");
+        assert_eq!(gigabits(), None, "one that is up does not say");
+        put("b", "speed", "25000\n");
+        assert_eq!(gigabits(), Some(125));
+        put("a", "operstate", "down\n");
+        put("b", "operstate", "dormant\n");
+        assert_eq!(gigabits(), None);
+        assert_eq!(Cards::default().speed(), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::counters::{DriveSlice, ServeCounters};
 use crate::filling::peer;
 use crate::lock::lock;
 use crate::membership::agent_link;
-use crate::membership::headroom;
+use crate::membership::headroom::Cards;
 use crate::membership::member;
 use crate::membership::routes::Routes;
 use crate::membership::takeover;
@@ -126,7 +126,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let config = worker_config(settings, hot::blocks(settings)?, &rules);
     let Bound { listeners, metrics, peers } = bind_after(settings, guarded.as_ref())?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
-    let machine = (identity::enrol::machine(), headroom::link());
+    let machine = (identity::enrol::machine(), Arc::new(Cards::open()));
     let blocking = mounts::blocking(&settings.drives.paths);
     let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
     let credentials = member::load(&settings.state, &settings.name.0)?;
@@ -290,7 +290,7 @@ fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
 fn storage_config(
     settings: &Settings,
     credentials: Credentials,
-    (machine, egress_max): (String, Option<BitsPerSecond>),
+    (machine, cards): (String, Arc<Cards>),
     tickets: Arc<tls::Tickets>,
     (silent, rules, tiering, takeover): Plans,
 ) -> storage::Config {
@@ -317,7 +317,7 @@ fn storage_config(
             machine,
             routes: settings.agent.routes.clone().map(Routes::new),
             connections_max: u64::try_from(settings.serve.connections_max).unwrap_or(u64::MAX),
-            egress_max,
+            cards,
         },
     }
 }

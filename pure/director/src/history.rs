@@ -25,6 +25,8 @@ pub struct Sample {
     pub cpu_percent: f32,
     /// Appliances that were healthy.
     pub healthy: u32,
+    /// Those that were draining or drained: it is an operator's wish, and nothing is wrong.
+    pub leaving: u32,
     /// All that were registered.
     pub appliances: u32,
 }
@@ -122,6 +124,12 @@ impl Thinned {
 }
 
 impl Sample {
+    /// Appliances that could not serve, then those that were not to.
+    fn worst(&self) -> (u32, u32) {
+        let Self { healthy, leaving, appliances, .. } = *self;
+        (appliances.saturating_sub(healthy + leaving), leaving)
+    }
+
     /// A mean of `count - 1` samples becomes one of `count`. Of appliances the worst counts: that
     /// one was away for a minute is what an operator looks for in a day.
     fn take_in(&mut self, other: &Self, count: u32) {
@@ -134,9 +142,9 @@ impl Sample {
         // No more than 600: exact.
         let share = f32::from(u16::try_from(count).unwrap_or(u16::MAX));
         self.cpu_percent += (other.cpu_percent - self.cpu_percent) / share;
-        let ill = |of: &Self| of.appliances.saturating_sub(of.healthy);
-        if ill(self) <= ill(other) {
-            (self.healthy, self.appliances) = (other.healthy, other.appliances);
+        if self.worst() <= other.worst() {
+            let Self { healthy, leaving, appliances, .. } = *other;
+            *self = Self { healthy, leaving, appliances, ..*self };
         }
     }
 }
@@ -154,6 +162,7 @@ impl Sums {
         let Self { sums, reporting } = self;
         sums.appliances += 1;
         sums.healthy += u32::from(health == Health::Healthy);
+        sums.leaving += u32::from(matches!(health, Health::Draining | Health::Drained));
         if let Some(rates) = rates {
             sums.egress = BitsPerSecond(sums.egress.0.saturating_add(rates.egress));
             sums.fill = BitsPerSecond(sums.fill.0.saturating_add(rates.fill));
@@ -218,6 +227,17 @@ mod tests {
         assert_eq!(seen, [1, 2]);
         let first = day.samples().next().unwrap();
         assert_eq!((first.egress.0, first.cpu_percent), (7, 40.0));
+    }
+
+    #[test]
+    fn a_drain_hides_no_loss_of_the_same_ten_minutes() {
+        let mut day = Thinned::day();
+        let of = |at, healthy, leaving| Sample { healthy, leaving, appliances: 4, ..sample(at, 7) };
+        let lost = [of(600, 4, 0), of(601, 1, 3), of(602, 3, 0), of(603, 2, 2)];
+        let drained = [of(1200, 4, 0), of(1201, 2, 2), of(1202, 3, 1)];
+        lost.into_iter().chain(drained).for_each(|one| day.push(one));
+        let seen: Vec<_> = day.samples().map(|of| (of.healthy, of.leaving)).collect();
+        assert_eq!(seen, [(3, 0), (2, 2)]);
     }
 
     #[test]

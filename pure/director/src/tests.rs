@@ -356,7 +356,15 @@ fn history_sums_what_reports_say_and_leaves_out_the_silent() {
     director.handle(at(9000), Event::Tick(UnixSeconds(6)));
     let sample = |at, egress, fill, cpu_percent, healthy| {
         let (egress, fill) = (BitsPerSecond(egress), BitsPerSecond(fill));
-        Sample { at: UnixSeconds(at), egress, fill, cpu_percent, healthy, appliances: 2 }
+        Sample {
+            at: UnixSeconds(at),
+            egress,
+            fill,
+            cpu_percent,
+            healthy,
+            leaving: 0,
+            appliances: 2,
+        }
     };
     let samples: Vec<Sample> = director.history().samples(Span::Minutes).copied().collect();
     assert_eq!(samples[1..], [sample(5, 400, 14, 20.0, 2), sample(6, 0, 0, 0.0, 0)]);

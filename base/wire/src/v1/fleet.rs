@@ -227,9 +227,12 @@ pub struct FleetSample {
     pub cpu_percent: f32,
     /// Fill of all appliances.
     pub fill_bits_per_second: u64,
-    /// Appliances that were healthy; in a step, when the fewest were.
+    /// Appliances that were healthy; in a step, when most were lost.
     #[serde(default)]
     pub healthy: u32,
+    /// Those that were draining or drained then.
+    #[serde(default)]
+    pub leaving: u32,
     /// All that were registered then.
     #[serde(default)]
     pub appliances: u32,

@@ -220,6 +220,7 @@ fn sample_out(sample: &director::Sample) -> FleetSample {
         cpu_percent: sample.cpu_percent,
         fill_bits_per_second: sample.fill.0,
         healthy: sample.healthy,
+        leaving: sample.leaving,
         appliances: sample.appliances,
     }
 }

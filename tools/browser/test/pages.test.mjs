@@ -253,6 +253,127 @@ test("a site is found and opened by keyboard, and has its own page", async () =>
   );
 });
 
+test("a site that nobody registered is said so, and is no outage", async () => {
+  await withMock({}, (mock) =>
+    visit(mock, "/?site=gone", {}, async (page) => {
+      await page.locator("#verdict:has-text('There is no site named gone')").waitFor();
+      // Longer than control may be silent.
+      await wait(4_500);
+      assert.equal(await page.locator("#outage:visible").count(), 0);
+      assert.equal(await textOf(page, "#freshness"), "live");
+      for (const part of ["#fleet", "#gauges", "#welcome"]) {
+        assert.equal(await page.locator(`${part}:visible`).count(), 0, part);
+      }
+      await assertAccessible(page);
+      await page.getByRole("link", { name: "All sites" }).click();
+      await page.locator("#verdict:has-text('All 3 appliances are healthy')").waitFor();
+    }),
+  );
+});
+
+test("a link to an appliance leads to its card, which is not there at first", async () => {
+  await withMock({ scenario: "large" }, (mock) =>
+    visit(mock, "/?site=site-03#appliance-site3-8", { viewport: PHONE }, async (page) => {
+      const here = () => page.evaluate(() => document.activeElement?.id);
+      await until("the card has the focus", 5_000, async () => {
+        return (await here()) === "appliance-site3-8";
+      });
+      const { y } = await page.locator("#appliance-site3-8").boundingBox();
+      assert.ok(y >= 0 && y < PHONE.height, `${y}`);
+      await page.evaluate(() => scrollTo(0, 0));
+      await wait(1_500);
+      assert.equal(await page.evaluate(() => scrollY), 0, "it goes there once");
+    }),
+  );
+});
+
+test("a spot of several sites leaves their cards, and gives the others back", async () => {
+  await withMock({ scenario: "large" }, (mock) =>
+    withPage({ viewport: LAPTOP }, async (page) => {
+      await page.route("**/v1/fleet?*", async (route) => {
+        const response = await route.fetch();
+        const fleet = await response.json();
+        for (const site of fleet.sites.slice(0, 2)) site.place = "52.5,13.4 DE DE-BE Berlin";
+        await route.fulfill({ response, json: fleet });
+      });
+      await page.goto(mock.url);
+      await ready(page);
+      const shown = () => page.locator("section.site").count();
+      assert.equal(await shown(), 12);
+      await page.locator(".map-spot").click();
+      await until("two sites", 500, async () => (await shown()) === 2);
+      assert.equal(new URL(page.url()).search, "", "it is the same page");
+      await wait(1_500);
+      assert.equal(await shown(), 2, "still after the next answer");
+      await page.getByRole("button", { name: "Show sites of the whole map" }).click();
+      await until("all sites", 500, async () => (await shown()) === 12);
+    }),
+  );
+});
+
+test("a row that is focused keeps the focus when it moves up", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    withPage({ viewport: LAPTOP }, async (page) => {
+      await page.goto(mock.url);
+      await ready(page);
+      const link = page.locator(".sites-table tbody a").nth(3);
+      const name = await link.innerText();
+      await page.route("**/v1/fleet?*", async (route) => {
+        const response = await route.fetch();
+        const fleet = await response.json();
+        const { summary } = fleet.sites.find(({ id }) => id === name);
+        summary.egress_bits_per_second = 1e15;
+        await route.fulfill({ response, json: fleet });
+      });
+      await link.focus();
+      await until("it is the first", 5_000, async () => {
+        return (await textOf(page, ".sites-table tbody a")) === name;
+      });
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), name);
+    }),
+  );
+});
+
+test("a page in the background asks seldom, and at once when it is looked at", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/?site=de-01", {}, async (page) => {
+      await page.addInitScript(() => {
+        window.inBackground = true;
+        Object.defineProperty(document, "hidden", { get: () => window.inBackground });
+      });
+      await page.reload();
+      // All is there before somebody looks.
+      await page.locator(".day-words:has-text('at the worst')").waitFor({ timeout: 3_000 });
+      await page.locator(".card").first().waitFor();
+      let asked = 0;
+      page.on("request", (request) => (asked += request.url().includes("/v1/fleet?") ? 1 : 0));
+      await wait(3_000);
+      assert.ok(asked <= 1, `${asked} in the background`);
+      asked = 0;
+      await page.evaluate(() => {
+        window.inBackground = false;
+        document.dispatchEvent(new Event("visibilitychange"));
+      });
+      await until("control is asked", 500, () => asked === 1);
+    }),
+  );
+});
+
+test("the player page asks for all of a large fleet once a minute", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/play", {}, async (page) => {
+      const asked = [];
+      page.on("request", (request) => {
+        const { pathname, search } = new URL(request.url());
+        if (pathname === "/v1/fleet") asked.push(search);
+      });
+      await wait(4_000);
+      assert.equal(asked.filter((query) => query === "").length, 1, `${asked}`);
+      assert.ok(asked.filter((query) => query === "?appliances_max=100").length >= 2, `${asked}`);
+    }),
+  );
+});
+
 test("an empty fleet says what to do next", async () => {
   await withMock({ scenario: "empty" }, (mock) =>
     visit(mock, "/", {}, async (page) => {

@@ -215,6 +215,10 @@ function handler(state) {
     if (name === "/first-frame" && request.method === "POST") return json(response, 200, {});
     if (name === "/v1/fleet") {
       const fleet = fleetWith(state.scenario, Date.now() / 1000, url.searchParams);
+      const only = url.searchParams.get("site");
+      if (only !== null && fleet.sites.length === 0) {
+        return json(response, 404, { title: `no site ${only} is registered` });
+      }
       overlay(fleet, state.appliances);
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);

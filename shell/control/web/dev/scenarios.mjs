@@ -314,7 +314,8 @@ function dayOf(sites, now) {
       egress_bits_per_second: Math.round(total * EGRESS * shape),
       cpu_percent: 8 + 40 * shape,
       fill_bits_per_second: hour > 2 && hour < 6 ? Math.round(total * 0.4 * GB) : 0,
-      healthy: index > 40 && index < 44 ? total - 1 : total,
+      healthy: (index > 40 && index < 44) || index > 120 ? total - 1 : total,
+      leaving: index > 120 ? 1 : 0,
       appliances: total,
     };
   });

@@ -62,6 +62,7 @@ export class KeyedList<T> {
   ) {}
 
   update(items: readonly T[]): void {
+    const focused = document.activeElement;
     const keys = distinct(items.map(this.keyOf));
     const wanted = new Set(keys);
     for (const [key, view] of this.views) {
@@ -77,6 +78,9 @@ export class KeyedList<T> {
       const there = this.parent.children[index];
       if (there !== view.root) this.parent.insertBefore(view.root, there ?? null);
     });
+    // What is moved loses the focus.
+    const isLost = focused !== document.activeElement && this.parent.contains(focused);
+    if (isLost) (focused as HTMLElement).focus({ preventScroll: true });
   }
 }
 

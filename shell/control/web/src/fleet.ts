@@ -22,6 +22,8 @@ export interface Sight {
   age_ms: number;
   /** Why the latest request failed; null if it did not. */
   failure: string | null;
+  /** Control answers, and knows no site of the name that was asked for. */
+  missing: boolean;
 }
 
 const POLL_MS = 1_000;
@@ -41,11 +43,26 @@ export const appliancesOf = (fleet: Fleet): Appliance[] =>
 export const CARDS_MAX = 100;
 const SITES_PER_S = 400;
 
-async function ask(query: string): Promise<Fleet> {
+/** Waits so long; then, while nobody looks at the page, until somebody does, or for `hiddenMs`. */
+export async function rest(ms: number, hiddenMs = Infinity): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  if (!document.hidden) return;
+  const over = new AbortController();
+  await new Promise((resolve) => {
+    if (hiddenMs !== Infinity) setTimeout(resolve, hiddenMs);
+    document.addEventListener("visibilitychange", resolve, { signal: over.signal });
+  });
+  over.abort();
+}
+
+/** None if there is no such site. */
+async function ask(query: string): Promise<Fleet | null> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const response = await fetch(`/v1/fleet?${query}`, { signal, cache: "no-store" });
   // The login has ended, or the token is gone: the page cannot go on without one.
   if (response.status === 401) location.assign(`/login#${location.pathname}${location.search}`);
+  const isOfSite = new URLSearchParams(query).has("site");
+  if (isOfSite && [400, 404].includes(response.status)) return null;
   if (!response.ok) throw new Error(`control answered ${response.status}`);
   return (await response.json()) as Fleet;
 }
@@ -58,24 +75,25 @@ export const queryOf = (site: string | null): string =>
  * Asks for the fleet once a second, one request at a time, and calls `show` after each answer or
  * failure.
  */
-export function watchFleet(query: string, show: (sight: Sight) => void): void {
+export async function watchFleet(query: string, show: (sight: Sight) => void): Promise<never> {
   let fleet: Fleet | null = null;
   let answered = performance.now();
-  const turn = async () => {
+  let missing = false;
+  for (;;) {
     const started = performance.now();
     let failure: string | null = null;
     try {
       fleet = await ask(query);
       answered = performance.now();
+      missing = fleet === null;
     } catch (error) {
       failure = error instanceof Error ? error.message : String(error);
     }
-    show({ fleet, age_ms: performance.now() - answered, failure });
+    show({ fleet, age_ms: performance.now() - answered, failure, missing });
     const many = fleet?.brief ? fleet.sites.length / SITES_PER_S : 1;
-    const pause = document.hidden ? POLL_HIDDEN_MS : POLL_MS * Math.max(1, many);
-    setTimeout(turn, Math.max(100, pause - (performance.now() - started)));
-  };
-  void turn();
+    const pause = POLL_MS * Math.max(1, many) - (performance.now() - started);
+    await rest(Math.max(100, pause), POLL_HIDDEN_MS);
+  }
 }
 
 /** An answer of control; null if there is none, or it refuses. */

@@ -4,7 +4,7 @@ import { silent } from "../src/fleet";
 import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
-import { stepsOf, wordsOfDay } from "../src/status/site";
+import { moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import * as sites from "../src/status/sites";
 import { lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
@@ -185,10 +185,11 @@ test("samples older than the plot are forgotten", () => {
 });
 
 test("control is silent only after some seconds of failures", () => {
-  assert.equal(silent({ fleet: null, age_ms: 1_000, failure: "refused" }), false);
-  assert.equal(silent({ fleet: null, age_ms: 5_000, failure: "refused" }), true);
+  const sight = { fleet: null, missing: false };
+  assert.equal(silent({ ...sight, age_ms: 1_000, failure: "refused" }), false);
+  assert.equal(silent({ ...sight, age_ms: 5_000, failure: "refused" }), true);
   // A page that slept: the latest answer is old, but nothing failed.
-  assert.equal(silent({ fleet: null, age_ms: 60_000, failure: null }), false);
+  assert.equal(silent({ ...sight, age_ms: 60_000, failure: null }), false);
 });
 
 const counted = (egress_bytes: number, last_report_ms: number, start_id = 1) => {
@@ -306,8 +307,24 @@ test("a search finds sites by name, place and appliance, all words of it", () =>
   assert.deepEqual(find("BERLIN"), ["de-01"]);
   assert.deepEqual(find("paris edge"), ["fr-01"]);
   assert.deepEqual(find("paris de-"), []);
-  assert.equal(sites.wordsOfPlace("52.5,13.4 DE DE-BE Berlin"), "Berlin, DE");
-  assert.equal(sites.wordsOfPlace("52.5,13.4"), "");
+});
+
+test("a place is told as its city and country, whatever of it is known", () => {
+  const told = {
+    "52.5,13.4 DE DE-BE Berlin": "Berlin, DE",
+    "40.7,-74 US US-NY New York": "New York, US",
+    "DE Bad Homburg": "Bad Homburg, DE",
+    "FR Aix-en-Provence": "Aix-en-Provence, FR",
+    "US-style Town": "US-style Town",
+    "New York": "New York",
+    "DE DE-BE": "DE",
+    "-33.9,151.2 AU": "AU",
+    "52.5,13.4": "",
+    "": "",
+  };
+  for (const [place, words] of Object.entries(told)) {
+    assert.equal(sites.wordsOfPlace(place), words, place);
+  }
 });
 
 test("a fleet that is told in brief is judged by its sums", () => {
@@ -344,4 +361,17 @@ test("a day is plotted in ten minutes, and told in a sentence", () => {
   const well = plain(wordsOfDay(stepsOf([step(199_800, 5)], now), now));
   assert.equal(well, "All were healthy for 10 min.");
   assert.equal(wordsOfDay(stepsOf([], now), now), "Nothing is known of the last day yet.");
+});
+
+test("an appliance that was drained is not told as one that was lost", () => {
+  const now = 200_000;
+  const drained = { ...step(199_200, 3), leaving: 2 };
+  const steps = stepsOf([drained, step(199_800, 5)], now);
+  assert.deepEqual(steps.slice(-2).map(moodOfStep), ["busy", "ok"]);
+  const words = "All were well for 20 min, some of them drained for 10 min.";
+  assert.equal(plain(wordsOfDay(steps, now)), words);
+  const both = [{ ...drained, healthy: 2 }, step(199_800, 5)];
+  assert.equal(moodOfStep(both[0]!), "bad");
+  const lost = "Not all were healthy for 10 min; at the worst 2 of 5, 13 min ago.";
+  assert.equal(plain(wordsOfDay(stepsOf(both, now), now)), lost);
 });

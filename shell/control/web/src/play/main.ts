@@ -2,7 +2,7 @@
 
 import { byId, h, setAttribute, setText } from "../dom";
 import type { Verb } from "../faults";
-import { appliancesOf, silent, watchFleet } from "../fleet";
+import { appliancesOf, get, queryOf, rest, silent, watchFleet } from "../fleet";
 import type { ApplianceState, Fleet, Sight } from "../fleet";
 import { learnTones } from "../palette";
 import { wordsOf } from "../status/verdict";
@@ -18,6 +18,7 @@ import { Strip } from "./strip";
 import { Tiles } from "./tiles";
 
 const SHOW_MS = 250;
+const WHOLE_MS = 60_000;
 /** Media URLs up to the path in the asset: a token has no place on a screen. */
 const MEDIA_PREFIX = /https?:\/\/[^/\s]+\/t\/[^/\s]+\/[^/\s]+\//g;
 /** A failure that took this long was no refusal but silence. */
@@ -56,6 +57,9 @@ const ordered = new Map<string, number>();
 const states = new Map<string, ApplianceState>();
 let engine: Engine | null = null;
 let fleet: Fleet | null = null;
+/** All of a fleet that is told in brief each second. */
+let whole: Fleet | null = null;
+let isLarge = false;
 let asset = parameters.asset;
 let trouble: string | null = null;
 let started = false;
@@ -254,12 +258,22 @@ function linkPlayers(): void {
   byId("player-choice").replaceChildren(...links);
 }
 
+/** Of a large fleet the names and states of all are asked for once a minute, and not a second. */
+async function watchWhole(): Promise<never> {
+  for (;;) {
+    whole = (await get<Fleet>("/v1/fleet")) ?? whole;
+    await rest(WHOLE_MS);
+  }
+}
+
 function onSight(sight: Sight): void {
   const fresh = sight.fleet !== null && !silent(sight);
   setAttribute(byId("freshness"), "data-live", fresh ? "yes" : "no");
   setText(byId("freshness-text"), fresh ? "live" : "control is silent");
   if (!sight.fleet) return;
-  fleet = sight.fleet;
+  if (sight.fleet.brief && !isLarge) void watchWhole();
+  isLarge ||= sight.fleet.brief ?? false;
+  fleet = isLarge && whole ? whole : sight.fleet;
   learnTones(appliancesOf(fleet).map(({ id }) => id));
   delivery.learn(fleet);
   const served = delivery.bytesByAppliance(log.bytesByHost());
@@ -340,7 +354,7 @@ byId<HTMLSelectElement>("asset").addEventListener("change", ({ target }) => {
 
 log.watch();
 linkPlayers();
-watchFleet("", onSight);
+void watchFleet(queryOf(null), onSight);
 setInterval(show, SHOW_MS);
 show();
 if (asset) void start(asset);

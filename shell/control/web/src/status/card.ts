@@ -31,14 +31,19 @@ class Spark {
   private readonly area = svg("path", { class: "spark-area" });
   private readonly line = svg("path", { class: "spark-line" });
   private values: (number | null)[] = [];
+  private last = -Infinity;
 
   constructor() {
     this.root.append(this.area, this.line);
   }
 
-  /** Adds a second; null where nothing is known of it. */
+  /** Adds a second; null where nothing is known of it. Longer pauses are gaps. */
   push(value: number | null): void {
-    this.values = [...this.values.slice(1 - SPARK_POINTS), value];
+    const now = performance.now();
+    const missed = Math.min(SPARK_POINTS, Math.round((now - this.last) / 1_000) - 1);
+    this.last = now;
+    const between = Array(Math.max(0, missed)).fill(missed > 1 ? null : value);
+    this.values = [...this.values, ...between, value].slice(-SPARK_POINTS);
     const top = Math.max(1, ...this.values.map((one) => one ?? 0)) * 1.08;
     const first = SPARK_POINTS - this.values.length;
     let [line, area] = ["", ""];
@@ -164,7 +169,12 @@ export class Card implements View<CardItem> {
     );
     this.root = h(
       "article",
-      { class: "card", id: `appliance-${appliance.id}`, tabindex: -1 },
+      {
+        class: "card",
+        id: `appliance-${appliance.id}`,
+        tabindex: -1,
+        "aria-label": `Appliance ${appliance.id}`,
+      },
       h("div", { class: "card-head" }, name, this.where, this.state),
       this.line,
       this.hint,

@@ -100,10 +100,10 @@ const gauges = {
 byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 
 /** The one site that the page is of; null for all. */
-const only = new URLSearchParams(location.search).get("site");
+const only = new URLSearchParams(location.search).get("site") || null;
 const history = new History();
 const span = new LongSpan(byId("span"), only, () => showGauges());
-const overview = only ? null : new Overview();
+const overview = only ? null : new Overview(() => latest && showSites(...latest));
 if (only) new SitePage(only);
 const rates = new Rates();
 const routes = new RoutesPanel();
@@ -140,6 +140,10 @@ function showVerdict(verdict: Verdict, current: boolean, ageMs: number): void {
 }
 
 let now = 0;
+/** What is shown, and whether control answers. */
+let latest: [Fleet, boolean] | null = null;
+/** Where the page's address points, until it is there. */
+let wanted = location.hash;
 
 /** The plots, over the span that was chosen. */
 function showGauges(): void {
@@ -147,6 +151,32 @@ function showGauges(): void {
   gauges.egress.update(columns, columns.egress);
   gauges.cpu.update(columns, columns.cpu);
   gauges.fill.update(columns, columns.fill);
+}
+
+/** Cards, of the sites that were chosen on the map. */
+function showSites(fleet: Fleet, current: boolean): void {
+  const controls = fleet.demo_controls;
+  const shown = fleet.sites.filter(({ id }) => overview?.isChosen(id) ?? true);
+  byId("sites").hidden = fleet.brief ?? false;
+  if (!fleet.brief) sites.update(shown.map((site) => ({ site, controls, current })));
+}
+
+/** Goes where the address points: it was not there yet when the browser looked for it. */
+function arrive(): void {
+  const target = wanted && document.getElementById(wanted.slice(1));
+  wanted = "";
+  if (!target) return;
+  target.scrollIntoView();
+  target.focus({ preventScroll: true });
+}
+
+function showMissing(): void {
+  setText(title, `There is no site named ${only}`);
+  setAttribute(title, "data-mood", "unknown");
+  concernList.update([]);
+  setText(facts, "Its name may be another, or it was removed.");
+  document.title = "Nearcast";
+  for (const part of ["gauges", "span", "welcome", "fleet"]) byId(part).hidden = true;
 }
 
 function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
@@ -162,10 +192,9 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   byId("fleet").hidden = !somebody;
   const density = appliances.length >= DENSE_FROM ? "dense" : null;
   setAttribute(byId("sites"), "data-density", density);
-  const controls = fleet.demo_controls;
+  latest = [fleet, current];
   overview?.update(fleet);
-  byId("sites").hidden = fleet.brief ?? false;
-  if (!fleet.brief) sites.update(fleet.sites.map((site) => ({ site, controls, current })));
+  showSites(fleet, current);
   const here = new Set(appliances.map(({ id }) => id));
   const errors = fleet.errors.filter(({ appliance }) => only === null || here.has(appliance));
   tables.update({ ...fleet, errors });
@@ -173,11 +202,12 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const stalling = warnings.filter(({ site }) => only === null || site === only);
   const verdict = verdictOf(fleet, stalling);
   showVerdict(only ? { ...verdict, title: `${only}: ${verdict.title}` } : verdict, current, ageMs);
+  arrive();
 }
 
 function showFreshness(sight: Sight): void {
   const quiet = silent(sight);
-  const fresh = !quiet && sight.fleet !== null;
+  const fresh = !quiet && (sight.fleet !== null || sight.missing);
   setAttribute(byId("freshness"), "data-live", fresh ? "yes" : "no");
   const age = duration(sight.age_ms / 1000);
   setText(byId("freshness-text"), fresh ? "live" : sight.fleet ? `${age} old` : "connecting");
@@ -190,13 +220,14 @@ function showFreshness(sight: Sight): void {
   outageAge.hidden = sight.fleet === null;
 }
 
-watchFleet(queryOf(only), (sight) => {
+void watchFleet(queryOf(only), (sight) => {
   showFreshness(sight);
-  if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
+  if (sight.missing) showMissing();
+  else if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
   else if (silent(sight)) setText(title, `Nothing is known about ${only ?? "the fleet"}`);
 });
 
-watchViewers((out) => {
+void watchViewers((out) => {
   warnings = out.warnings;
   viewers.update(out);
 });

@@ -48,7 +48,10 @@ export class Overview {
   private readonly spot = h("button", {
     type: "button",
     class: "button",
-    onclick: () => this.choose(null),
+    onclick: () => {
+      this.choose(null);
+      if (!this.search.hidden) this.search.focus();
+    },
   });
   private readonly said = h("p", { class: "overview-said", role: "status" });
   private readonly rows = h("tbody");
@@ -57,14 +60,15 @@ export class Overview {
   private readonly more = h("button", {
     type: "button",
     class: "button more",
-    onclick: () => this.show((this.shown += ROWS)),
+    onclick: () => this.showMore(),
   });
   private sites: Site[] = [];
   private chosen: Set<string> | null = null;
   private shown = ROWS;
   private appliances: Map<string, string[]> | null = null;
 
-  constructor() {
+  /** `onChoice` is called when other sites are chosen on the map. */
+  constructor(private readonly onChoice: () => void) {
     const heads = ["Site", "Place", "Appliances", "Headroom", "Egress"].map((text) =>
       h("th", { scope: "col", class: `sites-${text.toLowerCase()}` }, text),
     );
@@ -86,9 +90,22 @@ export class Overview {
     else this.more.hidden = true;
   }
 
-  private show(_more?: number): void {
+  /** True if the map does not leave it out. */
+  isChosen(site: string): boolean {
+    return this.chosen?.has(site) ?? true;
+  }
+
+  /** The focus goes to the first of the new rows: the button may be gone. */
+  private showMore(): void {
+    const before = this.shown;
+    this.shown += ROWS;
+    this.show();
+    this.rows.children[before]?.querySelector("a")?.focus();
+  }
+
+  private show(): void {
     const all = found(this.sites, this.search.value, this.appliances ?? undefined);
-    const wanted = ordered(all.filter(({ id }) => this.chosen?.has(id) ?? true));
+    const wanted = ordered(all.filter(({ id }) => this.isChosen(id)));
     this.list.update(wanted.slice(0, this.shown));
     const left = wanted.length - Math.min(this.shown, wanted.length);
     this.more.hidden = left === 0;
@@ -103,15 +120,17 @@ export class Overview {
     this.show();
   }
 
-  /** A spot of one site leads to its page; one of many leaves these in the list. */
+  /** A spot of one site leads to its page; one of many leaves these, in the list or as cards. */
   private choose(spot: Spot | null): void {
     const [first, second] = spot?.sites ?? [];
-    if (first && (!second || this.table.hidden)) return location.assign(siteUrl(first.id));
+    if (first && !second) return location.assign(siteUrl(first.id));
     this.chosen = spot && new Set(spot.sites.map(({ id }) => id));
     this.spot.hidden = spot === null;
     setText(this.spot, `${plural(spot?.sites.length ?? 0, "site")} of the map ×`);
     setAttribute(this.spot, "aria-label", "Show sites of the whole map again");
-    this.searched();
+    this.shown = ROWS;
+    if (!this.table.hidden) this.show();
+    this.onChoice();
   }
 
   /** The names of appliances are asked for once, when somebody is about to search. */
@@ -125,6 +144,6 @@ export class Overview {
       if (names) names.push(id);
       else this.appliances?.set(site, [id]);
     }
-    this.show();
+    if (!this.table.hidden) this.show();
   }
 }

@@ -1,7 +1,7 @@
 // What sites hear from their routers: a panel that is there once one of them hears anything.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
-import { get, type Fleet, type Site } from "../fleet";
+import { get, rest, type Fleet, type Site } from "../fleet";
 import { count, plural } from "../units";
 import type { RoutesAppliance, RoutesOut, RoutesSite } from "../../made/api";
 
@@ -121,13 +121,14 @@ export class RoutesPanel {
 
   private async ask(): Promise<void> {
     this.asking = true;
-    const out = document.hidden ? null : await get<RoutesOut>("/v1/routes");
+    const out = await get<RoutesOut>("/v1/routes");
     if (out && this.wanted) {
       const isHere = (site: RoutesSite) => site.appliances.length > 0 && this.sites.has(site.site);
       const sites = out.sites.filter(isHere);
       this.rows.update(sites);
       this.panel.hidden = sites.length === 0;
     }
-    setTimeout(() => (this.asking = false), POLL_MS);
+    await rest(POLL_MS);
+    this.asking = false;
   }
 }

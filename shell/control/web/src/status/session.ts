@@ -1,7 +1,7 @@
 // The session: its name, the way out, and for admins the latest changes.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
-import { get } from "../fleet";
+import { get, rest } from "../fleet";
 import { duration } from "../units";
 import type { AuditLine as Line, AuditOut, SessionOut as Session } from "../../made/api";
 
@@ -42,15 +42,12 @@ export async function showSession(): Promise<void> {
   who.hidden = false;
   if (session.role !== "admin") return;
   const list = new KeyedList<Line>(byId("audit"), ({ id }) => String(id), lineView);
-  const turn = async () => {
-    const page = document.hidden
-      ? null
-      : await get<AuditOut>(`/v1/audit?limit=${AUDIT_SHOWN}`);
+  for (;;) {
+    const page = await get<AuditOut>(`/v1/audit?limit=${AUDIT_SHOWN}`);
     if (page) {
       list.update(page.lines);
       byId("audit-panel").hidden = page.lines.length === 0;
     }
-    setTimeout(() => void turn(), AUDIT_MS);
-  };
-  void turn();
+    await rest(AUDIT_MS);
+  }
 }

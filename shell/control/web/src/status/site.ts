@@ -1,9 +1,9 @@
 // A site's own page, beside what each page has: its day, and the versions that it holds.
 
 import { byId, h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
-import { get, type Fleet, type Sample, type Site } from "../fleet";
+import { get, rest, type Fleet, type Sample, type Site } from "../fleet";
 import { count, duration, plural } from "../units";
-import { wordsOfPlace } from "./sites";
+import { wordsOfPlace, type Mood } from "./sites";
 
 type Held = NonNullable<Site["held"]>[number];
 
@@ -19,15 +19,24 @@ export function stepsOf(samples: readonly Sample[], now: number): (Sample | null
   return Array.from({ length: STEPS }, (_, at) => by.get(last - (STEPS - 1 - at) * STEP_S) ?? null);
 }
 
-export const isWell = ({ healthy = 0, appliances = 0 }: Sample): boolean => healthy >= appliances;
+/** Appliances that were neither healthy nor drained, which is an operator's wish. */
+const gone = ({ healthy = 0, leaving = 0, appliances = 0 }: Sample) =>
+  Math.max(0, appliances - healthy - leaving);
+
+export const moodOfStep = (step: Sample | null): Mood =>
+  step === null ? "idle" : gone(step) > 0 ? "bad" : step.leaving ? "busy" : "ok";
 
 /** The day in a sentence. */
 export function wordsOfDay(steps: readonly (Sample | null)[], now: number): string {
   const known = steps.filter((step) => step !== null);
   if (known.length === 0) return "Nothing is known of the last day yet.";
-  const ill = known.filter((step) => !isWell(step));
-  if (ill.length === 0) return `All were healthy for ${duration(known.length * STEP_S)}.`;
-  const gone = ({ healthy = 0, appliances = 0 }: Sample) => appliances - healthy;
+  const ill = known.filter((step) => gone(step) > 0);
+  if (ill.length === 0) {
+    const drained = known.filter((step) => step.leaving).length;
+    const some = drained ? `, some of them drained for ${duration(drained * STEP_S)}` : "";
+    const all = drained ? "well" : "healthy";
+    return `All were ${all} for ${duration(known.length * STEP_S)}${some}.`;
+  }
   const worst = ill.reduce((most, one) => (gone(one) > gone(most) ? one : most));
   const ago = duration(Math.max(0, now - worst.at_unix_s));
   const fewest = `${count(worst.healthy ?? 0)} of ${count(worst.appliances ?? 0)}`;
@@ -65,7 +74,7 @@ class DayOfHealth {
       const height = step ? Math.max(2, (24 * healthy) / Math.max(1, appliances)) : 2;
       setAttribute(bar, "height", height.toFixed(1));
       setAttribute(bar, "y", (24 - height).toFixed(1));
-      setAttribute(bar, "data-mood", step ? (isWell(step) ? "ok" : "bad") : "idle");
+      setAttribute(bar, "data-mood", moodOfStep(step));
     });
   }
 }
@@ -91,11 +100,13 @@ export class SitePage {
     void this.ask();
   }
 
-  private async ask(): Promise<void> {
+  private async ask(): Promise<never> {
     const query = new URLSearchParams({ site: this.site, history: "day" });
-    const fleet = document.hidden ? null : await get<Fleet>(`/v1/fleet?${query}`);
-    if (fleet) this.show(fleet);
-    setTimeout(() => void this.ask(), POLL_MS);
+    for (;;) {
+      const fleet = await get<Fleet>(`/v1/fleet?${query}`);
+      if (fleet) this.show(fleet);
+      await rest(POLL_MS);
+    }
   }
 
   private show(fleet: Fleet): void {

@@ -71,12 +71,13 @@ export function pointOf({ place = "" }: Site): { north: number; east: number } |
   return north && east ? { north: Number(north), east: Number(east) } : null;
 }
 
-/** A place in words, without its point. */
+/** A place as control writes it: degrees, country, region and city, or some of them. */
+const PLACE = /^(?:\S+,\S+(?: |$))?(?:([A-Z]{2})(?: |$))?(?:[A-Z]{2}-[^ ]{1,3}(?: |$))?(.*)$/;
+
+/** City and country, those that are known; else the region says nothing to most people. */
 export const wordsOfPlace = (place = ""): string => {
-  const words = place.replace(/^-?[\d.]+,-?[\d.]+\s*/, "").split(/\s+/).filter(Boolean);
-  const [country, region, ...city] = words;
-  const first = city.join(" ") || (region?.includes("-") ? "" : region);
-  return [first, country].filter(Boolean).join(", ");
+  const [, country, city] = PLACE.exec(place) ?? [];
+  return [city, country].filter(Boolean).join(", ");
 };
 
 /** Worst first, then those that send most. */

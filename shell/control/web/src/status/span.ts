@@ -1,7 +1,7 @@
 // The choice of the plots' span. The last minutes come with the fleet; more is asked for apart.
 
 import { h, setAttribute } from "../dom";
-import { get, type Fleet, type Sample } from "../fleet";
+import { get, rest, type Fleet, type Sample } from "../fleet";
 import { columnsOf, SPANS, type Columns, type SpanName } from "./history";
 
 const POLL_MS = 30_000;
@@ -11,7 +11,8 @@ export class LongSpan {
   private name: SpanName = "minutes";
   private samples: Sample[] = [];
   private now = 0;
-  private timer: ReturnType<typeof setTimeout> | undefined;
+  /** Counts choices: one that is over asks no more. */
+  private turn = 0;
 
   /** `show` is called when there is something else to plot. Of one site there is no hour. */
   constructor(
@@ -46,15 +47,17 @@ export class LongSpan {
   }
 
   private async ask(): Promise<void> {
-    clearTimeout(this.timer);
     const { name, site } = this;
-    if (name !== "minutes") {
-      const query = new URLSearchParams({ history: name, appliances_max: "0" });
-      if (site) query.set("site", site);
-      const fleet = document.hidden ? null : await get<Fleet>(`/v1/fleet?${query}`);
-      if (name !== this.name) return;
+    const turn = ++this.turn;
+    const query = new URLSearchParams({ history: name, appliances_max: "0" });
+    if (site) query.set("site", site);
+    while (name !== "minutes") {
+      const fleet = await get<Fleet>(`/v1/fleet?${query}`);
+      if (turn !== this.turn) return;
       if (fleet) [this.samples, this.now] = [fleet.history, fleet.now_unix_s];
-      this.timer = setTimeout(() => void this.ask(), POLL_MS);
+      this.show();
+      await rest(POLL_MS);
+      if (turn !== this.turn) return;
     }
     this.show();
   }

@@ -1,6 +1,7 @@
 // What viewers felt in the last ten minutes, by site, asset, network and player.
 
 import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
+import { rest } from "../fleet";
 import type { ViewersFigures, ViewersOut, ViewersRow, ViewersWarning } from "../../made/api";
 import { bitRate, count, duration, percent, plural, short, text } from "../units";
 
@@ -187,8 +188,8 @@ export class Viewers {
 }
 
 /** Asks every two seconds, one request at a time. A failure changes nothing: the page shows it. */
-export function watchViewers(show: (viewers: ViewersOut) => void): void {
-  const turn = async () => {
+export async function watchViewers(show: (viewers: ViewersOut) => void): Promise<never> {
+  for (;;) {
     try {
       const signal = AbortSignal.timeout(TIMEOUT_MS);
       const response = await fetch("/v1/viewers", { signal, cache: "no-store" });
@@ -196,7 +197,6 @@ export function watchViewers(show: (viewers: ViewersOut) => void): void {
     } catch {
       // Control does not answer, which the page says by itself.
     }
-    setTimeout(turn, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
-  };
-  void turn();
+    await rest(POLL_MS, POLL_HIDDEN_MS);
+  }
 }

@@ -48,6 +48,11 @@ impl<T: Clone> Paged<T> {
         Arc::make_mut(self.pages.get_mut(page)?).get_mut(at)
     }
 
+    /// The last one.
+    pub fn last(&self) -> Option<&T> {
+        self.get(self.len.checked_sub(1)?)
+    }
+
     /// Adds an item, and returns its number.
     pub fn push(&mut self, item: T) -> u32 {
         let number = self.len;

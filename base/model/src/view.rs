@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
@@ -28,6 +29,12 @@ pub struct FleetView {
     pub versions: Arc<BTreeMap<AssetVersionId, u32>>,
     /// By the number of a version: the appliances that hold every object of it, by number.
     pub holders: Paged<Arc<NumberSet>>,
+    /// By the number of a version: the numbers of its renditions; none if they cannot be told
+    /// apart.
+    pub renditions: Paged<Range<u32>>,
+    /// By the number of a rendition: the appliances that hold all of it, and not all of its version,
+    /// by number.
+    pub partial_holders: Paged<Arc<NumberSet>>,
 }
 
 /// Where an appliance is in a picture.
@@ -107,6 +114,18 @@ impl FleetView {
         version.is_some_and(|holders| holders.contains(appliance))
     }
 
+    /// The renditions of a version that an appliance holds, both by number.
+    pub fn held(&self, appliance: u32, version: u32) -> Renditions {
+        let is_in = |set: Option<&Arc<NumberSet>>| set.is_some_and(|set| set.contains(appliance));
+        if is_in(self.holders.get(version)) {
+            return Renditions::ALL;
+        }
+        let numbers = self.renditions.get(version).cloned().unwrap_or_default();
+        let held = numbers.map(|number| is_in(self.partial_holders.get(number)));
+        held.zip(0..)
+            .fold(Renditions::NONE, |all, (is_held, at)| if is_held { all.with(at) } else { all })
+    }
+
     /// Puts a site in its place, or another picture of it. Whoever stands in it is found there.
     pub fn put_site(&mut self, number: u32, site: Arc<SiteView>) {
         for (at, appliance) in site.appliances.iter().enumerate() {
@@ -146,6 +165,28 @@ impl FleetView {
         } else {
             open.remove(appliance);
         }
+    }
+}
+
+/// Some of a version's renditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renditions(u64);
+
+impl Renditions {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them, however many there are.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// These, and the one at this place, from 0.
+    #[must_use]
+    pub fn with(self, at: u32) -> Self {
+        Self(self.0 | 1_u64.checked_shl(at).unwrap_or(0))
+    }
+
+    /// True if the one at this place, from 0, is among them.
+    pub fn has(self, at: u32) -> bool {
+        self.0.checked_shr(at).unwrap_or(0) & 1 == 1
     }
 }
 

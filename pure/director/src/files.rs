@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use model::id::{AssetVersionId, ObjectId};
 use model::number::{NumberSet, OWN_FILES, index};
+use model::paged::Paged;
 
 use crate::catalog::Version;
 
@@ -31,6 +32,9 @@ pub(crate) struct Files {
     next_own: u32,
     numbers: Arc<BTreeMap<AssetVersionId, u32>>,
     objects: Table,
+    /// By number of a version: the numbers of its renditions, where it has several that can be told
+    /// apart. None of these is given twice either.
+    renditions: Paged<Range<u32>>,
     /// Versions without a file: whoever holds nothing holds them.
     empty: NumberSet,
 }
@@ -51,6 +55,7 @@ impl Default for Files {
             next_own: OWN_FILES,
             numbers: Arc::default(),
             objects: Table::default(),
+            renditions: Paged::default(),
             empty: NumberSet::new(),
         }
     }
@@ -88,6 +93,8 @@ impl Files {
         } else {
             self.firsts.insert(first, number);
         }
+        let next = self.renditions.last().map_or(0, |last| last.end);
+        self.renditions.push(next..next + u32::from(version.renditions().count()));
         self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
         assert_eq!(self.range(number).len(), version.objects().len(), "each has a number");
@@ -124,6 +131,16 @@ impl Files {
     pub(crate) fn range(&self, number: u32) -> Range<u32> {
         let Numbered { first, len, .. } = self.versions[index(number)];
         first..first + len
+    }
+
+    /// The numbers of a version's renditions; none if they cannot be told apart.
+    pub(crate) fn renditions(&self, number: u32) -> Range<u32> {
+        self.renditions.get(number).cloned().unwrap_or_default()
+    }
+
+    /// The same of all versions.
+    pub(crate) fn all_renditions(&self) -> &Paged<Range<u32>> {
+        &self.renditions
     }
 
     /// The version that a file is of; none if no version in the catalogue has that number.

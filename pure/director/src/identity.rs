@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation};
-use model::number::NumberSet;
 use model::units::Instant;
 use model::view::Health;
 
 use crate::machines::{Hardware, once_in_a_while};
-use crate::observed::{Cause, Known, Observed, Report};
+use crate::observed::{Cause, Known, Observed, Report, Wholes};
 use crate::plan::Wanted;
 use crate::{Action, Director, Role, Rotation, SAY_AGAIN_AFTER};
 
@@ -45,7 +44,7 @@ impl Director {
         let observed = member.observed.get_or_insert_with(|| {
             looks.add(now + self.config.probe_after, member.number);
             let observed = Observed::new(now, report, known);
-            self.map.holds(member.number, &NumberSet::new(), &observed.complete);
+            self.map.holds(member.number, &Wholes::default(), &observed.wholes());
             observed
         });
         observed.alive(now, report);
@@ -73,7 +72,7 @@ impl Director {
     pub(crate) fn identity_revoked(&mut self, now: Instant, id: &ApplianceId) {
         let Some(member) = self.members.get_mut(id) else { return };
         if let Some(observed) = member.observed.take() {
-            self.map.holds(member.number, &observed.complete, &NumberSet::new());
+            self.map.holds(member.number, &observed.wholes(), &Wholes::default());
         }
         let site = member.site;
         self.map.outdate(site);

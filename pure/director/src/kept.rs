@@ -39,10 +39,10 @@ impl Director {
         };
         for member in self.members.values_mut() {
             let Some(observed) = &mut member.observed else { continue };
-            let before = Arc::clone(&observed.complete);
+            let before = observed.wholes();
             observed.keep(&came, known);
-            if !Arc::ptr_eq(&before, &observed.complete) {
-                self.map.holds(member.number, &before, &observed.complete);
+            if !before.is(&observed.wholes()) {
+                self.map.holds(member.number, &before, &observed.wholes());
                 self.map.outdate(member.site);
             }
         }

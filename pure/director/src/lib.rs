@@ -357,7 +357,7 @@ impl Director {
             others_max: self.config.objects_held_max,
         };
         let (number, site) = (member.number, member.site);
-        let before = member.observed.as_ref().map(|observed| Arc::clone(&observed.complete));
+        let before = member.observed.as_ref().map(Observed::wholes).unwrap_or_default();
         let observed = match &mut member.observed {
             Some(observed) => {
                 observed.take(now, report);
@@ -385,9 +385,9 @@ impl Director {
         if observed.inventory_state() != report.state() {
             self.counters.inventory_gaps += 1;
         }
-        if before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &observed.complete)) {
-            let before = before.unwrap_or_default();
-            self.view_is_old |= self.map.holds(number, &before, &observed.complete);
+        let wholes = observed.wholes();
+        if !before.is(&wholes) {
+            self.view_is_old |= self.map.holds(number, &before, &wholes);
         }
         // Load alone can wait for the next tick; a change of players' lists cannot.
         self.map.outdate(site);
@@ -642,7 +642,7 @@ impl Director {
 
     fn refresh_view(&mut self) {
         self.draw_sites();
-        let view = self.map.picture(self.generation(), self.files.numbers());
+        let view = self.map.picture(self.generation(), &self.files);
         self.snapshot = Snapshot {
             view: Arc::new(view),
             routes: self.routes.table().clone(),

@@ -10,13 +10,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::id::{ApplianceId, Generation, SiteId};
 use model::number::{NumberSet, index};
+use model::paged::Paged;
 use model::topology::Site;
 use model::units::Instant;
 use model::view::{ApplianceView, FleetView, SiteView};
 
+use crate::files::Files;
 use crate::history::{Sample, Thinned};
+use crate::observed::Wholes;
 use crate::{Director, Member};
 
 /// Sites by number, and the picture in the making.
@@ -93,22 +96,12 @@ impl Map {
         !self.outdated.is_empty()
     }
 
-    /// An appliance holds other versions wholly than before; true if so. O(the difference).
-    pub(crate) fn holds(&mut self, appliance: u32, before: &NumberSet, now: &NumberSet) -> bool {
-        let (came, gone) = (now - before, before - now);
-        for version in &gone {
-            if let Some(holders) = self.view.holders.get_mut(version) {
-                Arc::make_mut(holders).remove(appliance);
-            }
-        }
-        for version in &came {
-            while self.view.holders.len() <= version {
-                self.view.holders.push(Arc::default());
-            }
-            let holders = self.view.holders.get_mut(version).expect("there is room");
-            Arc::make_mut(holders).insert(appliance);
-        }
-        !came.is_empty() || !gone.is_empty()
+    /// An appliance holds other versions, or renditions of others, wholly than before; true if so.
+    /// O(the difference).
+    pub(crate) fn holds(&mut self, appliance: u32, before: &Wholes, now: &Wholes) -> bool {
+        let FleetView { holders, partial_holders, .. } = &mut self.view;
+        let versions = replace(holders, appliance, &before.versions, &now.versions);
+        versions | replace(partial_holders, appliance, &before.renditions, &now.renditions)
     }
 
     /// The appliances that hold all of a version.
@@ -130,16 +123,36 @@ impl Map {
         self.next
     }
 
-    pub(crate) fn picture(
-        &mut self,
-        generation: Generation,
-        versions: &Arc<BTreeMap<AssetVersionId, u32>>,
-    ) -> FleetView {
+    pub(crate) fn picture(&mut self, generation: Generation, files: &Files) -> FleetView {
         assert!(self.outdated.is_empty(), "all sites are drawn");
         self.view.generation = generation;
-        self.view.versions = Arc::clone(versions);
+        self.view.versions = Arc::clone(files.numbers());
+        self.view.renditions = files.all_renditions().clone();
         self.view.clone()
     }
+}
+
+/// An appliance is in these sets now, by their numbers, and was in those; true if they differ.
+fn replace(
+    sets: &mut Paged<Arc<NumberSet>>,
+    appliance: u32,
+    before: &NumberSet,
+    now: &NumberSet,
+) -> bool {
+    let (came, gone) = (now - before, before - now);
+    for number in &gone {
+        if let Some(set) = sets.get_mut(number) {
+            Arc::make_mut(set).remove(appliance);
+        }
+    }
+    let none = Arc::default();
+    for number in &came {
+        while sets.len() <= number {
+            sets.push(Arc::clone(&none));
+        }
+        Arc::make_mut(sets.get_mut(number).expect("there is room")).insert(appliance);
+    }
+    !came.is_empty() || !gone.is_empty()
 }
 
 impl Director {
@@ -188,7 +201,7 @@ impl Director {
     pub(crate) fn lose_member(&mut self, id: &ApplianceId) {
         let Some(member) = self.members.remove(id) else { return };
         if let Some(observed) = &member.observed {
-            self.map.holds(member.number, &observed.complete, &NumberSet::new());
+            self.map.holds(member.number, &observed.wholes(), &Wholes::default());
         }
         self.healthy.gone(member.number);
         self.map.standing_mut(member.site).remove(id);

@@ -13,6 +13,9 @@ use routes::Digest;
 use crate::drain::End;
 use crate::files::Files;
 use crate::machines::{Hardware, Moved, Starts};
+use partial::Counted;
+
+mod partial;
 
 /// What an appliance says that it hears from its routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,12 +120,22 @@ pub(crate) struct Observed {
     asked_all: Option<Instant>,
     /// The kept versions of which nothing is missing, by number.
     pub(crate) complete: Arc<NumberSet>,
+    /// The renditions of which nothing is missing, by number, of kept versions that are not whole.
+    pub(crate) renditions: Arc<NumberSet>,
+    counted: Counted,
     /// More objects of no version were told than are kept in memory.
     pub(crate) overflowed: bool,
     /// Sums over the reports since the last sample of the history, and how many there were.
     /// Reports may come more often than samples are taken, and none of them is left out.
     sums: Rates,
     summed: u16,
+}
+
+/// Versions, and renditions of others, of which nothing is missing. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wholes {
+    pub(crate) versions: Arc<NumberSet>,
+    pub(crate) renditions: Arc<NumberSet>,
 }
 
 /// The figures of one appliance that the history shows.
@@ -396,15 +409,23 @@ impl Observed {
         won.iter().for_each(|file| self.check.put_file(file));
         for version in versions_of(&(lost | won), known.files) {
             self.recount(version, known);
+            self.recount_renditions(version, known, !delta.gone.is_empty());
         }
     }
 
-    /// Works out anew which versions are whole. O(those of which something is held).
+    /// Works out anew which versions are whole, and which renditions of others. O(versions of which
+    /// something is held, and the files of those that are not whole).
     fn count_whole(&mut self, known: Known<'_>) {
         let Known { files, kept, .. } = known;
         let mut complete = files.empty() & kept;
-        let held = versions_of(&self.held, files).filter(|version| kept.contains(*version));
-        complete.extend(held.filter(|version| self.is_whole(*version, files)));
+        self.forget_all_renditions();
+        let some_held: Vec<u32> = versions_of(&self.held, files).collect();
+        for version in some_held {
+            if kept.contains(version) && self.is_whole(version, files) {
+                complete.insert(version);
+            }
+            self.recount_renditions(version, known, true);
+        }
         if *self.complete != complete {
             self.complete = Arc::new(complete);
         }
@@ -471,6 +492,7 @@ impl Observed {
         }
         for version in touched {
             self.recount(version, known);
+            self.recount_renditions(version, known, !delta.gone.is_empty());
         }
     }
 
@@ -556,6 +578,13 @@ impl Observed {
         if *self.complete != complete {
             self.complete = Arc::new(complete);
         }
+        self.keep_renditions(came, known);
+    }
+
+    /// What it holds.
+    pub(crate) fn wholes(&self) -> Wholes {
+        let (versions, renditions) = (Arc::clone(&self.complete), Arc::clone(&self.renditions));
+        Wholes { versions, renditions }
     }
 
     pub(crate) fn inventory_state(&self) -> u64 {
@@ -620,6 +649,14 @@ fn versions_of<'a>(set: &'a NumberSet, files: &'a Files) -> impl Iterator<Item =
             from = files.next_after(file);
         }
     })
+}
+
+impl Wholes {
+    /// True of the very same: nothing has changed.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.versions, &other.versions)
+            && Arc::ptr_eq(&self.renditions, &other.renditions)
+    }
 }
 
 impl Cause {

@@ -15,6 +15,7 @@ use proptest::prelude::*;
 
 mod health;
 mod inventory;
+mod renditions;
 
 pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
@@ -618,12 +619,27 @@ pub(super) fn probes(director: &mut Director) -> usize {
 }
 
 pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
-    let version = version_of(name, objects, sequence);
+    put_divided(director, name, objects, &[], sequence);
+}
+
+/// The same, its files in these renditions.
+pub(super) fn put_divided(
+    director: &mut Director,
+    name: &str,
+    objects: &[u8],
+    renditions: &[u8],
+    sequence: u64,
+) {
+    let version = divided_of(name, objects, renditions, sequence);
     director.handle(at(0), Event::Changed(Change::Version(version)));
     settle(director);
 }
 
 pub(super) fn version_of(name: &str, objects: &[u8], sequence: u64) -> Arc<Version> {
+    divided_of(name, objects, &[], sequence)
+}
+
+fn divided_of(name: &str, objects: &[u8], renditions: &[u8], sequence: u64) -> Arc<Version> {
     let file = |n: &u8| {
         let (object, len) = (object(*n), Bytes(5000));
         (format!("{n}.mp4"), File { object, len, content_type: "video/mp4".to_owned() })
@@ -636,7 +652,8 @@ pub(super) fn version_of(name: &str, objects: &[u8], sequence: u64) -> Arc<Versi
         pace: None,
         files: objects.iter().map(file).collect(),
     };
-    Arc::new(Version::new(Arc::new(version), Vec::new(), sequence))
+    let version = Version::new(Arc::new(version), Vec::new(), sequence);
+    Arc::new(version.divided(renditions.to_vec()))
 }
 
 pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {

@@ -1,0 +1,151 @@
+use super::*;
+use model::view::Renditions;
+
+/// Ten files of two renditions, and two that belong to none.
+const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
+
+/// The renditions that an appliance holds of a version, by number.
+fn held(director: &Director, name: &str, version: &str) -> Vec<u32> {
+    let view = director.snapshot().view;
+    let version = view.versions[&version.parse::<AssetVersionId>().unwrap()];
+    let held = view.held(view.appliances[&id(name)], version);
+    assert!((2..64).all(|at| held.has(at) == (held == Renditions::ALL)), "it has two");
+    (0..2).filter(|at| held.has(*at)).map(|at| at + 1).collect()
+}
+
+/// The same, worked out from what is held.
+fn expected(objects: &BTreeSet<u8>, of: &[u8]) -> Vec<u32> {
+    let lacks = |number: u8| {
+        of.iter()
+            .zip(NUMBERS)
+            .any(|(object, n)| (n == number || n == 0) && !objects.contains(object))
+    };
+    [1, 2].into_iter().filter(|number| !lacks(*number)).map(u32::from).collect()
+}
+
+/// It says that these are all that it holds.
+fn says(director: &mut Director, sequence: u64, objects: &[u8]) {
+    let held = objects.iter().map(|n| object(*n)).collect();
+    let inventory = Delta { to: sequence, held, ..Delta::default() };
+    director.report(at(0), &id("a1"), &Report { inventory, ..report(sequence) }).unwrap();
+}
+
+#[test]
+fn a_rendition_is_held_with_all_its_files_and_those_of_none() {
+    let mut director = running(&["a1"]);
+    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
+    let mut sequence = 20;
+    let mut check = |objects: &[u8], numbers: &[u32]| {
+        sequence += 1;
+        says(&mut director, sequence, objects);
+        assert_eq!(held(&director, "a1", "film-1"), numbers);
+    };
+    check(&[], &[]);
+    check(&OBJECTS[..6], &[]);
+    check(&[10, 11, 12, 13, 14, 15, 21], &[1]);
+    check(&[10, 16, 17, 18, 19, 20, 21, 11], &[2]);
+    check(&OBJECTS, &[1, 2]);
+    assert_eq!(whole(&director, "a1").len(), 1);
+}
+
+#[test]
+fn a_version_whose_renditions_nobody_told_is_held_wholly_or_not_at_all() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &OBJECTS, 1);
+    says(&mut director, 21, &OBJECTS[..11]);
+    assert!(held(&director, "a1", "film-1").is_empty());
+    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 2);
+    says(&mut director, 22, &[10, 11, 12, 13, 14, 15, 21]);
+    assert_eq!(held(&director, "a1", "film-1"), [1], "told later");
+    put_version(&mut director, "film-1", &OBJECTS, 3);
+    assert!(held(&director, "a1", "film-1").is_empty());
+}
+
+#[test]
+fn who_is_gone_holds_no_rendition() {
+    let mut director = running(&["a1"]);
+    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
+    says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
+    director.handle(at(0), Event::Changed(Change::ApplianceGone(id("a1"))));
+    assert!(director.snapshot().view.partial_holders.iter().all(|holders| holders.is_empty()));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    All(BTreeSet<u8>),
+    Delta {
+        came: BTreeSet<u8>,
+        gone: BTreeSet<u8>,
+    },
+    /// Another version with some of the objects, which makes the first the older one, or it goes.
+    Other(bool),
+    Kept(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let objects = |most| proptest::collection::btree_set(8_u8..24, 0..most);
+    prop_oneof![
+        1 => objects(16).prop_map(Step::All),
+        8 => (objects(5), objects(3)).prop_map(|(came, gone)| Step::Delta { came, gone }),
+        1 => any::<bool>().prop_map(Step::Other),
+        1 => (1_u32..3).prop_map(Step::Kept),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn deltas_lead_to_what_is_held(steps in vec(step(), 1..40)) {
+        let mut director = running(&["a1"]);
+        put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
+        let other: Vec<u8> = OBJECTS.iter().map(|n| if *n < 15 { *n } else { *n + 2 }).collect();
+        let mut objects: BTreeSet<u8> = BTreeSet::new();
+        let (mut state, mut sequence, mut has_other, mut kept) = (0, 100, false, 2);
+        for step in steps {
+            sequence += 1;
+            let list = |set: &BTreeSet<u8>| set.iter().map(|n| object(*n)).collect();
+            let inventory = match step {
+                Step::All(all) => {
+                    objects = all;
+                    Delta { to: sequence, held: list(&objects), ..Delta::default() }
+                }
+                Step::Delta { came, gone } if state != 0 => {
+                    let gone: BTreeSet<u8> = gone.difference(&came).copied().collect();
+                    objects = objects.union(&came).filter(|n| !gone.contains(n)).copied().collect();
+                    let (held, gone) = (list(&came), list(&gone));
+                    Delta { from: state, to: sequence, held, gone, check: None }
+                }
+                Step::Delta { .. } => continue,
+                Step::Other(true) if !has_other => {
+                    put_divided(&mut director, "film-2", &other, &NUMBERS, sequence);
+                    has_other = true;
+                    continue;
+                }
+                Step::Other(false) if has_other => {
+                    let gone = vec!["film-2".parse().unwrap()];
+                    director.handle(at(0), Event::Changed(Change::Superseded(gone)));
+                    settle(&mut director);
+                    has_other = false;
+                    continue;
+                }
+                Step::Other(_) => continue,
+                Step::Kept(versions_kept) => {
+                    kept = versions_kept;
+                    let policy = Policy { versions_kept, ..director.desired().policy };
+                    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+                    settle(&mut director);
+                    continue;
+                }
+            };
+            state = inventory.to;
+            let report = Report { inventory, ..report(sequence) };
+            director.report(at(0), &id("a1"), &report).unwrap();
+            let is_kept = !has_other || kept == 2;
+            let wanted = if is_kept { expected(&objects, &OBJECTS) } else { Vec::new() };
+            prop_assert_eq!(held(&director, "a1", "film-1"), wanted);
+            if has_other {
+                prop_assert_eq!(held(&director, "a1", "film-2"), expected(&objects, &other));
+            }
+        }
+    }
+}

@@ -146,6 +146,13 @@ impl Version {
         &self.files.id
     }
 
+    /// The numbers of the renditions that an entry manifest of it refers to, in its order; empty if
+    /// they cannot be told apart.
+    pub fn references(&self, entry: &Entry) -> &[u8] {
+        let at = self.entries.iter().position(|of| of.path == entry.path);
+        at.map_or(&[], |at| self.renditions.references(at))
+    }
+
     /// Its objects, each once, in the order of their ids.
     pub fn objects(&self) -> &[ObjectId] {
         &self.objects

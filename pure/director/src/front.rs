@@ -112,11 +112,11 @@ impl Snapshot {
         let is_known = !self.catalog.versions(asset).is_empty();
         let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
         let current = self.shown(asset, now).next().map(choice).ok_or(none)?;
-        if current.list.good().next().is_some() {
+        if current.list.is_good {
             return Ok(current);
         }
         let older = self.shown(asset, now).skip(1).map(choice);
-        let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
+        let playable = older.into_iter().find(|choice| choice.list.is_good);
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
     }
@@ -149,8 +149,9 @@ impl Snapshot {
         self.withdrawn.contains(version) || known.is_some_and(|known| !known.window.is_open(now))
     }
 
-    /// The pathways of a playback as they should be used now, best first, lost ones left out. If
-    /// nobody is good, the order that the playback began with. Never empty if the ticket is not.
+    /// The pathways of a playback as they should be used now, best first, lost ones left out: those
+    /// with an appliance that is not good. If all are, the order that the playback began with, those
+    /// with fewer such appliances first. Never empty if the ticket is not.
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
         Self::pathways(ticket, &self.rank_pathways(ticket, config))
     }
@@ -158,20 +159,36 @@ impl Snapshot {
     /// The pathways of a playback, best first.
     pub fn rank_pathways(&self, ticket: &Ticket, config: &steering::Config) -> RankedList {
         let near = self.routes.locate(&ticket.client).sites;
+        let all: BTreeSet<&ApplianceId> =
+            ticket.pathways.iter().flat_map(|pathway| ticket.appliances(pathway)).collect();
+        let all: Vec<ApplianceId> = all.into_iter().cloned().collect();
         let query = Query {
             near: &near,
             version: &ticket.version,
             session: &ticket.session.draw(),
             plain: ticket.plain,
-            among: Some(&ticket.pathways),
+            among: Some(&all),
         };
-        steering::rank(&self.view, &query, config)
+        // All of them are asked about, not only those that a new playback would get.
+        let config = steering::Config { explains: !ticket.elsewhere.is_empty(), ..*config };
+        steering::rank(&self.view, &query, &config)
     }
 
-    /// The good ones of a list of a playback's pathways; all of them if there is none.
+    /// The good ones of a list of a playback's pathways; all of them if there is none, those that
+    /// have lost less first.
     pub fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
-        let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
-        assert!(good.iter().all(|id| ticket.pathways.contains(id)), "no pathway is new");
-        if good.is_empty() { ticket.pathways.clone() } else { good }
+        let good = list.candidates.iter().filter(|candidate| candidate.standing.is_good());
+        let good: BTreeMap<&ApplianceId, usize> = good.map(|of| &of.appliance).zip(0..).collect();
+        let lost = |pathway: &ApplianceId| {
+            ticket.appliances(pathway).filter(|id| !good.contains_key(id)).count()
+        };
+        let is_good = |pathway: &&ApplianceId| lost(pathway) == 0;
+        let mut best: Vec<_> = ticket.pathways.iter().filter(is_good).cloned().collect();
+        best.sort_by_key(|id| good.get(id));
+        if best.is_empty() {
+            best.clone_from(&ticket.pathways);
+            best.sort_by_key(lost);
+        }
+        best
     }
 }

@@ -1,6 +1,7 @@
 //! The text that a playback's URLs carry under a seal. The shell seals and opens it, so any front
 //! can answer them, also after a restart.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId};
@@ -46,6 +47,18 @@ pub struct Ticket {
     pub plain: bool,
     /// The pathways of its manifest, best first when it began.
     pub pathways: Vec<ApplianceId>,
+    /// The others at which a pathway has some renditions.
+    pub elsewhere: BTreeMap<ApplianceId, Vec<ApplianceId>>,
+}
+
+impl Ticket {
+    /// The appliances of a pathway, from the one that it is named for on.
+    pub(crate) fn appliances<'a>(
+        &'a self,
+        pathway: &'a ApplianceId,
+    ) -> impl Iterator<Item = &'a ApplianceId> {
+        [pathway].into_iter().chain(self.elsewhere.get(pathway).into_iter().flatten())
+    }
 }
 
 impl Sealed for Grant {
@@ -87,6 +100,10 @@ impl Sealed for Ticket {
         for pathway in &self.pathways {
             text.push(FIELD_END);
             text.push_str(pathway.as_str());
+            for other in self.elsewhere.get(pathway).into_iter().flatten() {
+                text.push(AND);
+                text.push_str(other.as_str());
+            }
         }
         text
     }
@@ -100,9 +117,19 @@ impl Sealed for Ticket {
             "tls" => false,
             _ => return None,
         };
-        let pathways: Vec<ApplianceId> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let (mut pathways, mut elsewhere) = (Vec::new(), BTreeMap::new());
+        for field in fields {
+            let ids = field.split(AND).map(str::parse).collect::<Result<Vec<ApplianceId>, _>>();
+            let mut ids = ids.ok()?;
+            let others = ids.split_off(1);
+            let pathway = ids.pop()?;
+            if !others.is_empty() {
+                elsewhere.insert(pathway.clone(), others);
+            }
+            pathways.push(pathway);
+        }
         let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
-        fits.then_some(Self { session, expires, version, client, plain, pathways })
+        fits.then_some(Self { session, expires, version, client, plain, pathways, elsewhere })
     }
 }
 
@@ -124,6 +151,9 @@ impl fmt::Display for Range {
 
 /// Unreserved in URLs, and in no name.
 const FIELD_END: char = '~';
+
+/// Between the appliances of one pathway: URLs may have it, and no name has.
+const AND: char = ':';
 
 /// Pathways in a ticket that is read.
 const TICKET_PATHWAYS_MAX: usize = 16;

@@ -468,6 +468,7 @@ proptest! {
                 client,
                 plain,
                 pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
+                elsewhere: [(id("a-0.b"), vec![id("c"), id("d.1")])].into(),
             };
             let fields = ticket.fields();
             let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
@@ -691,6 +692,7 @@ pub(super) fn ticket(pathways: &[&str]) -> Ticket {
         client: "10.0.0.0/8".parse().unwrap(),
         plain: false,
         pathways: pathways.iter().map(|name| id(name)).collect(),
+        elsewhere: BTreeMap::new(),
     }
 }
 

@@ -19,6 +19,7 @@ const SIZE: u8 = 4;
 const HOLDERS: u8 = 5;
 const NEAR: u8 = 6;
 const DECISION: u8 = 7;
+const PARTIAL: u8 = 8;
 
 /// An entry, as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,12 @@ pub(crate) enum Entry {
         version: u32,
         id: AssetVersionId,
         holders: NumberSet,
+    },
+    /// The appliances that hold each rendition of a version from here on, and not all of it. Its
+    /// holders came before.
+    Partial {
+        version: u32,
+        renditions: Vec<NumberSet>,
     },
     /// A client's sites, under the next number of the file.
     Near(Vec<NearSite>),
@@ -76,7 +83,6 @@ pub(crate) fn put_size(bytes: &mut Vec<u8>, size: u32) {
     put(bytes, size);
 }
 
-/// As runs: how far each begins after the end of the one before, and its length less one.
 pub(crate) fn put_holders(
     bytes: &mut Vec<u8>,
     version: u32,
@@ -86,6 +92,18 @@ pub(crate) fn put_holders(
     bytes.push(HOLDERS);
     put(bytes, version);
     put_text(bytes, id.as_str());
+    put_numbers(bytes, holders);
+}
+
+pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Arc<NumberSet>]) {
+    bytes.push(PARTIAL);
+    put(bytes, version);
+    put(bytes, Bytes::of(renditions.len()).0);
+    renditions.iter().for_each(|holders| put_numbers(bytes, holders));
+}
+
+/// As runs: how far each begins after the end of the one before, and its length less one.
+fn put_numbers(bytes: &mut Vec<u8>, holders: &NumberSet) {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in holders {
         match runs.last_mut() {
@@ -122,6 +140,7 @@ impl Entry {
             Some(VITAL) => vital(input).ok_or("an appliance"),
             Some(SIZE) => input.narrow().map(Self::Size).ok_or("a number of appliances"),
             Some(HOLDERS) => holders(input).ok_or("the holders of a version"),
+            Some(PARTIAL) => partial(input).ok_or("the holders of renditions"),
             Some(NEAR) => near::decode(input).map(Self::Near).ok_or("a client's sites"),
             Some(DECISION) => Record::decode(input).map(Self::Decision).ok_or("a decision"),
             Some(_) | None => Err("an entry of a kind that is not known here"),
@@ -147,11 +166,22 @@ fn vital(input: &mut Input<'_>) -> Option<Entry> {
 fn holders(input: &mut Input<'_>) -> Option<Entry> {
     let version = input.narrow()?;
     let id = input.text()?.parse().ok()?;
+    Some(Entry::Holders { version, id, holders: numbers(input)? })
+}
+
+fn partial(input: &mut Input<'_>) -> Option<Entry> {
+    let version = input.narrow()?;
+    let count = input.count()?;
+    let renditions = (0..count).map(|_| numbers(input)).collect::<Option<_>>()?;
+    Some(Entry::Partial { version, renditions })
+}
+
+fn numbers(input: &mut Input<'_>) -> Option<NumberSet> {
     let (mut holders, mut end) = (NumberSet::new(), 0_u32);
     for _ in 0..input.count()? {
         let first = end.checked_add(input.narrow()?)?;
         end = first.checked_add(input.narrow()?)?;
         holders.insert_range(first..=end);
     }
-    Some(Entry::Holders { version, id, holders })
+    Some(holders)
 }

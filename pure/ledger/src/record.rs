@@ -7,6 +7,7 @@
 
 use model::near::Step;
 use model::units::{Bytes, UnixSeconds};
+use model::view::Renditions;
 use steering::{Candidate, Distance, Fitness, Reason};
 
 use crate::codec::{Input, put};
@@ -74,6 +75,8 @@ const NEARBY: u8 = 3;
 const FOR_CLIENT: u8 = 8;
 const HOLDS: u8 = 16;
 const SPILLED: u8 = 32;
+const HOLDS_PART: u8 = 64;
+const HELD: u8 = HOLDS | HOLDS_PART;
 
 impl Record {
     /// Adds the record, after its length.
@@ -160,7 +163,13 @@ impl Answer {
                 self.locate(distance);
             }
             Reason::Health(fitness) => self.fitness = fitness_code(*fitness),
-            Reason::Content { is_whole } => self.flags |= flag(*is_whole, HOLDS),
+            Reason::Content(held) => {
+                self.flags |= match *held {
+                    Renditions::ALL => HOLDS,
+                    Renditions::NONE => 0,
+                    _ => HOLDS_PART,
+                };
+            }
             Reason::Load { bottleneck, load_permille, share_permille, is_spilled } => {
                 self.flags |= flag(*is_spilled, SPILLED);
                 self.bottleneck = picture::place(&picture::BOTTLENECKS, bottleneck);
@@ -230,7 +239,7 @@ impl Answer {
         [
             ("locate", distance(self) != distance(other)),
             ("health", self.fitness != other.fitness),
-            ("content", flags(self, HOLDS) != flags(other, HOLDS)),
+            ("content", flags(self, HELD) != flags(other, HELD)),
             ("load", load(self) != load(other)),
             ("affinity", self.weight != other.weight),
         ]

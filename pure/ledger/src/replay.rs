@@ -180,6 +180,7 @@ impl<'w> Replay<'w> {
             Entry::Holders { version, id, holders } => {
                 self.hold(version, id, Arc::new(holders));
             }
+            Entry::Partial { version, renditions } => self.hold_partly(version, renditions)?,
             Entry::Near(near) => {
                 let gone = |number: u32| {
                     let site = self.sites.get(&number);
@@ -230,6 +231,25 @@ impl<'w> Replay<'w> {
             }
         }
         self.versions.insert(version, id);
+    }
+
+    fn hold_partly(
+        &mut self,
+        version: u32,
+        renditions: Vec<NumberSet>,
+    ) -> Result<(), &'static str> {
+        let known = self.versions.get(&version).and_then(|id| self.view.versions.get(id));
+        let number = *known.ok_or("the version of renditions")?;
+        let first = self.view.partial_holders.len();
+        for holders in renditions {
+            self.view.partial_holders.push(Arc::new(holders));
+        }
+        while self.view.renditions.len() <= number {
+            self.view.renditions.push(0..0);
+        }
+        let numbers = first..self.view.partial_holders.len();
+        *self.view.renditions.get_mut(number).expect("there is room") = numbers;
+        Ok(())
     }
 
     /// A picture that is older than the one before it has fewer. O(size) then; it is rare.

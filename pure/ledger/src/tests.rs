@@ -40,6 +40,31 @@ fn a_fleet_too_large_to_be_looked_at_as_a_whole_is_drawn_from_as_before() {
 }
 
 #[test]
+fn a_version_that_some_hold_in_part_is_decided_as_before() {
+    let mut world = World::new(3, 2);
+    let view = Arc::make_mut(&mut world.view);
+    view.renditions.push(0..2);
+    Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(0);
+    view.partial_holders.push(Arc::new([0].into()));
+    view.partial_holders.push(Arc::default());
+    let (version, near) = (world.versions[0].clone(), world.near());
+    let mut ledger = Ledger::new(CONFIG, 0);
+    for step in 0..3_u32 {
+        let view = Arc::make_mut(&mut world.view);
+        *view.partial_holders.get_mut(1 - step % 2).unwrap() = Arc::default();
+        *view.partial_holders.get_mut(step % 2).unwrap() = Arc::new([0].into());
+        for draw in 0..20_u8 {
+            let list = rank(&world.view, &version, &near, [draw; 8], None);
+            assert!(list.pathways.iter().any(|of| !of.renditions.is_empty()), "{list:?}");
+            ledger.put(&decision(&world.view, &version, &near, [draw; 8], None, &list));
+        }
+    }
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let outcome = replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).unwrap();
+    assert_eq!((outcome.decisions, outcome.differing), (60, 0), "{:?}", outcome.differences);
+}
+
+#[test]
 fn a_decision_that_does_not_follow_from_the_picture_is_told() {
     let world = World::new(3, 2);
     let mut ledger = Ledger::new(CONFIG, 0);

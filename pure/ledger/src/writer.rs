@@ -49,6 +49,8 @@ pub struct Ledger {
     sealed: Bytes,
     last: Arc<FleetView>,
     holders: BTreeMap<u32, Arc<NumberSet>>,
+    /// Those of each rendition of a version, where some hold a part of it.
+    partial: BTreeMap<u32, Vec<Arc<NumberSet>>>,
     /// By their bytes in the file.
     near: BTreeMap<Vec<u8>, u32>,
     scratch: Vec<u8>,
@@ -69,6 +71,7 @@ impl Ledger {
             sealed: Bytes(0),
             last: Arc::default(),
             holders: BTreeMap::new(),
+            partial: BTreeMap::new(),
             near: BTreeMap::new(),
             scratch: Vec::new(),
         };
@@ -149,7 +152,8 @@ impl Ledger {
 
     fn put_version(&mut self, view: &FleetView, id: &AssetVersionId) -> Option<u32> {
         let version = *view.versions.get(id)?;
-        let holders = view.holders.get(version)?;
+        let nobody = Arc::default();
+        let holders = view.holders.get(version).unwrap_or(&nobody);
         let before = self.holders.get(&version);
         let is_known = before.is_some_and(|of| Arc::ptr_eq(of, holders) || of == holders);
         if !is_known {
@@ -158,7 +162,23 @@ impl Ledger {
         if !before.is_some_and(|of| Arc::ptr_eq(of, holders)) {
             self.holders.insert(version, Arc::clone(holders));
         }
+        self.put_partial(view, version);
         Some(version)
+    }
+
+    /// Nothing where nobody holds a part, which is usual.
+    fn put_partial(&mut self, view: &FleetView, version: u32) {
+        let numbers = view.renditions.get(version).cloned().unwrap_or_default();
+        let sets = numbers.map(|number| view.partial_holders.get(number).cloned());
+        let sets: Vec<Arc<NumberSet>> = sets.map(Option::unwrap_or_default).collect();
+        let is_known = match self.partial.get(&version) {
+            Some(before) => *before == sets,
+            None => sets.iter().all(|set| set.is_empty()),
+        };
+        if !is_known {
+            entry::put_partial(&mut self.entries, version, &sets);
+            self.partial.insert(version, sets);
+        }
     }
 
     fn put_near(&mut self, near: &[Near<'_>]) -> u32 {

@@ -2,9 +2,8 @@
 //! question; its answer is the data of one [`Reason`](crate::Reason).
 
 use model::near::{By, Near, Step};
-use model::number::NumberSet;
 use model::rendezvous::{self, Score};
-use model::view::{ApplianceView, Health, SiteView};
+use model::view::{ApplianceView, FleetView, Health, Renditions, SiteView};
 
 use crate::{Distance, Fitness, Query};
 
@@ -27,9 +26,13 @@ pub(crate) fn health(appliance: &ApplianceView, plain: bool) -> Fitness {
     }
 }
 
-/// Whether an appliance holds the whole version.
-pub(crate) fn content(holders: Option<&NumberSet>, appliance: &ApplianceView) -> bool {
-    holders.is_some_and(|holders| holders.contains(appliance.number))
+/// What an appliance holds of a version, by number.
+pub(crate) fn content(
+    view: &FleetView,
+    version: Option<u32>,
+    appliance: &ApplianceView,
+) -> Renditions {
+    version.map_or(Renditions::NONE, |version| view.held(appliance.number, version))
 }
 
 /// Whether the session is none of the share that an appliance takes. Most take all, and nothing is

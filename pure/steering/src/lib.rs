@@ -5,7 +5,7 @@
 //!       ──> for each appliance: locate ─> health ─> content ─> load ─> affinity
 //!                              │ sorted by what the steps left: Standing, Distance, draw
 //!                              v
-//!                 RankedList: [ offered, best first | left out, each with its reasons ]
+//!                 RankedList: [ offered, best first | left out, each with its reasons ], pathways
 //! ```
 //!
 //! Each step overlays its own on what the steps before it left, and adds one [`Reason`]: a code
@@ -13,9 +13,9 @@
 //!
 //! 1. **Locate**: the client's sites come first, in the order that the table of routes gives
 //!    (`model::near`), then all others. One of an embedded site is for that site's clients alone.
-//! 2. **Health** and 3. **content**: who is not healthy, or does not hold the whole version, is
+//! 2. **Health** and 3. **content**: who is not healthy, or holds no rendition of the version, is
 //!    left out, unless there is nobody better: players with a doubtful list do better than players
-//!    with none.
+//!    with none. Where some hold a part of it, each rendition has pathways of its own (`pathways`).
 //! 4. **Load**: one that takes a share of its sessions only is first choice for those whose draw
 //!    lies below its share; for the others it comes after all that are good. This draw is the
 //!    session's and the appliance's alone, so no session moves when the shares of others do, and a
@@ -33,8 +33,12 @@
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
 
 mod chain;
+mod pathways;
 mod reason;
 pub mod turns;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::near::Near;
@@ -42,9 +46,10 @@ use model::number::NumberSet;
 use model::rendezvous::{self, Score};
 use model::topology::Weight;
 use model::units::Bytes;
-use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, SiteView};
+use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, Renditions, SiteView};
 
 use crate::chain::distance;
+pub use crate::pathways::Pathway;
 pub use crate::reason::{Distance, Fitness, Reason};
 
 /// How many pathways a player gets.
@@ -73,12 +78,16 @@ pub struct Query<'a> {
 }
 
 /// Appliances for one player.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankedList {
     /// Best first, but for a near one that keeps the last place though its session is spilled; the
     /// first `offered_count` are for the player.
     pub candidates: Vec<Candidate>,
     pub offered_count: usize,
+    /// The player's, best first. Usually one for each that is offered.
+    pub pathways: Vec<Pathway>,
+    /// A healthy appliance holds the whole version, or several do together.
+    pub is_good: bool,
     /// Appliances far from the client that were not looked at: there were enough good ones.
     pub others: u64,
 }
@@ -94,8 +103,8 @@ pub struct Candidate {
     /// False at an embedded site that has not announced the client.
     pub is_for_client: bool,
     pub fitness: Fitness,
-    /// It holds the whole version.
-    pub holds: bool,
+    /// What it holds of the version.
+    pub held: Renditions,
     /// What it is shortest of.
     pub bottleneck: Bottleneck,
     /// How much of that is in use, in thousandths.
@@ -147,12 +156,14 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
     let all = query.among.map_or(view.appliances.len(), <[_]>::len);
     let others = all.saturating_sub(ranking.looks.len());
     ranking.sort();
-    let offered_count = ranking.offered_count();
+    let (pathways, is_good) = ranking.find_pathways();
+    assert!(pathways.len() <= config.pathways_max, "each pathway costs the player");
+    let positions = pathways.iter().flat_map(Pathway::positions);
+    let offered_count = positions.max().map_or(0, |last| last + 1);
     assert!(offered_count <= ranking.looks.len(), "whoever is offered was looked at");
-    assert!(offered_count <= config.pathways_max, "each pathway costs the player");
     let told = if config.explains { ranking.looks.len() } else { offered_count };
     let candidates = ranking.looks[..told].iter().filter_map(Look::candidate).collect();
-    RankedList { candidates, offered_count, others: Bytes::of(others).0 }
+    RankedList { candidates, offered_count, pathways, is_good, others: Bytes::of(others).0 }
 }
 
 /// Most appliances that are looked at though their sites do not announce the client.
@@ -166,10 +177,15 @@ struct Ranking<'a> {
     view: &'a FleetView,
     query: &'a Query<'a>,
     config: &'a Config,
-    /// The appliances that hold the version; none if nobody knows it.
+    /// Of the version; none if nobody knows it.
+    number: Option<u32>,
+    /// The appliances that hold all of it.
     holders: Option<&'a NumberSet>,
+    /// The numbers of its renditions; none if they cannot be told apart.
+    renditions: Range<u32>,
     looks: Vec<Look<'a>>,
-    good: usize,
+    /// How many good ones hold each rendition. One stands for all that cannot be told apart.
+    good: Vec<usize>,
 }
 
 /// One appliance that was looked at.
@@ -180,7 +196,7 @@ struct Look<'a> {
     distance: Distance,
     is_for_client: bool,
     fitness: Fitness,
-    holds: bool,
+    held: Renditions,
     is_spilled: bool,
     /// None as long as it does not matter.
     score: Option<Score>,
@@ -188,9 +204,12 @@ struct Look<'a> {
 
 impl<'a> Ranking<'a> {
     fn new(view: &'a FleetView, query: &'a Query<'a>, config: &'a Config) -> Self {
-        let version = view.versions.get(query.version);
-        let holders = version.and_then(|version| view.holders.get(*version)).map(AsRef::as_ref);
-        Self { view, query, config, holders, looks: Vec::new(), good: 0 }
+        let number = view.versions.get(query.version).copied();
+        let holders = number.and_then(|number| view.holders.get(number)).map(AsRef::as_ref);
+        let renditions = number.and_then(|number| view.renditions.get(number).cloned());
+        let renditions = renditions.unwrap_or_default();
+        let good = vec![0; renditions.len().max(1)];
+        Self { view, query, config, number, holders, renditions, looks: Vec::new(), good }
     }
 
     fn look_at_named(&mut self, among: &[ApplianceId]) {
@@ -224,7 +243,12 @@ impl<'a> Ranking<'a> {
     }
 
     fn has_enough(&self) -> bool {
-        self.config.pathways_max <= self.good
+        self.config.pathways_max <= self.good()
+    }
+
+    /// How many good ones hold the rendition that fewest hold.
+    fn good(&self) -> usize {
+        self.good.iter().copied().min().unwrap_or(0)
     }
 
     /// Others that hold the version, until there are twice as many good ones as are wanted; if
@@ -241,13 +265,22 @@ impl<'a> Ranking<'a> {
             return;
         }
         assert!(!self.has_enough(), "more are wanted");
-        let wanted = self.good + 2 * (self.config.pathways_max - self.good);
+        let wanted = self.good() + 2 * (self.config.pathways_max - self.good());
         if let Some(holders) = self.holders {
-            self.look_at_drawn(holders, |ranking| wanted <= ranking.good);
-            if self.good < self.config.pathways_min {
+            self.look_at_drawn(holders, |ranking| wanted <= ranking.good());
+            if self.good() < self.config.pathways_min {
                 // They are hard to find among those of embedded sites, or in an outage.
                 let open = holders & view.open.as_ref();
-                self.look_at_drawn(&open, |ranking| wanted <= ranking.good);
+                self.look_at_drawn(&open, |ranking| wanted <= ranking.good());
+            }
+        }
+        for (number, at) in self.renditions.clone().zip(0..) {
+            let Some(holders) = view.partial_holders.get(number) else { continue };
+            if self.good[at] < self.config.pathways_min {
+                let open = holders.as_ref() & view.open.as_ref();
+                self.look_at_drawn(&open, |ranking| {
+                    ranking.config.pathways_max <= ranking.good[at]
+                });
             }
         }
         self.look_at_drawn(&view.open, Self::has_least);
@@ -303,10 +336,13 @@ impl<'a> Ranking<'a> {
     fn look(&mut self, site: &'a SiteView, appliance: &'a ApplianceView, distance: Distance) {
         let is_for_client = chain::locate(site, &distance);
         let fitness = chain::health(appliance, self.query.plain);
-        let holds = chain::content(self.holders, appliance);
+        let held = chain::content(self.view, self.number, appliance);
         let is_spilled = chain::load(self.query, appliance);
-        let standing = Standing::of(is_for_client, fitness, holds, is_spilled);
-        self.good += usize::from(standing == Standing::Good);
+        let standing = Standing::of(is_for_client, fitness, held != Renditions::NONE, is_spilled);
+        if standing == Standing::Good {
+            let held = self.good.iter_mut().zip(0..).filter(|(_, at)| held.has(*at));
+            held.for_each(|(good, _)| *good += 1);
+        }
         self.looks.push(Look {
             appliance,
             site,
@@ -314,11 +350,11 @@ impl<'a> Ranking<'a> {
             distance,
             is_for_client,
             fitness,
-            holds,
+            held,
             is_spilled,
             score: None,
         });
-        assert!(self.good <= self.looks.len(), "whoever is good was looked at");
+        assert!(self.good() <= self.looks.len(), "whoever is good was looked at");
     }
 
     /// Sorts those that were looked at. Draws are made for those that the others leave equal, from
@@ -326,7 +362,8 @@ impl<'a> Ranking<'a> {
     fn sort(&mut self) {
         let rough = |look: &Look<'_>| (look.standing, look.distance.place());
         self.looks.sort_unstable_by_key(rough);
-        let most = if self.config.explains { usize::MAX } else { self.config.pathways_max };
+        let needs_all = self.config.explains || pathways::is_mixed(&self.looks);
+        let most = if needs_all { usize::MAX } else { self.config.pathways_max };
         let mut sorted = 0;
         for equals in self.looks.chunk_by_mut(|a, b| rough(a) == rough(b)) {
             if most <= sorted {
@@ -354,6 +391,22 @@ impl<'a> Ranking<'a> {
         let equals = self.looks[first..].iter().take_while(is_equal).count();
         sort_by_draw(self.query, &mut self.looks[first..first + equals]);
         self.looks[most - 1..=first].rotate_right(1);
+    }
+
+    /// The pathways, and whether healthy ones hold the whole version. Those that are on none come
+    /// after all others.
+    fn find_pathways(&mut self) -> (Vec<Pathway>, bool) {
+        if !pathways::is_mixed(&self.looks) {
+            let is_good = self.looks.first().is_some_and(|look| look.standing.is_good());
+            return ((0..self.offered_count()).map(Pathway::whole).collect(), is_good);
+        }
+        let renditions = u32::try_from(self.good.len()).unwrap_or(u32::MAX);
+        let (pathways, is_good) = pathways::find(&self.looks, renditions, self.config);
+        let offered: BTreeSet<usize> = pathways.iter().flat_map(Pathway::positions).collect();
+        let mut positions = 0..;
+        self.looks.sort_by_cached_key(|_| positions.next().is_none_or(|at| !offered.contains(&at)));
+        let moved = |position| offered.range(..position).count();
+        (pathways.into_iter().map(|pathway| pathway.moved(moved)).collect(), is_good)
     }
 
     /// How many of the sorted ones to offer: all good ones up to the most, doubtful ones up to the
@@ -385,7 +438,7 @@ impl Look<'_> {
             distance: self.distance,
             is_for_client: self.is_for_client,
             fitness: self.fitness,
-            holds: self.holds,
+            held: self.held,
             bottleneck,
             load_permille,
             share_permille: self.appliance.share_permille,
@@ -402,7 +455,7 @@ impl RankedList {
         &self.candidates[..self.offered_count]
     }
 
-    /// The healthy ones that hold the version, best first. Empty if there is nobody good.
+    /// The healthy ones that hold the version, or some of it, best first. Empty if there is nobody good.
     pub fn good(&self) -> impl Iterator<Item = &Candidate> {
         self.candidates.iter().take_while(|candidate| candidate.standing.is_good())
     }
@@ -454,7 +507,7 @@ impl Candidate {
         [
             Reason::Locate { distance, is_for_client },
             Reason::Health(self.fitness),
-            Reason::Content { is_whole: self.holds },
+            Reason::Content(self.held),
             Reason::Load { bottleneck, load_permille, share_permille, is_spilled },
             Reason::Affinity { score: self.score, weight },
         ]

@@ -6,7 +6,7 @@ use model::near::{Route, Step};
 use model::place::Nearness;
 use model::rendezvous::Score;
 use model::topology::Weight;
-use model::view::Bottleneck;
+use model::view::{Bottleneck, Renditions};
 
 /// What one step adds to a decision about one appliance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub enum Reason {
     },
     /// Whether it can be asked.
     Health(Fitness),
-    /// Whether it holds the whole version.
-    Content { is_whole: bool },
+    /// What it holds of the version.
+    Content(Renditions),
     /// Whether the session is of the share that it takes.
     Load {
         /// What it is shortest of.
@@ -73,7 +73,7 @@ impl Reason {
         match self {
             Self::Locate { .. } => "locate",
             Self::Health(_) => "health",
-            Self::Content { .. } => "content",
+            Self::Content(_) => "content",
             Self::Load { .. } => "load",
             Self::Affinity { .. } => "affinity",
         }
@@ -85,8 +85,9 @@ impl Reason {
             Self::Locate { is_for_client: false, .. } => "others_only",
             Self::Locate { distance, .. } => distance.code(),
             Self::Health(fitness) => fitness.code(),
-            Self::Content { is_whole: true } => "whole",
-            Self::Content { is_whole: false } => "lacks",
+            Self::Content(Renditions::ALL) => "whole",
+            Self::Content(Renditions::NONE) => "lacks",
+            Self::Content(_) => "part",
             Self::Load { is_spilled: true, .. } => "spilled",
             Self::Load { .. } => "share",
             Self::Affinity { .. } => "draw",
@@ -174,8 +175,9 @@ impl fmt::Display for Reason {
             }
             Self::Locate { distance, .. } => distance.fmt(f),
             Self::Health(fitness) => fitness.fmt(f),
-            Self::Content { is_whole: true } => f.write_str("holds the whole version"),
-            Self::Content { is_whole: false } => f.write_str("does not hold the whole version"),
+            Self::Content(Renditions::ALL) => f.write_str("holds the whole version"),
+            Self::Content(Renditions::NONE) => f.write_str("does not hold the whole version"),
+            Self::Content(_) => f.write_str("holds some renditions of the version"),
             Self::Load { bottleneck, load_permille, share_permille, is_spilled } => {
                 let (percent, tenth) = (load_permille / 10, load_permille % 10);
                 write!(f, "load {percent}.{tenth} % ({bottleneck}), ")?;

@@ -10,6 +10,8 @@ use model::topology::Prefix;
 use model::view::Load;
 use proptest::prelude::*;
 
+mod renditions;
+
 const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: true };
 
 #[test]

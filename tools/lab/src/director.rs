@@ -11,6 +11,7 @@
 
 pub(crate) mod world;
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant as Clock};
 
@@ -421,6 +422,7 @@ impl<'a> Stand<'a> {
                     client: *client,
                     plain: false,
                     pathways: offered.collect(),
+                    elsewhere: BTreeMap::new(),
                 });
             }
         }

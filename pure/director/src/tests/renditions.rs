@@ -71,6 +71,33 @@ fn who_is_gone_holds_no_rendition() {
     assert!(director.snapshot().view.partial_holders.iter().all(|holders| holders.is_empty()));
 }
 
+#[test]
+fn a_pathway_is_lost_with_any_of_its_appliances() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
+    says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
+    hold(&mut director, "a2", &OBJECTS);
+    hold(&mut director, "a3", &OBJECTS);
+    let elsewhere = [(id("a1"), vec![id("a2")])].into();
+    let ticket = Ticket { elsewhere, ..ticket(&["a1", "a2", "a3"]) };
+    let steered = |director: &mut Director, stopped: &[&str]| {
+        for (name, sequence) in ["a1", "a2", "a3"].iter().zip(100..) {
+            let serving = !stopped.contains(name);
+            let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+            let sequence = sequence + 10 * director.counters().reports;
+            let report = Report { serving, inventory, ..report(sequence) };
+            director.report(at(0), &id(name), &report).unwrap();
+        }
+        let list = director.snapshot().steer(&ticket, &STEERING);
+        list.iter().map(ToString::to_string).collect::<BTreeSet<_>>()
+    };
+    let is = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(steered(&mut director, &[]), is(&["a1", "a2", "a3"]));
+    assert_eq!(steered(&mut director, &["a2"]), is(&["a3"]));
+    assert_eq!(steered(&mut director, &["a1"]), is(&["a2", "a3"]));
+    assert_eq!(steered(&mut director, &["a1", "a2", "a3"]), is(&["a1", "a2", "a3"]));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     All(BTreeSet<u8>),

@@ -2,6 +2,8 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -15,7 +17,7 @@ use model::units::UnixSeconds;
 use playback::token::{self, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
-use steering::RankedList;
+use steering::{Candidate, RankedList};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asking_for::AskingFor;
@@ -82,6 +84,9 @@ pub(crate) struct PathwayOut {
     site: String,
     /// The version's files are below this URL.
     base_url: String,
+    /// The appliance holds all of them. If not, this pathway has some renditions elsewhere, which
+    /// the entry manifests name.
+    whole: bool,
     /// The same without TLS, where there is such a listener.
     plain_base_url: Option<String>,
 }
@@ -99,6 +104,8 @@ struct Begun {
     steering_url: String,
     events_url: String,
     pathways: Vec<PathwayOut>,
+    /// Where each pathway has each rendition, where those are apart.
+    renditions: Vec<Vec<String>>,
 }
 
 /// The entry manifest of an asset, written for this playback: `{asset}.m3u8` or `{asset}.mpd`.
@@ -204,20 +211,23 @@ fn write(
         let advice = format!("GET /v1/assets/{} lists its entries", beginner.asset);
         Problem::not_found(format!("the asset has no such entry manifest: {advice}"))
     })?;
-    let pathways = begun.pathways.iter().map(|pathway| Pathway {
+    let bases = begun.renditions.iter().map(|bases| bases.iter().map(String::as_str).collect());
+    let bases: Vec<Vec<&str>> = bases.collect();
+    let pathways = begun.pathways.iter().zip(&bases).map(|(pathway, renditions)| Pathway {
         id: &pathway.appliance,
         base: pathway.plain_base_url.as_deref().filter(|_| plain).unwrap_or(&pathway.base_url),
-        renditions: &[],
+        renditions,
     });
     let pathways: Vec<Pathway<'_>> = pathways.collect();
+    let renditions = begun.choice.version.references(entry);
     let (kind, text) = match format {
         Format::Hls => (
             "application/vnd.apple.mpegurl",
-            hls::rewrite(&entry.path, &entry.text, &[], &pathways, &begun.steering_url),
+            hls::rewrite(&entry.path, &entry.text, renditions, &pathways, &begun.steering_url),
         ),
         Format::Dash => (
             "application/dash+xml",
-            dash::rewrite(&entry.path, &entry.text, &[], &pathways, &begun.steering_url),
+            dash::rewrite(&entry.path, &entry.text, renditions, &pathways, &begun.steering_url),
         ),
     };
     let text = text.map_err(|error| {
@@ -248,23 +258,62 @@ fn begin(
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
     let token = control.keys().token(token::Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");
-    let pathway = |candidate: &steering::Candidate| {
-        let appliance = snapshot.view.appliance(&candidate.appliance)?;
-        Some(PathwayOut {
-            appliance: candidate.appliance.to_string(),
-            site: candidate.site.to_string(),
-            base_url: base(appliance.base_url.as_deref()?),
-            plain_base_url: appliance.plain_url.as_deref().map(base),
-        })
-    };
-    let pathways: Vec<PathwayOut> = choice.list.offered().iter().filter_map(pathway).collect();
-    let offered = choice.list.offered().iter().map(|candidate| candidate.appliance.clone());
-    let (version, pathway_ids) = (choice.version.id().clone(), offered.collect());
-    let ticket = Ticket { session, expires, version, client, plain, pathways: pathway_ids };
+    let Ways { pathways, renditions, ids, elsewhere } = ways(snapshot, &choice.list, plain, &base);
+    let version = choice.version.id().clone();
+    let ticket = Ticket { session, expires, version, client, plain, pathways: ids, elsewhere };
     let sealed = control.keys().seal(&ticket);
     let steering_url = steering_url(control, headers, &sealed);
     let events_url = public_url(control, headers, &format!("/events/v1/{sealed}"));
-    Ok(Begun { choice, expires, steering_url, events_url, pathways })
+    Ok(Begun { choice, expires, steering_url, events_url, pathways, renditions })
+}
+
+/// Pathways in the forms in which they are told.
+#[derive(Default)]
+struct Ways {
+    pathways: Vec<PathwayOut>,
+    /// The bases of each pathway's renditions, where those are apart.
+    renditions: Vec<Vec<String>>,
+    ids: Vec<ApplianceId>,
+    /// The other appliances of a pathway.
+    elsewhere: BTreeMap<ApplianceId, Vec<ApplianceId>>,
+}
+
+fn ways(
+    snapshot: &Snapshot,
+    list: &RankedList,
+    plain: bool,
+    base: &dyn Fn(&str) -> String,
+) -> Ways {
+    let offered = list.offered();
+    let view = |at: usize| snapshot.view.appliance(&offered[at].appliance);
+    let rendition = |at: &usize| {
+        let appliance = view(*at)?;
+        let url = appliance.plain_url.as_deref().filter(|_| plain);
+        url.or(appliance.base_url.as_deref()).map(base)
+    };
+    let mut ways = Ways::default();
+    for pathway in &list.pathways {
+        let bases: Option<Vec<String>> = pathway.renditions.iter().map(rendition).collect();
+        let urls = view(pathway.lead).and_then(|of| Some((of.base_url.as_deref()?, of)));
+        let (Some(bases), Some((base_url, appliance))) = (bases, urls) else { continue };
+        let Candidate { appliance: id, site, .. } = &offered[pathway.lead];
+        let others: BTreeSet<usize> =
+            pathway.positions().filter(|at| *at != pathway.lead).collect();
+        if !others.is_empty() {
+            let others = others.iter().map(|at| offered[*at].appliance.clone()).collect();
+            ways.elsewhere.insert(id.clone(), others);
+        }
+        ways.pathways.push(PathwayOut {
+            appliance: id.to_string(),
+            site: site.to_string(),
+            base_url: base(base_url),
+            whole: bases.is_empty(),
+            plain_base_url: appliance.plain_url.as_deref().map(base),
+        });
+        ways.renditions.push(bases);
+        ways.ids.push(id.clone());
+    }
+    ways
 }
 
 /// Where a player asks for its pathways.

@@ -373,6 +373,7 @@ mod tests {
             client: "2001:db8::/32".parse().unwrap(),
             plain: true,
             pathways: vec!["a1".parse().unwrap(), "b.2".parse().unwrap()],
+            elsewhere: std::collections::BTreeMap::new(),
         }
     }
 

@@ -472,7 +472,7 @@ mod tests {
             view,
             routes: routes::Table::default(),
             among: None,
-            list: RankedList { candidates: Vec::new(), offered_count: 0, others: 0 },
+            list: RankedList::default(),
         }
     }
 }

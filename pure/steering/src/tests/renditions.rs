@@ -1,0 +1,142 @@
+use super::*;
+use proptest::collection::vec;
+
+/// Three renditions: what an appliance holds is three bits, the lowest first.
+const ALL: u32 = 0b111;
+
+/// Sites a (10/8), b (10.1/16) and c, whose appliances hold these renditions.
+fn fleet(sites: &[(&str, &[u32])]) -> FleetView {
+    let counts: Vec<(&str, u32)> =
+        sites.iter().map(|(site, held)| (*site, u32::try_from(held.len()).unwrap())).collect();
+    let mut view = view(&counts);
+    view.renditions.push(7..10);
+    let held = sites.iter().flat_map(|(_, held)| held.iter().copied());
+    let mut partial = vec![NumberSet::new(); 10];
+    for (held, number) in held.zip(0..).filter(|(held, _)| *held != ALL) {
+        Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(number);
+        for at in (0..3).filter(|at| held >> at & 1 == 1) {
+            partial[7 + at].insert(number);
+        }
+    }
+    for set in partial {
+        view.partial_holders.push(Arc::new(set));
+    }
+    view
+}
+
+/// The pathways, each as its name and the appliances of the three renditions.
+fn pathways(list: &RankedList) -> Vec<String> {
+    let name = |at: usize| list.candidates[at].appliance.as_str();
+    let text = |pathway: &Pathway| {
+        let of: Vec<&str> = pathway.renditions.iter().map(|at| name(*at)).collect();
+        format!("{}: {}", name(pathway.lead), of.join(" ")).trim_end_matches([':', ' ']).to_owned()
+    };
+    list.pathways.iter().map(text).collect()
+}
+
+fn check(sites: &[(&str, &[u32])], wanted: &[&str]) {
+    let view = fleet(sites);
+    let list = rank(&view, &query("10.1.0.1", b"s"), &Config { explains: false, ..CONFIG });
+    assert_eq!(pathways(&list), wanted);
+    let explained = rank(&view, &query("10.1.0.1", b"s"), &CONFIG);
+    assert_eq!((&explained.pathways, explained.offered()), (&list.pathways, list.offered()));
+    assert_eq!(explained.candidates.len(), view.appliances.len(), "nobody is lost");
+}
+
+#[test]
+fn each_rendition_has_the_best_that_hold_it() {
+    check(&[("a", &[ALL]), ("b", &[0b001])], &["b1: b1 a1 a1", "a1"]);
+    check(
+        &[("a", &[ALL]), ("b", &[0b011]), ("c", &[ALL])],
+        &["b1: b1 b1 a1", "a1: a1 a1 c1", "c1"],
+    );
+    check(&[("a", &[0b110]), ("b", &[0b001])], &["b1: b1 a1 a1"]);
+    check(&[("a", &[0b100, 0b100]), ("b", &[0b011])], &["a2: b1 b1 a2", "a1: b1 b1 a1"]);
+}
+
+#[test]
+fn with_whole_ones_only_a_pathway_is_an_appliance() {
+    check(&[("a", &[ALL]), ("b", &[ALL])], &["b1", "a1"]);
+    check(&[("a", &[ALL]), ("b", &[0])], &["a1", "b1"]);
+}
+
+#[test]
+fn who_is_not_healthy_is_asked_for_what_nobody_else_holds() {
+    let mut view = fleet(&[("a", &[ALL]), ("b", &[0b001])]);
+    alter(&mut view, "a1", |a1| a1.health = Health::Stale);
+    let list = rank(&view, &query("10.1.0.1", b"s"), &CONFIG);
+    assert_eq!((pathways(&list), list.is_good), (vec!["b1: b1 a1 a1".to_owned()], false));
+    alter(&mut view, "a1", |a1| a1.health = Health::Draining);
+    alter(&mut view, "b1", |b1| b1.health = Health::Stale);
+    let list = rank(&view, &query("10.1.0.1", b"s"), &CONFIG);
+    assert_eq!((pathways(&list)[0].as_str(), list.is_good), ("a1", false));
+}
+
+#[test]
+fn in_a_large_fleet_partial_ones_far_away_are_found() {
+    let whole: Vec<u32> = vec![ALL; 40];
+    let high: Vec<u32> = vec![0b110; 60];
+    let mut view = fleet(&[("a", &[0b001, 0b001]), ("c", &whole), ("d", &high)]);
+    for n in 1..=40 {
+        alter(&mut view, &format!("c{n}"), |whole| whole.health = Health::Stale);
+    }
+    for session in 0..50_u8 {
+        let list = rank(&view, &query("10.0.0.1", &[session]), &CONFIG);
+        assert!(list.is_good, "{:?}", pathways(&list));
+        assert!(list.pathways.iter().all(|pathway| pathway.renditions.len() == 3));
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_base_is_a_holder_and_whoever_is_lost_there_is_another_way(
+        near in vec((0_u32..8, 0..4), 0..5),
+        far in vec((0_u32..8, 0..4), 0..7),
+        session: [u8; 2],
+    ) {
+        let held = |site: &[(u32, i32)]| site.iter().map(|of| of.0).collect::<Vec<_>>();
+        let mut view = fleet(&[("a", &held(&far)), ("b", &held(&near))]);
+        let sites = [("a", &far), ("b", &near)];
+        let mut appliances = BTreeMap::new();
+        for (site, of) in sites {
+            for ((held, health), n) in of.iter().zip(1..) {
+                // One in four is down.
+                appliances.insert(format!("{site}{n}"), (*held, *health != 0));
+                if *health == 0 {
+                    alter(&mut view, &format!("{site}{n}"), |lost| lost.health = Health::Stale);
+                }
+            }
+        }
+        let list = rank(&view, &query("10.1.0.1", &session), &CONFIG);
+        let of = |at: usize| appliances[list.candidates[at].appliance.as_str()];
+        let is_mixed = appliances.values().any(|(held, _)| *held != 0 && *held != ALL);
+        let is_there = |at: usize| move |(held, up): &(u32, bool)| *up && held >> at & 1 == 1;
+        let covered = (0..3).all(|at| appliances.values().any(is_there(at)));
+        prop_assert_eq!(list.is_good, covered);
+        prop_assert!(list.pathways.len() <= CONFIG.pathways_max);
+        let leads: BTreeSet<usize> = list.pathways.iter().map(|pathway| pathway.lead).collect();
+        prop_assert_eq!(leads.len(), list.pathways.len(), "each has a name of its own");
+        if !is_mixed {
+            prop_assert!(list.pathways.iter().all(|pathway| pathway.renditions.is_empty()));
+            return Ok(());
+        }
+        for at in 0..3 {
+            let up: Vec<usize> = (0..list.offered_count).filter(|of_it| is_there(at)(&of(*of_it))).collect();
+            for (nth, pathway) in list.pathways.iter().enumerate() {
+                let base = pathway.renditions.get(at).copied().unwrap_or(pathway.lead);
+                let exists = appliances.values().any(is_there(at));
+                prop_assert!(!exists || is_there(at)(&of(base)), "{:?}", pathways(&list));
+                if nth < up.len() && exists {
+                    prop_assert_eq!(base, up[nth], "the n-th best: {:?}", pathways(&list));
+                }
+            }
+        }
+        let whole = list.offered().iter().filter(|of| appliances[of.appliance.as_str()] == (ALL, true));
+        if 2 <= whole.count() {
+            for lost in 0..list.offered_count {
+                let without = |pathway: &Pathway| pathway.positions().all(|at| at != lost);
+                prop_assert!(list.pathways.iter().any(without), "{lost} in {:?}", pathways(&list));
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::id::{ApplianceId, SiteId};
 pub use crate::place::Place;
+use crate::units::BitsPerSecond;
 
 /// A range of client addresses, `10.0.0.0/8` or `2001:db8::/32`.
 pub use ipnet::IpNet as Prefix;
@@ -21,12 +22,15 @@ pub struct Site {
     pub place: Option<Place>,
     /// An embedded site that serves clients outside of its prefixes too. An exchange always does.
     pub open: bool,
+    /// Its appliances hold only renditions of at most so much; none for all of them.
+    pub bitrate_max: Option<BitsPerSecond>,
 }
 
 impl Site {
     /// A site as a small fleet has them: an exchange, nobody said where.
     pub fn new(id: SiteId, prefixes: Vec<Prefix>) -> Self {
-        Self { id, prefixes, kind: SiteKind::default(), place: None, open: false }
+        let kind = SiteKind::default();
+        Self { id, prefixes, kind, place: None, open: false, bitrate_max: None }
     }
 
     /// True if it serves clients that none of its prefixes covers.

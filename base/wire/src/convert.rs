@@ -67,7 +67,8 @@ impl From<&Site> for v1::site::SiteAbout {
             SiteKind::Exchange => v1::site::SiteKind::Exchange,
         };
         let place = site.place.as_ref().map(ToString::to_string).unwrap_or_default();
-        Self { kind, place, open: site.open }
+        let bitrate_max_bps = site.bitrate_max.map_or(0, |most| most.0);
+        Self { kind, place, open: site.open, bitrate_max_bps }
     }
 }
 
@@ -79,7 +80,8 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
     };
     let place = Some(&about.place).filter(|text| !text.is_empty());
     let place = place.map(|text| text.parse()).transpose()?;
-    Ok(Site { kind, place, open: about.open, ..site })
+    let bitrate_max = Some(BitsPerSecond(about.bitrate_max_bps)).filter(|most| most.0 != 0);
+    Ok(Site { kind, place, open: about.open, bitrate_max, ..site })
 }
 
 /// A drive, as reports and `inspect` tell of it.

@@ -146,6 +146,26 @@ impl Version {
         &self.files.id
     }
 
+    /// The same without the renditions that take more; none if all of it is left. What is of several
+    /// renditions, or of none, stays. O(files log files).
+    pub fn within(&self, most: Option<BitsPerSecond>) -> Option<AssetVersion> {
+        let each = self.renditions.each();
+        let is_left = |number: u8| match each.get(usize::from(number)).and_then(|of| of.bitrate) {
+            Some(bitrate) => number == 0 || most.is_none_or(|most| bitrate <= most),
+            None => true,
+        };
+        if self.renditions.of_objects().iter().all(|number| is_left(*number)) {
+            return None;
+        }
+        let number = |object: &ObjectId| {
+            let at = self.objects.binary_search(object).expect("each file's object is one");
+            self.renditions.of_objects()[at]
+        };
+        let mut part = self.files.as_ref().clone();
+        part.files.retain(|_, file| is_left(number(&file.object)));
+        Some(part)
+    }
+
     /// The numbers of the renditions that an entry manifest of it refers to, in its order; empty if
     /// they cannot be told apart.
     pub fn references(&self, entry: &Entry) -> &[u8] {

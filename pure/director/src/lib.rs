@@ -560,7 +560,12 @@ impl Director {
         }
         if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
             let id = [id.clone()];
+            let limit = |desired: &Desired| desired.sites.get(&id[0]).and_then(|of| of.bitrate_max);
+            let before = limit(&self.desired);
             self.desired.apply(change);
+            if limit(&self.desired) != before {
+                self.want_plan(Wanted::Places);
+            }
             let is_there = self.desired.sites.contains_key(&id[0]);
             let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
             self.change_sites(gone, there);

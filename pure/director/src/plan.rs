@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use model::manifest::{Manifest, SiteMember, TokenKey, Trust};
-use model::topology::Appliance;
-use model::units::UnixSeconds;
+use model::manifest::{AssetVersion, Manifest, SiteMember, TokenKey, Trust};
+use model::topology::{Appliance, Site};
+use model::units::{BitsPerSecond, UnixSeconds};
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::{Policy, Registered};
@@ -31,6 +31,7 @@ use crate::{Action, Director, Role};
 #[derive(Clone, Debug)]
 pub struct PlanInput {
     number: u64,
+    sites: Arc<BTreeMap<SiteId, Site>>,
     appliances: Arc<BTreeMap<ApplianceId, Registered>>,
     catalog: Arc<Catalog>,
     policy: Policy,
@@ -113,16 +114,23 @@ impl PlanInput {
             site: registered.appliance.site.clone(),
             weight: registered.appliance.weight,
             usable: registered.usable,
+            bitrate_max: self.bitrate_max(&registered.appliance.site),
         };
         let demand = |(_, version): &(usize, &Arc<Version>)| placement::Demand {
             version: version.id().clone(),
             len: version.len_on_drive(),
+            renditions: version.renditions().lens().collect(),
         };
         let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
         let demands: Vec<_> = kept.iter().map(demand).collect();
         let (copies_per_site, report_lines_max) = (self.policy.copies, self.lines_max);
         let config = placement::Config { copies_per_site, report_lines_max };
         placement::place(&candidates, &demands, &config)
+    }
+
+    /// The most that a rendition may take that appliances of a site should hold; none for any.
+    fn bitrate_max(&self, site: &SiteId) -> Option<BitsPerSecond> {
+        self.sites.get(site)?.bitrate_max
     }
 
     /// All manifests. `versions` are those that are kept, most wanted first: current ones before
@@ -135,26 +143,55 @@ impl PlanInput {
         let order: BTreeMap<&AssetVersionId, usize> =
             versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
         let holders = Holders::new(&self.appliances, placement);
-        let manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
+        let mut parts = Parts::default();
+        let mut manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
             let site = holders.site(id);
             let siblings = holders.beside(id, held, !site.is_empty());
             let places = held.iter().filter_map(|version| order.get(version).copied());
             let mut places: Vec<usize> = places.collect();
             places.sort_unstable();
+            let places = places.into_iter().map(|at| versions[at]);
+            let most = self.appliances.get(id).and_then(|of| self.bitrate_max(&of.appliance.site));
+            let held: Vec<_> = places.clone().map(|version| parts.of(version, most)).collect();
+            // Numbers are those of all files of a version.
+            let has_part = held.iter().any(|version| parts.is_one(version));
             let manifest = Manifest {
                 appliance: id.clone(),
                 generation: Generation(0), // it has one when it is staged
                 token_keys: self.token_keys.clone(),
                 trust: self.trust.clone(),
-                numbers: numbers_of(places.iter().map(|at| versions[*at])),
-                versions: places.iter().map(|at| Arc::clone(&versions[*at].files)).collect(),
+                numbers: if has_part { BTreeMap::new() } else { numbers_of(places) },
+                versions: held,
                 siblings,
                 site,
             };
-            let digest = digest(&manifest);
+            let digest = digest(&manifest, |version| parts.is_one(version));
             (Arc::new(manifest), digest)
         };
-        placement.holdings.iter().map(manifest).collect()
+        placement.holdings.iter().map(&mut manifest).collect()
+    }
+}
+
+/// Versions without their upper renditions, each made once for all manifests.
+#[derive(Default)]
+struct Parts {
+    /// By the version and the most that a rendition may take; none where that is all of it.
+    made: BTreeMap<(AssetVersionId, BitsPerSecond), Option<Arc<AssetVersion>>>,
+}
+
+impl Parts {
+    /// The version with the renditions that take at most so much.
+    fn of(&mut self, version: &Arc<Version>, most: Option<BitsPerSecond>) -> Arc<AssetVersion> {
+        let Some(most) = most else { return Arc::clone(&version.files) };
+        let made = self.made.entry((version.id().clone(), most));
+        let part = made.or_insert_with(|| version.within(Some(most)).map(Arc::new));
+        part.as_ref().map_or_else(|| Arc::clone(&version.files), Arc::clone)
+    }
+
+    fn is_one(&self, version: &AssetVersion) -> bool {
+        let of_it = self.made.range((version.id.clone(), BitsPerSecond(0))..);
+        let of_it = of_it.take_while(|((id, _), _)| *id == version.id);
+        of_it.filter_map(|(_, part)| part.as_ref()).any(|part| std::ptr::eq(&**part, version))
     }
 }
 
@@ -187,6 +224,7 @@ impl Director {
         let desired = &self.desired;
         let input = PlanInput {
             number: self.planning.number,
+            sites: Arc::clone(&desired.sites),
             appliances: Arc::clone(&desired.appliances),
             catalog: Arc::clone(&desired.catalog),
             policy: desired.policy,

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
-use model::manifest::Manifest;
+use model::manifest::{AssetVersion, Manifest};
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
@@ -178,8 +178,8 @@ impl Publisher {
 }
 
 /// Covers all that can differ between two manifests of one appliance. The files of a version
-/// cannot: its name is derived from them.
-pub(crate) fn digest(manifest: &Manifest) -> Digest {
+/// cannot, its name is derived from them, but for one of which the appliance should hold a part.
+pub(crate) fn digest(manifest: &Manifest, is_part: impl Fn(&AssetVersion) -> bool) -> Digest {
     let mut hasher = blake3::Hasher::new();
     let mut put = |bytes: &[u8]| {
         hasher.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -203,6 +203,10 @@ pub(crate) fn digest(manifest: &Manifest) -> Digest {
         put(AssetVersionId::as_str(&version.id).as_bytes());
         put(version.asset.as_str().as_bytes());
         put(&version.modified.0.to_le_bytes());
+        if is_part(version) {
+            put(b"part");
+            version.files.keys().for_each(|path| put(path.as_bytes()));
+        }
         for source in &version.sources {
             put(b"source");
             put(source.as_bytes());

@@ -106,6 +106,11 @@ impl Renditions {
         &self.each
     }
 
+    /// The bitrates of those that have one, and their room on drives.
+    pub(crate) fn lens(&self) -> impl Iterator<Item = (BitsPerSecond, Bytes)> {
+        self.each.iter().skip(1).filter_map(|of| Some((of.bitrate?, of.len_on_drive)))
+    }
+
     /// The numbers of what an entry manifest refers to, in its order; empty if they cannot be told
     /// apart.
     pub fn references(&self, entry: usize) -> &[u8] {

@@ -7,7 +7,8 @@
 //!                                  Placement { holdings, report of what did not fit and why }
 //! ```
 //!
-//! The whole version goes to an appliance or nothing of it. Versions are placed in the order given,
+//! The whole version goes to an appliance or nothing of it; in a site whose appliances should hold
+//! the lower renditions only, these count as the whole. Versions are placed in the order given,
 //! so when space runs out the last ones suffer. An appliance that joins or leaves moves only what
 //! it wins or held (see `model::rendezvous`); without a shortage of space nothing else moves.
 
@@ -17,7 +18,7 @@ use std::fmt;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::rendezvous::Score;
 use model::topology::Weight;
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 
 /// The settings of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Candidate {
     pub weight: Weight,
     /// Its drives' capacity, reserve taken off; none if it has never said.
     pub usable: Option<Bytes>,
+    /// It should hold only renditions of at most so much; none for all. The same in all of a site.
+    pub bitrate_max: Option<BitsPerSecond>,
 }
 
 /// An asset version that should be held.
@@ -46,6 +49,17 @@ pub struct Demand {
     /// Its room on drives. Objects that two versions share are counted in both: too much
     /// rather than too little.
     pub len: Bytes,
+    /// Its renditions that have a bitrate, and the part of the room that each takes.
+    pub renditions: Vec<(BitsPerSecond, Bytes)>,
+}
+
+impl Demand {
+    /// Its room where renditions above this are left out.
+    fn len_within(&self, most: Option<BitsPerSecond>) -> Bytes {
+        let Some(most) = most else { return self.len };
+        let above = self.renditions.iter().filter(|(bitrate, _)| most < *bitrate);
+        above.fold(self.len, |left, (_, len)| left.saturating_sub(*len))
+    }
 }
 
 /// The appliances that should hold each version.
@@ -129,10 +143,12 @@ pub fn place(candidates: &[Candidate], demands: &[Demand], config: &Config) -> P
     }
     for demand in demands {
         for (site, members, most) in &mut open {
-            if *most < demand.len && placement.counts_only(members, config) {
+            let limit = members.first().and_then(|member| member.bitrate_max);
+            let len = demand.len_within(limit);
+            if *most < len && placement.counts_only(members, config) {
                 continue;
             }
-            placement.place_in_site(demand, site, members, config);
+            placement.place_in_site(demand, len, site, members, config);
             *most = placement.most_room(members);
         }
     }
@@ -179,6 +195,7 @@ impl Placement {
     fn place_in_site(
         &mut self,
         demand: &Demand,
+        len: Bytes,
         site: &SiteId,
         members: &[&Candidate],
         config: &Config,
@@ -189,7 +206,7 @@ impl Placement {
             if placed == wanted {
                 return;
             }
-            match self.give(candidate, demand) {
+            match self.give(candidate, demand, len) {
                 Ok(()) => placed += 1,
                 Err(why) => {
                     let (version, appliance) = (demand.version.clone(), candidate.id.clone());
@@ -208,17 +225,22 @@ impl Placement {
         }
     }
 
-    fn give(&mut self, candidate: &Candidate, demand: &Demand) -> Result<(), SkipReason> {
+    fn give(
+        &mut self,
+        candidate: &Candidate,
+        demand: &Demand,
+        len: Bytes,
+    ) -> Result<(), SkipReason> {
         if candidate.usable.is_none() {
             return Err(SkipReason::NotReported);
         }
         let filled = self.report.loads.get_mut(&candidate.id).expect("every candidate has one");
         assert!(filled.given <= filled.usable, "{} was given too much before", candidate.id);
         let free = filled.usable.saturating_sub(filled.given);
-        if free < demand.len {
-            return Err(SkipReason::Full { free, needed: demand.len });
+        if free < len {
+            return Err(SkipReason::Full { free, needed: len });
         }
-        filled.given += demand.len;
+        filled.given += len;
         assert!(filled.given <= filled.usable, "no more is given than fits");
         let holdings = self.holdings.get_mut(&candidate.id).expect("every candidate has some");
         holdings.push(demand.version.clone());

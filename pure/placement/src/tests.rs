@@ -48,6 +48,22 @@ fn a_full_appliance_is_skipped_for_the_next_one_and_both_are_said() {
 }
 
 #[test]
+fn where_upper_renditions_are_left_out_more_versions_fit() {
+    let [whole, lower] = ["s1", "s2"].map(|site| {
+        let bitrate_max = (site == "s2").then_some(BitsPerSecond(1000));
+        let usable = Some(Bytes::mib(300));
+        Candidate { usable, bitrate_max, ..candidate(&format!("a-{site}"), site) }
+    });
+    let renditions = [(1000, 20), (1001, 30), (3000, 40)];
+    let renditions = renditions.map(|(rate, mib)| (BitsPerSecond(rate), Bytes::mib(mib)));
+    let mut demands = demands(20);
+    demands.iter_mut().for_each(|demand| demand.renditions = renditions.to_vec());
+    let placement = place(&[whole, lower], &demands, &CONFIG);
+    let held = |name: &str| placement.holdings[&id(name)].len();
+    assert_eq!((held("a-s1"), held("a-s2")), (3, 10));
+}
+
+#[test]
 fn the_report_is_bounded_and_counts_what_it_leaves_out() {
     let mut fleet = [candidate("a1", "s1")];
     fleet[0].usable = Some(Bytes::ZERO);
@@ -151,12 +167,17 @@ fn holders<'a>(
 
 fn demands(count: usize) -> Vec<Demand> {
     let version = |i| format!("film-{i}").parse().unwrap();
-    (0..count).map(|i| Demand { version: version(i), len: Bytes::mib(100) }).collect()
+    (0..count).map(|i| demand(version(i))).collect()
+}
+
+fn demand(version: AssetVersionId) -> Demand {
+    Demand { version, len: Bytes::mib(100), renditions: Vec::new() }
 }
 
 fn candidate(name: &str, site: &str) -> Candidate {
     let usable = Some(Bytes::mib(1 << 20));
-    Candidate { id: id(name), site: site.parse().unwrap(), weight: Weight::ONE, usable }
+    let (id, site) = (id(name), site.parse().unwrap());
+    Candidate { id, site, weight: Weight::ONE, usable, bitrate_max: None }
 }
 
 fn id(name: &str) -> ApplianceId {

@@ -55,6 +55,8 @@ enum Form {
     Place,
     Addresses,
     Time,
+    /// Bits per second; 0 for no limit.
+    Bitrate,
 }
 
 /// All that can be declared. A body that control takes has these fields and no others: a test
@@ -66,6 +68,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("site", "kind", Form::Kind),
     ("site", "place", Form::Place),
     ("site", "open", Form::Flag),
+    ("site", "bitrate_max_bps", Form::Bitrate),
     ("appliance", key::SITE, Form::Name),
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),
@@ -299,6 +302,11 @@ impl Form {
                     .map(Value::Number)
                     .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
             }
+            Self::Bitrate if value.is_null() => Ok(Value::Number(0)),
+            Self::Bitrate => {
+                let wanted = "a number of bits per second, or 0 for no limit";
+                value.as_u64().map(Value::Number).ok_or_else(|| wrong(wanted))
+            }
             Self::Flag => value.as_bool().map(Value::Flag).ok_or_else(|| wrong("true or false")),
             Self::Name => {
                 let name = value.as_str().and_then(|text| text.parse::<SiteId>().ok());
@@ -426,7 +434,8 @@ fn is_usual(thing: &Thing, key: &str, value: &Value) -> bool {
         && match value {
             Value::Text(text) => (key, &**text) == ("kind", "exchange") || text.is_empty(),
             Value::Flag(flag) => !flag,
-            Value::Nothing | Value::Number(_) | Value::Texts(_) => false,
+            Value::Number(number) => *number == 0,
+            Value::Nothing | Value::Texts(_) => false,
         }
 }
 

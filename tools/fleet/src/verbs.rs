@@ -66,6 +66,7 @@ const VERBS: &[Verb] = &[
             take("kind", "embedded in an ISP, or exchange, for all", What::Text),
             take("place", "Degrees north and east, country, region, city", What::Text),
             take("open", "An embedded one is for clients of other networks, too", What::Flag),
+            take("bitrate_max_bps", "It holds renditions up to this only; 0 for all", What::Number),
         ])
         .says("site {site} is for {prefixes}"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)

@@ -17,6 +17,15 @@ pub struct SiteAbout {
     /// An embedded site that serves other clients too.
     #[serde(default)]
     pub open: bool,
+    /// Its appliances hold only renditions of at most so many bits per second, by the highest
+    /// figure that an entry manifest names, and those of which none names one. 0 for all.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bitrate_max_bps: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(bps: &u64) -> bool {
+    *bps == 0
 }
 
 /// Whose network a site stands in.

@@ -98,6 +98,36 @@ fn a_pathway_is_lost_with_any_of_its_appliances() {
     assert_eq!(steered(&mut director, &["a1", "a2", "a3"]), is(&["a1", "a2", "a3"]));
 }
 
+#[test]
+fn a_site_with_a_limit_gets_the_lower_renditions_and_says_so_in_its_manifests() {
+    let mut director = running(&["a1", "b1"]);
+    let text = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=800\n11.mp4\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=3000\n16.mp4\n";
+    put_divided(&mut director, "film-1", &OBJECTS, &[], 1);
+    let known = director.desired().catalog.version(&"film-1".parse().unwrap()).unwrap().clone();
+    let entry = Entry { path: "m.m3u8".to_owned(), format: Format::Hls, text: text.into() };
+    let version = Version::new(known.files.clone(), vec![entry], 2).divided(NUMBERS.to_vec());
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    settle(&mut director);
+    let limit = |director: &mut Director, most: Option<u64>| {
+        let place = &director.desired().appliances[&id("a1")].appliance.site;
+        let site = director.desired().sites[place].clone();
+        let site = Site { bitrate_max: most.map(BitsPerSecond), ..site };
+        director.handle(at(0), Event::Changed(Change::Site(site)));
+        settle(director);
+        let manifest = manifest(director, "a1");
+        (manifest.versions[0].files.len(), manifest.generation)
+    };
+    let (all, first) = limit(&mut director, None);
+    let (part, second) = limit(&mut director, Some(2999));
+    assert_eq!((all, part), (12, 7));
+    assert!(first < second, "a new generation");
+    assert_eq!(limit(&mut director, Some(2999)), (7, second), "the same manifest is none");
+    assert_eq!(limit(&mut director, Some(800)), (7, second), "nor is one of the same files");
+    assert_eq!(limit(&mut director, Some(799)).0, 2, "what belongs to none stays");
+    assert_eq!(limit(&mut director, Some(3000)).0, 12);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     All(BTreeSet<u8>),

@@ -39,6 +39,12 @@ pub(crate) struct SiteBody {
     /// An embedded site that serves other clients too. Without it, it stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     open: Option<bool>,
+    /// Its appliances hold only renditions of at most so many bits per second, by the highest
+    /// figure that an entry manifest names, and those of which none names one; upper ones are played
+    /// from other sites. 0 for all. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 2_500_000)]
+    bitrate_max_bps: Option<u64>,
 }
 
 /// A site.
@@ -153,11 +159,12 @@ pub(crate) async fn put_site(
         let state = control.state();
         state.director.desired().sites.get(&site.id).map(SiteAbout::from).unwrap_or_default()
     };
-    let SiteAbout { kind, place, open } = known();
+    let SiteAbout { kind, place, open, bitrate_max_bps } = known();
     let about = SiteAbout {
         kind: body.kind.unwrap_or(kind),
         place: body.place.unwrap_or(place),
         open: body.open.unwrap_or(open),
+        bitrate_max_bps: body.bitrate_max_bps.unwrap_or(bitrate_max_bps),
     };
     let site = site_with(site, &about).map_err(Problem::bad_request)?;
     let out = site_out(&site);

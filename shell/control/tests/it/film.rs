@@ -14,15 +14,16 @@ const MPD: &str = include_str!("../../../../pure/playback/fixtures/ffmpeg/manife
 /// The film; `salt` makes other media and so another version.
 pub(crate) fn film(salt: u8) -> NewVersion {
     let mut files = BTreeMap::new();
-    let mut put = |path: &str, bytes: &[u8], kind: &str| {
-        files.insert(format!("v/{path}"), file(bytes, kind));
+    let mut put = |path: &str, bytes: &[u8], kind: &str, rendition| {
+        files.insert(format!("v/{path}"), NewFile { rendition, ..file(bytes, kind) });
     };
-    put("master.m3u8", MASTER.as_bytes(), "application/vnd.apple.mpegurl");
-    put("manifest.mpd", MPD.as_bytes(), "application/dash+xml");
+    let playlist = "application/vnd.apple.mpegurl";
+    put("master.m3u8", MASTER.as_bytes(), playlist, 0);
+    put("manifest.mpd", MPD.as_bytes(), "application/dash+xml", 0);
     for rendition in 0..4_u8 {
-        put(&format!("media_{rendition}.m3u8"), b"#EXTM3U\n", "application/vnd.apple.mpegurl");
+        put(&format!("media_{rendition}.m3u8"), b"#EXTM3U\n", playlist, rendition + 1);
         let media = media(salt, rendition);
-        put(&format!("r{rendition}.mp4"), &media, "video/mp4");
+        put(&format!("r{rendition}.mp4"), &media, "video/mp4", rendition + 1);
     }
     let entry = |path: &str, format, text: &str| Entry {
         path: format!("v/{path}"),

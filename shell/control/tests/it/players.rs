@@ -72,6 +72,55 @@ fn a_dash_player_gets_the_same() {
 }
 
 #[test]
+fn lower_renditions_come_from_a_site_that_holds_no_others_and_these_from_elsewhere() {
+    let (control, mut appliances, _) = with_appliances("");
+    let site = json!({"prefixes": ["127.0.0.0/8"], "bitrate_max_bps": 900_000});
+    assert_eq!(control.put("/v1/sites/a", &site).json()["bitrate_max_bps"], 900_000);
+    control.put("/v1/sites/a", &json!({"prefixes": ["127.0.0.0/8"]}));
+    assert_eq!(control.json("/v1/sites/a")["bitrate_max_bps"], 900_000, "it stays");
+    for appliance in &mut appliances[..2] {
+        let wire = appliance.fetch(&control).expect("a manifest without the upper ones");
+        let files: Vec<&str> = wire.versions[0].files.keys().map(String::as_str).collect();
+        assert!(files.contains(&"v/r0.mp4") && files.contains(&"v/r3.mp4"), "{files:?}");
+        assert!(!files.contains(&"v/r1.mp4") && !files.contains(&"v/r2.mp4"), "{files:?}");
+        appliance.hold(&control, &wire);
+    }
+    assert!(appliances[2].fetch(&control).is_none(), "no file of the other site moves");
+    let hosts = |text: &str, path: &str| {
+        let urls = text.split(['"', '>', '\n']).filter(|url| url.starts_with("https://127"));
+        let of_path = urls.filter(|url| url.split('<').next().unwrap().ends_with(path));
+        of_path.map(|url| url.split(['/', ':']).nth(3).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (key, paths) in [
+        ("hls_url", ["/media_0.m3u8", "/media_1.m3u8", "/media_2.m3u8", "/media_3.m3u8"]),
+        ("dash_url", ["/r0.mp4", "/r1.mp4", "/r2.mp4", "/r3.mp4"]),
+    ] {
+        let text = control.get(&entry(&control, key)).text();
+        let [low, middle, high, sound] = paths.map(|path| hosts(&text, path));
+        let near = ["127.0.0.2", "127.0.0.3"];
+        assert!(low.len() == 3 && near.iter().all(|host| low[..2].contains(&(*host).to_owned())));
+        assert_eq!((low[2].as_str(), &sound), ("127.0.0.4", &low), "{text}");
+        assert_eq!(
+            (middle, high),
+            (vec!["127.0.0.4".to_owned(); 3], vec!["127.0.0.4".to_owned(); 3])
+        );
+    }
+    let begun = control.playback("film");
+    let whole: Vec<_> =
+        begun["pathways"].as_array().unwrap().iter().map(|of| &of["whole"]).collect();
+    assert_eq!(whole, [&json!(false), &json!(false), &json!(true)]);
+    let answer = control.get(begun["steering_url"].as_str().unwrap()).json();
+    assert_eq!(answer["PATHWAY-PRIORITY"].as_array().unwrap().len(), 3, "{answer}");
+    let explained = control.json("/v1/explain?asset=film&client=127.0.0.1");
+    let why = explained["candidates"][0]["why"].as_str().unwrap();
+    assert!(why.contains("holds some renditions of the version"), "{why}");
+    let none = json!({"prefixes": ["127.0.0.0/8"], "bitrate_max_bps": 0});
+    control.put("/v1/sites/a", &none);
+    let wire = appliances[0].fetch(&control).expect("a manifest with all of it");
+    assert_eq!(wire.versions[0].files.len(), 10);
+}
+
+#[test]
 fn a_program_begins_a_playback_and_a_player_joins_it() {
     let (control, keys) = playing();
     let answer = control.post("/v1/playbacks", &json!({"asset": "film", "client": "10.0.0.7"}));

@@ -32,7 +32,7 @@ pub struct FleetView {
     /// By the number of a version: the numbers of its renditions; none if they cannot be told
     /// apart.
     pub renditions: Paged<Range<u32>>,
-    /// By the number of a rendition: the appliances that hold all of it, and not all of its version,
+    /// By the number of a rendition: the appliances that hold all of it but not of its version,
     /// by number.
     pub partial_holders: Paged<Arc<NumberSet>>,
 }

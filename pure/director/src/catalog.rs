@@ -146,8 +146,8 @@ impl Version {
         &self.files.id
     }
 
-    /// The same without the renditions that take more; none if all of it is left. What is of several
-    /// renditions, or of none, stays. O(files log files).
+    /// The same without the renditions that take more; none if all of it is left. What is of
+    /// several renditions, or of none, stays. O(files log files).
     pub fn within(&self, most: Option<BitsPerSecond>) -> Option<AssetVersion> {
         let each = self.renditions.each();
         let is_left = |number: u8| match each.get(usize::from(number)).and_then(|of| of.bitrate) {

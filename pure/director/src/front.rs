@@ -150,8 +150,8 @@ impl Snapshot {
     }
 
     /// The pathways of a playback as they should be used now, best first, lost ones left out: those
-    /// with an appliance that is not good. If all are, the order that the playback began with, those
-    /// with fewer such appliances first. Never empty if the ticket is not.
+    /// with an appliance that is not good. If all are, the order that the playback began with,
+    /// those with fewer such appliances first. Never empty if the ticket is not.
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
         Self::pathways(ticket, &self.rank_pathways(ticket, config))
     }

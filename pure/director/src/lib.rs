@@ -559,18 +559,8 @@ impl Director {
             return;
         }
         if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
-            let id = [id.clone()];
-            let limit = |desired: &Desired| desired.sites.get(&id[0]).and_then(|of| of.bitrate_max);
-            let before = limit(&self.desired);
-            self.desired.apply(change);
-            if limit(&self.desired) != before {
-                self.want_plan(Wanted::Places);
-            }
-            let is_there = self.desired.sites.contains_key(&id[0]);
-            let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
-            self.change_sites(gone, there);
-            self.view_is_old = true;
-            return;
+            let id = id.clone();
+            return self.change_site(id, change);
         }
         self.desired.apply(change.clone());
         let wanted = match change {
@@ -623,6 +613,21 @@ impl Director {
             self.want_plan(wanted);
         }
         self.settle_withdrawals();
+        self.view_is_old = true;
+    }
+
+    /// A site is new, different or gone: no file moves for it but where its limit is another.
+    fn change_site(&mut self, id: SiteId, change: Change) {
+        let limit = |desired: &Desired| desired.sites.get(&id).and_then(|of| of.bitrate_max);
+        let before = limit(&self.desired);
+        self.desired.apply(change);
+        if limit(&self.desired) != before {
+            self.want_plan(Wanted::Places);
+        }
+        let is_there = self.desired.sites.contains_key(&id);
+        let id = [id];
+        let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
+        self.change_sites(gone, there);
         self.view_is_old = true;
     }
 

@@ -455,7 +455,7 @@ impl RankedList {
         &self.candidates[..self.offered_count]
     }
 
-    /// The healthy ones that hold the version, or some of it, best first. Empty if there is nobody good.
+    /// The healthy ones that hold the version, or some of it, best first. Empty if none is.
     pub fn good(&self) -> impl Iterator<Item = &Candidate> {
         self.candidates.iter().take_while(|candidate| candidate.standing.is_good())
     }

@@ -8,8 +8,10 @@
 //! ```
 //!
 //! So the i-th pathway has, for every rendition, the i-th best appliance that holds it; where there
-//! are not so many, the one that it is named for if that holds it, else one again. With two healthy
-//! appliances that hold all of it, whoever is lost, there is a pathway without it.
+//! are not so many, the one that it is named for if that holds it, else one again. If an appliance
+//! is in all of them then and two healthy ones hold all of the version, these lead a pathway each
+//! that has nobody else, the better one's only if it must be: whoever is lost, there is a pathway
+//! without it.
 
 use model::view::Renditions;
 
@@ -61,7 +63,29 @@ pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec
         let is_whole = renditions.iter().all(|position| *position == lead);
         Pathway { lead, renditions: if is_whole { Vec::new() } else { renditions } }
     };
-    (leads.iter().enumerate().map(pathway).collect(), is_good)
+    let mut pathways: Vec<Pathway> = leads.iter().enumerate().map(pathway).collect();
+    lead_around_losses(&mut pathways, looks);
+    (pathways, is_good)
+}
+
+/// Leaves no appliance in all pathways, if two healthy ones hold all of the version.
+fn lead_around_losses(pathways: &mut [Pathway], looks: &[Look<'_>]) {
+    let is_whole = |look: &Look<'_>| look.held == Renditions::ALL && look.standing.is_good();
+    let mut whole = looks.iter().enumerate().filter(|(_, look)| is_whole(look));
+    let (Some((best, _)), Some((second, _))) = (whole.next(), whole.next()) else { return };
+    let mut last = pathways.len();
+    for lead in [second, best] {
+        let in_all = |at: usize| pathways.iter().all(|of| of.positions().any(|other| other == at));
+        if last == 0 || !pathways[0].positions().any(in_all) {
+            return;
+        }
+        let own = pathways.iter().position(|pathway| pathway.lead == lead);
+        let own = own.unwrap_or_else(|| {
+            last -= 1;
+            last
+        });
+        pathways[own] = Pathway::whole(lead);
+    }
 }
 
 impl Pathway {

@@ -73,6 +73,18 @@ fn who_is_not_healthy_is_asked_for_what_nobody_else_holds() {
 }
 
 #[test]
+fn an_appliance_in_all_pathways_is_led_around_by_one_that_holds_all() {
+    let view = fleet(&[("a", &[ALL, 0b010, 0b100]), ("b", &[ALL, 0b011, 0b010])]);
+    for session in 0..100_u8 {
+        let list = rank(&view, &query("10.1.0.1", &[session]), &CONFIG);
+        for lost in 0..list.offered_count {
+            let without = |pathway: &Pathway| pathway.positions().all(|at| at != lost);
+            assert!(list.pathways.iter().any(without), "{lost} in {:?}", pathways(&list));
+        }
+    }
+}
+
+#[test]
 fn in_a_large_fleet_partial_ones_far_away_are_found() {
     let whole: Vec<u32> = vec![ALL; 40];
     let high: Vec<u32> = vec![0b110; 60];
@@ -120,19 +132,22 @@ proptest! {
             prop_assert!(list.pathways.iter().all(|pathway| pathway.renditions.is_empty()));
             return Ok(());
         }
+        let is_whole = |of: &&Candidate| appliances[of.appliance.as_str()] == (ALL, true);
+        let whole_count = list.offered().iter().filter(is_whole).count();
+        let leads_around = |pathway: &Pathway| 2 <= whole_count && pathway.renditions.is_empty();
         for at in 0..3 {
-            let up: Vec<usize> = (0..list.offered_count).filter(|of_it| is_there(at)(&of(*of_it))).collect();
+            let is_up = |of_it: &usize| is_there(at)(&of(*of_it));
+            let up: Vec<usize> = (0..list.offered_count).filter(is_up).collect();
             for (nth, pathway) in list.pathways.iter().enumerate() {
                 let base = pathway.renditions.get(at).copied().unwrap_or(pathway.lead);
                 let exists = appliances.values().any(is_there(at));
                 prop_assert!(!exists || is_there(at)(&of(base)), "{:?}", pathways(&list));
-                if nth < up.len() && exists {
+                if nth < up.len() && exists && !leads_around(pathway) {
                     prop_assert_eq!(base, up[nth], "the n-th best: {:?}", pathways(&list));
                 }
             }
         }
-        let whole = list.offered().iter().filter(|of| appliances[of.appliance.as_str()] == (ALL, true));
-        if 2 <= whole.count() {
+        if 2 <= whole_count {
             for lost in 0..list.offered_count {
                 let without = |pathway: &Pathway| pathway.positions().all(|at| at != lost);
                 prop_assert!(list.pathways.iter().any(without), "{lost} in {:?}", pathways(&list));

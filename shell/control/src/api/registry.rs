@@ -40,8 +40,8 @@ pub(crate) struct SiteBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     open: Option<bool>,
     /// Its appliances hold only renditions of at most so many bits per second, by the highest
-    /// figure that an entry manifest names, and those of which none names one; upper ones are played
-    /// from other sites. 0 for all. Without it, it stays as it is.
+    /// figure that an entry manifest names, and those of which none names one; upper ones are
+    /// played from other sites. 0 for all. Without it, it stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 2_500_000)]
     bitrate_max_bps: Option<u64>,

@@ -76,8 +76,8 @@ struct Line {
     is_trusted: bool,
     /// Who sent the request that is under way, or was last, may send it.
     is_admitted: bool,
-    /// When the grace of a stranger's request last began.
-    grace_since: Instant,
+    /// When the grace of a stranger's request last began; none if this request has had none.
+    grace_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl House {
                     self.tell(gone);
                     let deadline = now + self.times.handshake;
                     let (stage, end, is_admitted) = (Stage::Head, None, is_trusted);
-                    let grace_since = now;
+                    let grace_since = None;
                     let line = Line { stage, deadline, end, is_trusted, is_admitted, grace_since };
                     let (house, line) = (self.clone(), Mutex::new(line));
                     return Some(Holding(Arc::new(Place { house, id, go, line })));
@@ -191,6 +191,8 @@ impl Place {
             self.stands(None);
         } else if is_whole {
             self.has_grace(&mut line, now);
+        } else {
+            line.grace_since = None;
         }
     }
 
@@ -215,7 +217,8 @@ impl Place {
         line.stage = Stage::Answered;
         line.deadline = now + self.house.times.request;
         // Most answers come so soon that a new grace would be the same.
-        let is_soon = now < line.grace_since + self.house.times.grace / 8;
+        let soon = self.house.times.grace / 8;
+        let is_soon = line.grace_since.is_some_and(|since| now < since + soon);
         if !line.is_admitted && !is_soon {
             self.has_grace(&mut line, now);
         }
@@ -264,7 +267,7 @@ impl Place {
     }
 
     fn has_grace(&self, line: &mut Line, now: Instant) {
-        line.grace_since = now;
+        line.grace_since = Some(now);
         let unused_since = now + self.house.times.grace;
         self.stands(Some(Standing { is_known: false, unused_since }));
     }

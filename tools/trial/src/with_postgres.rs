@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rig::postgres::Postgres;
 
 /// `nearcast-lab with-postgres`
@@ -14,7 +14,12 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs it; an error if it does not end well.
+/// Databases that were not there when the server started.
+const MADE: &str =
+    "SELECT count(*) FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres'";
+
+/// Runs it; an error if it does not end well, or makes no database: tests that do not find the
+/// server take SQLite, and would all pass.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let room = tempfile::Builder::new().prefix("nearcast-").tempdir()?;
     let server = Postgres::start(room.path())?;
@@ -25,5 +30,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !status.success() {
         bail!("{program} ended with {status}");
     }
+    ensure!(server.query(MADE)? != "0", "{program} made no database: does it look for the server?");
     Ok(())
 }

@@ -213,18 +213,23 @@ impl Files {
         self.begin();
         let mut sealed = Instant::now();
         loop {
-            let is_over = match taken.try_recv() {
-                Ok(Message::Taken(taken)) => {
-                    self.put(&taken);
-                    false
+            let next = match taken.try_recv() {
+                Err(TryRecvError::Empty) if self.ledger.is_idle() => {
+                    let next = taken.recv().unwrap_or(Message::End);
+                    sealed = Instant::now();
+                    Some(next)
                 }
-                Ok(Message::End) | Err(TryRecvError::Disconnected) => true,
-                Err(TryRecvError::Empty) => {
-                    // Woken for each decision, it would cost more than all that it does.
-                    std::thread::sleep(REST);
-                    false
-                }
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Message::End),
+                Ok(next) => Some(next),
             };
+            let is_over = matches!(next, Some(Message::End));
+            match next {
+                Some(Message::Taken(taken)) => self.put(&taken),
+                Some(Message::End) => {}
+                // Woken for each decision, it would cost more than all that it does.
+                None => std::thread::sleep(REST),
+            }
             let is_full = self.file_size <= self.ledger.len() || self.ledger.is_full();
             if is_over {
                 if !self.ledger.is_empty() {
@@ -382,7 +387,8 @@ const KEY: SecretFile = SecretFile {
 /// drops the newest.
 const QUEUE_MAX: usize = 8192;
 
-/// How long the thread rests when nothing waits: the queue has room for 800,000 a second.
+/// How long the thread rests when the queue is empty and a block waits for its seal; the queue has
+/// room for 800,000 a second. With neither, it sleeps until a decision comes.
 const REST: Duration = Duration::from_millis(10);
 
 /// A block is sealed after this, or when it has grown to `SEAL_AT`: a seal costs some 30 µs.

@@ -37,11 +37,16 @@ impl SiteSums {
         let Some(report) = report.filter(|_| is_serving) else { return is_ill };
         let Report { load: told, fill, .. } = report;
         self.reporting = self.reporting.saturating_add(1);
-        self.out.egress_bits_per_second += told.egress_bits_per_second;
-        self.out.fill_bits_per_second += fill.bits_per_second;
+        // An appliance may say anything.
+        for (sum, told) in [
+            (&mut self.out.egress_bits_per_second, told.egress_bits_per_second),
+            (&mut self.out.fill_bits_per_second, fill.bits_per_second),
+            (&mut self.out.bytes_held, fill.bytes_held),
+            (&mut self.out.bytes_wanted, fill.bytes_wanted),
+        ] {
+            *sum = sum.saturating_add(told);
+        }
         self.out.cpu_percent += told.cpu_percent;
-        self.out.bytes_held += fill.bytes_held;
-        self.out.bytes_wanted += fill.bytes_wanted;
         if health == Health::Healthy {
             self.out.filling += u64::from(fill.objects_held < fill.objects_wanted);
             self.headroom += headroom(load);
@@ -105,6 +110,21 @@ mod tests {
         assert_eq!((told.egress_bits_per_second, told.cpu_percent), (507, 40.0));
         assert_eq!((told.headroom_percent, told.filling), (Some(37.5), 2));
         assert_eq!(SiteSums::default().done().headroom_percent, None);
+    }
+
+    #[test]
+    fn numbers_that_are_no_good_are_added_up_all_the_same() {
+        let mut sums = SiteSums::default();
+        for _ in 0..2 {
+            let mut told = report(u64::MAX, 1e30);
+            told.fill.bits_per_second = u64::MAX;
+            (told.fill.bytes_held, told.fill.bytes_wanted) = (u64::MAX, u64::MAX);
+            let told = crate::state::convert::shown(told);
+            assert!(!sums.add(Health::Healthy, &Load::default(), Some(&told)));
+        }
+        let told = sums.done();
+        assert_eq!((told.egress_bits_per_second, told.bytes_wanted), (u64::MAX, u64::MAX));
+        assert_eq!(told.cpu_percent, 100.0);
     }
 
     #[test]

@@ -243,6 +243,7 @@ pub(crate) enum RoutesError {
 pub(crate) fn shown(mut wire: Report) -> Report {
     (wire.inventory, wire.files) = (Inventory::default(), None);
     wire.viewers = None;
+    wire.load.cpu_percent = wire.load.cpu_percent.clamp(0.0, 100.0);
     wire.errors.truncate(ERRORS_MAX);
     wire.drives.truncate(DRIVES_MAX);
     for error in &mut wire.errors {

@@ -24,7 +24,7 @@ pub struct FleetOut {
     /// need one: the fleet has more than `appliances_max` of the request.
     #[serde(default)]
     pub brief: bool,
-    /// Those that have a version; the first 100 where it is `brief`.
+    /// Those that have a version; the first 100 where it is `brief` or of one site.
     pub assets: Vec<FleetAsset>,
     /// All assets.
     #[serde(default)]

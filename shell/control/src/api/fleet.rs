@@ -67,7 +67,8 @@ pub(crate) struct FleetQuery {
     site: Option<String>,
     /// Of a fleet with more appliances tell only those that need a look.
     appliances_max: Option<usize>,
-    /// `minutes`, `hour` or `day`; of one site there is the day alone.
+    /// `minutes`, `hour` or `day`; of one site there is the day alone, and with it the versions
+    /// that it holds.
     #[serde(default)]
     #[param(inline)]
     history: Span,
@@ -136,23 +137,23 @@ pub(crate) async fn fleet(
     };
     let all = desired.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
     let mut sites: Vec<_> = all.map(&mut site).collect();
-    if let (Some(id), [site]) = (&only, &mut sites[..]) {
-        // O(versions): for the page's slow question alone.
-        let is_day = query.history == Span::Day;
-        is_day.then(|| tell_held(site, &state.director.copies_in(id)));
-    } else if let Some(id) = &only {
-        return Err(no_site(id.as_str()));
+    if let Some(id) = &only {
+        let site = sites.first_mut().ok_or_else(|| no_site(id.as_str()))?;
+        // O(versions), so not for who asks for a site each second.
+        if query.history == Span::Day {
+            tell_held(site, &state.director.copies_in(id));
+        }
     }
-    let history = samples(&state, only.as_ref(), query.history);
+    let assets_told = if is_brief || only.is_some() { ASSETS_TOLD } else { usize::MAX };
     Ok(Json(FleetOut {
         now_unix_s: control.clock.unix().0,
         generation: state.director.generation().0,
         sites,
         brief: is_brief,
         asset_count: desired.catalog.assets().count(),
-        assets: assets_out(&state, copies_wanted, if is_brief { ASSETS_TOLD } else { usize::MAX }),
+        assets: assets_out(&state, copies_wanted, assets_told),
         errors: errors_out(&state),
-        history,
+        history: samples(&state, only.as_ref(), query.history),
         demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
     }))
 }
@@ -188,7 +189,7 @@ const ILL_TOLD: usize = 100;
 /// Prefixes of each site that are told of a large fleet.
 const PREFIXES_TOLD: usize = 4;
 
-/// Assets that are told of a large fleet.
+/// Assets that are told of a large fleet, and with one site.
 const ASSETS_TOLD: usize = 100;
 
 /// Versions that are told of a site.

@@ -285,7 +285,11 @@ impl Store {
         let files = &version.files;
         let first_file = match version.first_file {
             Some(first) => first,
-            None => take_numbers(&mut transaction, version.objects().len()).await?,
+            None => {
+                // Of a commit whose answer was lost, other files may be there.
+                withdrawals::delete_version(&mut transaction, &files.id).await?;
+                take_numbers(&mut transaction, version.objects().len()).await?
+            }
         };
         sqlx::query(
             "INSERT INTO versions (id, asset, sequence, modified, sources, shown_from, shown_until,

@@ -215,6 +215,31 @@ async fn files_of_a_database_of_before_get_numbers_and_none_is_given_twice() {
 }
 
 #[tokio::test]
+async fn a_version_whose_first_answer_was_lost_is_there_as_it_was_put_last() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let [old, new] = [8, 9].map(|byte| Blocks::of_hashes(Bytes(5), vec![BlockHash([byte; 32])]));
+    let (old, new) = (old.unwrap(), new.unwrap());
+    let first = version(&old);
+    assert_eq!(store.put_version(&first, std::slice::from_ref(&old)).await.unwrap(), 0);
+    // Nobody was told of the first: other files come by the same name.
+    let mut files = (*version(&new).files).clone();
+    files.files.remove("b.mp4").unwrap();
+    files.modified = UnixSeconds(78);
+    let entry = Entry { path: "m.mpd".to_owned(), format: Format::Dash, text: "<MPD />".into() };
+    let second = Version::new(Arc::new(files), vec![entry], 5).divided(vec![1]);
+    let number = store.put_version(&second, std::slice::from_ref(&new)).await.unwrap();
+    assert_eq!(number, 1, "the first may have been seen");
+    store.close().await;
+
+    let store = Store::of_test(state.path()).await.unwrap();
+    let catalog = store.desired().await.unwrap().catalog;
+    let second = second.numbered(Some(number));
+    assert_eq!(**catalog.version(second.id()).unwrap(), second);
+    assert_eq!(store.blocks(&old.id()).await.unwrap(), None, "nobody has it");
+}
+
+#[tokio::test]
 async fn a_database_of_a_newer_program_is_left_alone() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::sqlite(state.path()).await.unwrap();

@@ -175,7 +175,7 @@ pub(super) async fn take_again(
 }
 
 /// The version, and the objects that no other has.
-async fn delete_version(
+pub(super) async fn delete_version(
     transaction: &mut Transaction<'_, Any>,
     version: &AssetVersionId,
 ) -> Result<()> {

@@ -111,11 +111,13 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{text}").context("cannot print")
         }
         Verb::Migrate(_) => runtime.block_on(async {
-            open_store(&config).await?.close().await;
+            make_folder(&config)?;
+            Store::open(&config.state.0).await?.close().await;
             Ok(())
         }),
         Verb::Token(TokenArgs { role, name, .. }) => runtime.block_on(async {
-            let store = open_store(&config).await?;
+            make_folder(&config)?;
+            let store = Store::open_by_hand(&config.state.0).await?;
             let made = control::state::issue::issue_by_hand(&store, &name, role).await;
             store.close().await;
             let token = made?;
@@ -130,10 +132,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-async fn open_store(config: &Config) -> anyhow::Result<Store> {
+fn make_folder(config: &Config) -> anyhow::Result<()> {
     std::fs::create_dir_all(config.folder())
-        .with_context(|| format!("state directory {}", config.folder().display()))?;
-    Ok(Store::open(&config.state.0).await?)
+        .with_context(|| format!("state directory {}", config.folder().display()))
 }
 
 /// An assertion that fails is our own mistake: end, so that whoever watches the process starts it

@@ -63,6 +63,11 @@ pub enum StoreError {
     )]
     Newer { found: i64, known: usize },
     #[error(
+        "the database has schema {found} and this program wants {known}: start the writer first, \
+         or run nearcast-control migrate while none runs"
+    )]
+    Older { found: usize, known: usize },
+    #[error(
         "another writer leads: its epoch is {newest}, and this one's was {ours}. Ask the other; \
          nothing was changed"
     )]
@@ -84,6 +89,18 @@ impl Store {
         let store = Self::connect(place).await?;
         store.migrate().await?;
         Ok(store)
+    }
+
+    /// Opens the database for a change by hand, while a writer runs or not. Where two writers may
+    /// run, who leads brings the schema up to date, and nobody else.
+    pub async fn open_by_hand(place: &Place) -> Result<Self> {
+        let store = Self::connect(place).await?;
+        let (found, known) = (store.migrations_done().await?, MIGRATIONS.len());
+        match place {
+            Place::Postgres(_) if found < known => Err(StoreError::Older { found, known }),
+            Place::Postgres(_) => Ok(store),
+            Place::Folder(_) => store.migrate().await.map(|()| store),
+        }
     }
 
     /// Connects to a database that another may be writing to, and whose schema is not newer than

@@ -144,7 +144,7 @@ pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> 
 pub(crate) async fn rotate_signing_key(
     State(control): Shared,
 ) -> Result<(StatusCode, Json<Vec<TokenKey>>), Problem> {
-    control.rotate_signing_key().await.map_err(Problem::not_stored)?;
+    control.rotate_signing_key().await?;
     Ok((StatusCode::ACCEPTED, signing_keys(State(control)).await))
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn keys(State(control): Shared) -> Json<Vec<KeyOut>> {
 pub(crate) async fn rotate(
     State(control): Shared,
 ) -> Result<(StatusCode, Extension<Said>, Json<Vec<KeyOut>>), Problem> {
-    let is_new = control.rotate_token_key().await.map_err(Problem::not_stored)?;
+    let is_new = control.rotate_token_key().await?;
     let said = Said(if is_new { "announced" } else { "a rotation is under way" }.to_owned());
     Ok((StatusCode::ACCEPTED, Extension(said), keys(State(control)).await))
 }

@@ -8,11 +8,13 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use identity::secret_file::SecretError;
 use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
 use crate::state::convert::Refused;
 use crate::state::store::StoreError;
+use crate::state::vault;
 use crate::state::writer::ChangeError;
 
 /// What went wrong, for programs and for people (RFC 9457).
@@ -52,8 +54,13 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
+    /// This writer stands by, or has led until now.
+    pub(crate) fn standby(detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "standby", detail)
+    }
+
     /// A change is not durable, and not made.
-    pub(crate) fn not_stored(error: impl Display) -> Self {
+    fn not_stored(error: impl Display) -> Self {
         tracing::error!(%error, "a change could not be stored");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
     }
@@ -91,7 +98,7 @@ impl IntoResponse for Problem {
 impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         match &error {
-            ChangeError::Store(_) => Self::not_stored(error),
+            ChangeError::Store(error) => error.into(),
             ChangeError::Refused(_) | ChangeError::Bucket(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
             }
@@ -114,7 +121,28 @@ impl From<ChangeError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Self::not_stored(error)
+        (&error).into()
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Deposed { .. } => Self::standby(error),
+            StoreError::Database(_)
+            | StoreError::Url
+            | StoreError::Path(_)
+            | StoreError::Newer { .. }
+            | StoreError::Older { .. }
+            | StoreError::Damaged(_)
+            | StoreError::NoNumbers => Self::not_stored(error),
+        }
+    }
+}
+
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Self {
+        if vault::is_deposed(&error) { Self::standby(error) } else { Self::not_stored(error) }
     }
 }
 

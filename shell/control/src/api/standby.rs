@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ async fn refuse(State(standing): Lease) -> Problem {
     let detail = format!(
         "this writer stands by; the one that leads is {where_it_is}, and fronts answer players"
     );
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "standby", detail)
+    Problem::standby(detail)
 }
 
 async fn metrics(State(standing): Lease) -> Response {

@@ -11,6 +11,7 @@
 //! secret that changes is sealed before anything is signed with it. So a standby needs one file
 //! from the other writer, and never again.
 
+use std::io;
 use std::path::Path;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
@@ -43,6 +44,18 @@ pub enum VaultError {
          fleet's: copy that file from the folder of the other writer"
     )]
     OtherKey(String),
+}
+
+/// Of a secret that was not kept in the database: as one of a file, with the reason in it.
+pub(crate) fn not_kept(error: VaultError) -> SecretError {
+    SecretError::File { path: "the database".into(), error: io::Error::other(error) }
+}
+
+/// Whether a secret was not kept because another writer leads.
+pub(crate) fn is_deposed(error: &SecretError) -> bool {
+    let SecretError::File { error, .. } = error else { return false };
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(VaultError::Store(StoreError::Deposed { .. })))
 }
 
 #[derive(Serialize, Deserialize)]

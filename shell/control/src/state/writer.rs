@@ -58,7 +58,7 @@ use crate::state::issue::{self, TokenError};
 use crate::state::lease::{self, Leading};
 use crate::state::probe;
 use crate::state::store::{Store, StoreError};
-use crate::state::vault::{Vault, VaultError};
+use crate::state::vault::{self, Vault, VaultError};
 use crate::state::viewers::Viewers;
 pub(crate) use changes::ChangeError;
 use changes::{SITES_MAX, VERSIONS_MAX, room_for};
@@ -364,10 +364,7 @@ impl Control {
     async fn keep_secrets(&self) -> Result<(), SecretError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let kept = shared.vault.keep(&self.store, self.config.folder()).await;
-        kept.map_err(|error| SecretError::File {
-            path: "the database".into(),
-            error: std::io::Error::other(error),
-        })
+        kept.map_err(vault::not_kept)
     }
 
     /// The secrets that playbacks begin with.
@@ -635,8 +632,19 @@ impl Control {
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) {
+        // That another leads is no fault; who holds the lease has said it.
+        if let StoreError::Deposed { .. } = error {
+            return;
+        }
         self.metrics.store_errors.count();
-        tracing::error!(%error, "cannot write to the state directory: is the disk full?");
+        match self.config.state.0 {
+            place::Place::Folder(_) => {
+                tracing::error!(%error, "cannot write to the state directory: is the disk full?");
+            }
+            place::Place::Postgres(_) => {
+                tracing::error!(%error, "cannot write to the database: does its server answer?");
+            }
+        }
     }
 }
 

@@ -193,7 +193,7 @@ impl Scene {
         let (holder, epoch, until) = self.row;
         let end = self.now + Config::WRITERS.good_for;
         let answer = match question.action {
-            Action::Take if until <= self.now || holder == Some(index) => {
+            Action::Take if until <= self.now => {
                 if others_hold {
                     return;
                 }

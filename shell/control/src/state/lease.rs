@@ -35,7 +35,7 @@ pub(crate) struct Standing {
     pub(crate) epoch: Option<u64>,
     /// How often it has begun to lead since its start.
     pub(crate) take_overs: u64,
-    /// Where the writer that leads is.
+    /// Where the other writer that leads is; empty if none is known to.
     pub(crate) leader: String,
 }
 

@@ -31,12 +31,14 @@ impl Row {
         Ok(Some(Self { pool, holder, address: address.to_owned(), good_for_ms }))
     }
 
-    /// Takes the lease if it is over, or was this process's; and where the leader is.
+    /// Takes the lease if it is over; and where the leader is, if that is another. Of one that is
+    /// good not even its own holder takes a new epoch: the server may come late to a question that
+    /// was given up.
     pub(crate) async fn take(&self) -> Result<(Answer, String)> {
         let query = sqlx::query_scalar(
             "UPDATE lease SET epoch = epoch + 1, holder = $1, address = $2,
                     until = clock_timestamp() + $3 * INTERVAL '1 millisecond'
-             WHERE until <= clock_timestamp() OR holder = $1 RETURNING epoch",
+             WHERE until <= clock_timestamp() RETURNING epoch",
         );
         let query = query.bind(&self.holder).bind(&self.address).bind(self.good_for_ms);
         self.answer(query.fetch_optional(&self.pool).await?).await
@@ -54,9 +56,11 @@ impl Row {
 
     async fn answer(&self, epoch: Option<i64>) -> Result<(Answer, String)> {
         match epoch {
-            Some(epoch) => Ok((Answer::Ours(unsigned(epoch)?), self.address.clone())),
+            Some(epoch) => Ok((Answer::Ours(unsigned(epoch)?), String::new())),
             None => {
-                let query = sqlx::query_scalar("SELECT address FROM lease");
+                // Who took it and was not told of it does not lead.
+                let query = "SELECT CASE WHEN holder = $1 THEN '' ELSE address END FROM lease";
+                let query = sqlx::query_scalar(query).bind(&self.holder);
                 Ok((Answer::Others, query.fetch_one(&self.pool).await?))
             }
         }
@@ -140,6 +144,16 @@ mod tests {
         let line = AuditEntry { at: UnixSeconds(1), ..AuditEntry::default() };
         refused(ours.begin_audit(&line).await.unwrap_err());
         assert_eq!(ours.desired().await.unwrap().sites.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_question_of_before_that_comes_late_deposes_nobody_and_is_no_leader() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((_place, first, _second)) = two(folder.path()).await else { return };
+        let epoch = took(&first).await;
+        let late = first.take().await.unwrap();
+        assert_eq!(late, (Answer::Others, String::new()), "whoever asks does not lead");
+        assert_eq!(first.renew(epoch).await.unwrap(), (Answer::Ours(epoch), String::new()));
     }
 
     #[tokio::test]

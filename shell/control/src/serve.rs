@@ -2,6 +2,7 @@
 
 mod standby;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use crate::state::writer::Control;
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn run(config: Config) -> anyhow::Result<()> {
+    // First: until somebody listens to it, this signal ends a process.
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = async move {
@@ -27,15 +30,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    // A front that knows nothing yet waits for its writer.
     let mut stop = Box::pin(stop);
     let leading = match config.front() {
         None => Control::stand_by(&config).await?,
         Some(_) => None,
     };
     if let Some(leading) = leading {
-        return standby::run(config, leading, stop).await;
+        return standby::run(config, leading, hangup, stop).await;
     }
+    // A front that knows nothing yet waits for its writer.
     let control = tokio::select! {
         control = Control::open(config) => control?,
         () = &mut stop => return Ok(()),
@@ -43,10 +46,21 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let listen = control.config.serve.listen;
     let fleet_listen = control.config.fleet.listen;
     let listeners = bind(listen, fleet_listen).await?;
-    let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
-    let served = serve(control, listeners, stop).await;
-    reloading.abort();
-    served
+    serve_and_reload(control, listeners, &mut hangup, stop).await
+}
+
+/// Serves until `stop`, and reads the certificate anew at every SIGHUP.
+async fn serve_and_reload(
+    control: Arc<Control>,
+    listeners: Listeners,
+    hangup: &mut Signal,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
+    let reloading = reload(control.certificate.as_ref(), hangup);
+    tokio::select! {
+        served = serve(control.clone(), listeners, stop) => served,
+        never = reloading => match never {},
+    }
 }
 
 async fn bind(serve: SocketAddr, fleet: SocketAddr) -> anyhow::Result<Listeners> {
@@ -57,13 +71,15 @@ async fn bind(serve: SocketAddr, fleet: SocketAddr) -> anyhow::Result<Listeners>
     Ok(Listeners { operators: bind("serve", serve).await?, fleet: bind("fleet", fleet).await? })
 }
 
-/// Reads the certificate anew at every SIGHUP.
-async fn reload(control: Arc<Control>, mut hangup: Signal) {
+/// Reads the certificate anew at every SIGHUP, for ever.
+async fn reload(certificate: Option<&Certificate>, hangup: &mut Signal) -> Infallible {
     while hangup.recv().await.is_some() {
-        if let Some(certificate) = &control.certificate {
+        if let Some(certificate) = certificate {
             certificate.refresh(true);
         }
     }
+    // There are no more signals.
+    std::future::pending().await
 }
 
 /// Where connections come in.

@@ -3,11 +3,14 @@
 use std::net::TcpListener as StdListener;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::{Listeners, bind, reload, serve};
+use super::{Listeners, bind, reload, serve_and_reload};
 use crate::api;
 use crate::config::Config;
 use crate::connections::certificate::Certificate;
@@ -20,11 +23,12 @@ use crate::state::writer::Control;
 pub(super) async fn run(
     config: Config,
     leading: Arc<Leading>,
+    mut hangup: Signal,
     mut stop: Pin<Box<impl Future<Output = ()> + Send + 'static>>,
 ) -> anyhow::Result<()> {
     let bound = bind(config.serve.listen, config.fleet.listen).await?;
     let (operators, fleet) = (bound.operators.into_std()?, bound.fleet.into_std()?);
-    let (stopping, stopped) = tokio::sync::watch::channel(false);
+    let (stopping, stopped) = watch::channel(false);
     tokio::spawn(async move {
         stop.as_mut().await;
         let _ = stopping.send(true);
@@ -39,15 +43,14 @@ pub(super) async fn run(
         let mut standing = leading.standing();
         let epoch = tokio::select! {
             epoch = lease::led(&mut standing) => epoch,
-            answered = stand_by(&config, &leading, &operators, &fleet) => return answered,
+            answered = stand_by(&config, &leading, &mut hangup, &operators, &fleet) => {
+                return answered;
+            }
             () = is_over() => break,
         };
         let control = Control::open_writer(config.clone(), Some((leading.clone(), epoch))).await?;
         let listeners = Listeners { operators: again(&operators)?, fleet: again(&fleet)? };
-        let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
-        let served = serve(control, listeners, is_over()).await;
-        reloading.abort();
-        served?;
+        serve_and_reload(control, listeners, &mut hangup, is_over()).await?;
     }
     Ok(())
 }
@@ -57,6 +60,7 @@ pub(super) async fn run(
 async fn stand_by(
     config: &Config,
     leading: &Leading,
+    hangup: &mut Signal,
     operators: &StdListener,
     fleet: &StdListener,
 ) -> anyhow::Result<()> {
@@ -65,22 +69,35 @@ async fn stand_by(
     let open = |files| Certificate::open(files, doors.clone());
     let certificate = config.certificate().map(open).transpose()?;
     let rules = Rules::for_players(&config.serve);
-    let (_stopping, stopped) = tokio::sync::watch::channel(false);
+    let (_stopping, stopped) = watch::channel(false);
     let tls = certificate.as_ref().map(Certificate::tls);
     let door = Door::new(again(operators)?, tls, rules, doors);
     let members = again(fleet)?;
     let letting_go = async {
         loop {
             if members.accept().await.is_err() {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    let refreshing = async {
+        loop {
+            sleep(REFRESH_EVERY).await;
+            if let Some(certificate) = &certificate {
+                certificate.refresh(false);
             }
         }
     };
     tokio::select! {
         () = door.serve(api::standby::router(leading.standing()), stopped) => Ok(()),
         () = letting_go => Ok(()),
+        () = refreshing => Ok(()),
+        never = reload(certificate.as_ref(), hangup) => match never {},
     }
 }
+
+/// How often files are looked at.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// The same socket once more.
 fn again(listener: &StdListener) -> anyhow::Result<TcpListener> {

@@ -16,8 +16,8 @@ use crate::config::Config;
 use crate::connections::certificate::Certificate;
 use crate::connections::listener::{Door, Rules};
 use crate::metrics::DoorCounters;
-use crate::state::lease::{self, Leading};
-use crate::state::writer::Control;
+use crate::state::lease::{self, Leading, Standing};
+use crate::state::writer::{Control, OpenError};
 
 /// Serves in turns of both kinds until `stop`.
 pub(super) async fn run(
@@ -56,7 +56,7 @@ pub(super) async fn run(
 }
 
 /// Says who leads, to operators and players. Members are let go at once, so that they turn to the
-/// other address that they have. For ever, but for faults.
+/// other address that they have. For ever, but for faults, and if this writer could never lead.
 async fn stand_by(
     config: &Config,
     leading: &Leading,
@@ -93,10 +93,26 @@ async fn stand_by(
         () = letting_go => Ok(()),
         () = refreshing => Ok(()),
         never = reload(certificate.as_ref(), hangup) => match never {},
+        error = unfit(config, leading.standing()) => Err(error.into()),
     }
 }
 
-/// How often files are looked at.
+/// Why this writer could never lead; for ever, if it could. Before another leads, there are no
+/// secrets that it would need.
+async fn unfit(config: &Config, mut standing: watch::Receiver<Standing>) -> OpenError {
+    let known = standing.wait_for(|standing| !standing.leader.is_empty()).await;
+    drop(known);
+    loop {
+        match Control::could_lead(config).await {
+            Ok(true) => return std::future::pending().await,
+            // They are not kept yet, or the database is away.
+            Ok(false) => sleep(REFRESH_EVERY).await,
+            Err(error) => return error,
+        }
+    }
+}
+
+/// How often files are looked at, and the leader's secrets until they are there.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// The same socket once more.

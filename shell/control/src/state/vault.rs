@@ -67,17 +67,20 @@ struct Stored {
 
 impl Vault {
     /// Makes the files of `folder` what the database says. With no secrets there, a key is made if
-    /// there is none and `may_make` it.
+    /// there is none and `may_make` it; else there is nothing to be opened.
     pub(crate) async fn open(
         store: &Store,
         folder: &Path,
         may_make: bool,
     ) -> Result<Option<Self>, VaultError> {
         let sealed = store.secrets().await?;
-        let bytes = match key(folder)? {
+        let found = key(folder)?;
+        if sealed.is_empty() && !may_make {
+            return Ok(None);
+        }
+        let bytes = match found {
             Some(key) => key,
             None if !sealed.is_empty() => return Err(VaultError::NoKey(shown(folder))),
-            None if !may_make => return Ok(None),
             None => {
                 let key: [u8; 32] = authority::random();
                 let text = toml::to_string(&Stored { key: ObjectId(key).to_string() });

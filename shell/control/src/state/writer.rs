@@ -209,6 +209,8 @@ impl Control {
         }
         let fault = |error| OpenError::State { path: config.folder().to_owned(), error };
         std::fs::create_dir_all(config.folder()).map_err(fault)?;
+        // What is wrong with them is found out now, and not when the other writer is gone.
+        Buckets::open(&config.s3)?;
         let store = Store::connect(&config.state.0).await?;
         let vault = Vault::open(&store, config.folder(), false).await;
         store.close().await;
@@ -219,6 +221,22 @@ impl Control {
             .as_ref()
             .map_or_else(|| format!("at {}", config.serve.listen), |url| url.0.as_str().to_owned());
         Ok(Leading::begin(&config.state.0, &address).await?.map(Arc::new))
+    }
+
+    /// Whether the secrets of the writer that leads are kept and open here; an error if they never
+    /// will be.
+    pub(crate) async fn could_lead(config: &Config) -> Result<bool, OpenError> {
+        let opened = async {
+            let store = Store::connect(&config.state.0).await?;
+            let vault = Vault::open(&store, config.folder(), false).await;
+            store.close().await;
+            vault
+        };
+        match opened.await {
+            Ok(vault) => Ok(vault.is_some()),
+            Err(VaultError::Store(StoreError::Database(_))) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Starts as the writer that leads with this epoch.

@@ -32,7 +32,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     };
     let mut stop = Box::pin(stop);
     let leading = match config.front() {
-        None => Control::stand_by(&config).await?,
+        // A database may take packets and answer none.
+        None => tokio::select! {
+            leading = Control::stand_by(&config) => leading?,
+            () = &mut stop => return Ok(()),
+        },
         Some(_) => None,
     };
     if let Some(leading) = leading {

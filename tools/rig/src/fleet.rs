@@ -196,6 +196,22 @@ impl Fleet {
         }
     }
 
+    /// Asks a process of the control plane to end, and waits for that; an error if it does not.
+    pub fn stop_control(&mut self, role: Role) -> Result<()> {
+        let place = self.place(role);
+        let mut process = self.controls[place].take().context("it does not run")?;
+        process.stop()?;
+        info!(name = role.name(), "ended");
+        Ok(())
+    }
+
+    /// Tells a process of the control plane that its certificate has changed.
+    pub fn hang_up_control(&mut self, role: Role) -> Result<()> {
+        let place = self.place(role);
+        self.controls[place].as_mut().context("it does not run")?.signal(Signal::HUP);
+        Ok(())
+    }
+
     /// Stops a process of the control plane where it stands, or lets it go on.
     pub fn pause_control(&mut self, role: Role, pause: bool) -> Result<()> {
         let place = self.place(role);

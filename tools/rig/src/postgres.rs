@@ -3,10 +3,11 @@
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::process::{On, Process};
 
@@ -65,15 +66,41 @@ impl Postgres {
         Ok(Self { process, folder })
     }
 
+    /// Stops all of the server where it stands, so that packets to it are taken and nothing comes
+    /// back; or lets it go on.
+    pub fn pause(&mut self, pause: bool) -> Result<()> {
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        // The first one starts all others: none comes once it stands.
+        self.process.signal(signal);
+        for child in children(self.process.id())? {
+            if let Err(error) = rustix::process::kill_process(child, signal)
+                && error != rustix::io::Errno::SRCH
+            {
+                return Err(error).context("a process of PostgreSQL cannot be signalled");
+            }
+        }
+        Ok(())
+    }
+
     /// What a query answers, one row a line.
     pub fn query(&self, sql: &str) -> Result<String> {
-        let folder = self.folder.display().to_string();
-        let words = ["-h", &folder, "-U", USER, "-d", "postgres", "-At", "-c", sql];
-        let mut command = std::process::Command::new(programs()?.join("psql"));
-        let done = command.args(words).output().context("psql does not start")?;
+        let done = self.psql(sql)?.output().context("psql does not start")?;
         let said = String::from_utf8_lossy(&done.stderr);
         anyhow::ensure!(done.status.success(), "psql: {}: {sql}", said.trim());
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
+    /// Begins a query; its answer goes nowhere.
+    pub fn begin_query(&self, sql: &str) -> Result<Child> {
+        self.psql(sql)?.stdout(Stdio::null()).spawn().context("psql does not start")
+    }
+
+    fn psql(&self, sql: &str) -> Result<Command> {
+        let folder = self.folder.display().to_string();
+        let words = ["-h", &folder, "-U", USER, "-d", "postgres", "-At", "-c", sql];
+        let mut command = Command::new(programs()?.join("psql"));
+        command.args(words);
+        Ok(command)
     }
 
     /// Its address without a database. The password is asked for by nobody: it is there to be
@@ -86,8 +113,11 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // At once: nobody looks at it again.
+        // At once: nobody looks at it again. One that stands ends when it goes on.
         self.process.signal(Signal::QUIT);
+        if let Err(error) = self.pause(false) {
+            tracing::warn!("{error:#}");
+        }
     }
 }
 
@@ -104,6 +134,24 @@ fn programs() -> Result<PathBuf> {
     newest.map(|(_, programs)| programs).with_context(|| {
         format!("no PostgreSQL in {PROGRAMS}; on Debian: sudo apt-get install postgresql")
     })
+}
+
+/// The processes that this one has started and that have not ended.
+fn children(of: u32) -> Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").context("/proc")?.flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may have ended since.
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // `1 (name) S 0`: the name may have anything in it.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent.and_then(|parent| parent.parse().ok()) == Some(of) {
+            found.extend(Pid::from_raw(id));
+        }
+    }
+    Ok(found)
 }
 
 /// The number of a user of this machine.

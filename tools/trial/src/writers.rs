@@ -1,13 +1,15 @@
 //! `nearcast-lab writers`: two writers on one PostgreSQL; the one that leads is killed, then
-//! stopped for 10 s and let go, while desired state changes and playbacks begin.
+//! stopped for 10 s and let go, and then the database falls silent until both writers have given
+//! up, while desired state changes and playbacks begin.
 //!
 //! ```text
 //! changes ──> writer or second, whichever takes them ──> PostgreSQL, which logs generations
 //! playbacks ──> a front, else a writer ──> segments, every byte compared
 //! ```
 //!
-//! Valid only if the other took over in time, every change that was answered is there, no
-//! generation was given twice, and every playback began.
+//! Valid only if the other took over in time, and a writer led again soon after the database came
+//! back; if a writer on a silent database stood by and could be ended; if every change that was
+//! answered is there, no generation was given twice, and every playback began.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +51,12 @@ struct Report {
     take_over_killed_ms: u128,
     /// The same from the moment when it was stopped.
     take_over_paused_ms: u128,
+    /// From the moment when the database fell silent until the leader said that it stands by.
+    silent_stands_by_ms: u128,
+    /// How long a standby took to end meanwhile.
+    silent_ends_ms: u128,
+    /// From the moment when the database went on to the first change that was answered.
+    silent_leads_again_ms: u128,
     /// Changes that were answered, and of these such as are not there at the end.
     changes: usize,
     changes_lost: usize,
@@ -78,6 +86,10 @@ struct Run {
 }
 
 const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
+/// Of the lease there may be 2.5 s left; then requests and the close have their time.
+const STAND_BY_MAX: Duration = Duration::from_secs(10);
+/// What waits for the database when a standby ends is let go.
+const END_MAX: Duration = Duration::from_secs(5);
 const GIVE_UP: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const CHANGE_EVERY: Duration = Duration::from_millis(50);
@@ -94,6 +106,9 @@ const LOG: &str =
     INSERT INTO given (key, value) VALUES (NEW.key, NEW.value); RETURN NULL; END $$;
     CREATE TRIGGER log_given AFTER UPDATE ON meta FOR EACH ROW
     WHEN (NEW.key IN ('generation', 'replica_generation')) EXECUTE FUNCTION log_given()";
+/// Changes of sites wait for it, longer than `HELD`.
+const HOLD: &str = "LOCK TABLE sites IN EXCLUSIVE MODE; SELECT pg_sleep(2)";
+const HELD: Duration = Duration::from_millis(500);
 const TWICE: &str =
     "SELECT count(*) FROM (SELECT value, lag(value) OVER (PARTITION BY key ORDER BY n)
     AS before FROM given) AS all_given WHERE value <= before";
@@ -106,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     film.write(&room.join("source"))?;
     // A folder of its own, which is its user's.
     let folder = tempfile::Builder::new().prefix("nearcast-").tempdir()?;
-    let server = Postgres::start(folder.path())?;
+    let mut server = Postgres::start(folder.path())?;
     let database = Some(format!("{}/postgres", server.url()));
     let plan = Plan { fronts: 1, appliances: 3, ..Plan::new(room.to_path_buf(), args.port, ASSET) };
     let mut fleet = Fleet::start(Plan { database, ..plan }, &room.join("source"))?;
@@ -116,13 +131,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let client = rig::url::trusting(&room.join("ca.pem"))?.build();
     let world = Arc::new(World { fronts, asset: ASSET.to_owned(), film, client });
     let run = Run { world, writers, stop: AtomicBool::new(false), counts: Mutex::default() };
-    let report = run.all(args, &mut fleet, &server)?;
+    let report = run.all(args, &mut fleet, &mut server)?;
     rig::say(args.json, &report, || format!("{report:#?}"))?;
     report.check()
 }
 
 impl Run {
-    fn all(&self, args: &Args, fleet: &mut Fleet, server: &Postgres) -> Result<Report> {
+    fn all(&self, args: &Args, fleet: &mut Fleet, server: &mut Postgres) -> Result<Report> {
         let mut report = std::thread::scope(|scope| {
             scope.spawn(|| self.change_many());
             let every = Duration::from_secs(1) / args.begin;
@@ -132,7 +147,7 @@ impl Run {
                     std::thread::sleep(every);
                 }
             });
-            let report = self.strikes(args, fleet);
+            let report = self.strikes(args, fleet, server);
             self.stop.store(true, Ordering::Relaxed);
             report
         })?;
@@ -150,10 +165,13 @@ impl Run {
         Ok(report)
     }
 
-    fn strikes(&self, args: &Args, fleet: &mut Fleet) -> Result<Report> {
-        let role = |leader| if leader == 0 { Role::Writer } else { Role::Second };
+    fn strikes(&self, args: &Args, fleet: &mut Fleet, server: &mut Postgres) -> Result<Report> {
         let leader = self.leader()?;
+        for role in [0, 1].map(role) {
+            fleet.hang_up_control(role)?;
+        }
         std::thread::sleep(CALM);
+        fleet.check().context("after SIGHUP")?;
         fleet.kill_control(role(leader));
         let killed = self.taken_over(leader)?;
         fleet.start_control(role(leader))?;
@@ -167,7 +185,45 @@ impl Run {
         std::thread::sleep(CALM);
         fleet.check()?;
         let (take_over_killed_ms, take_over_paused_ms) = (killed.as_millis(), paused.as_millis());
-        Ok(Report { take_over_killed_ms, take_over_paused_ms, ..Report::default() })
+        let report = Report { take_over_killed_ms, take_over_paused_ms, ..Report::default() };
+        self.silence(report, fleet, server)
+    }
+
+    /// The database takes packets and answers none.
+    fn silence(&self, report: Report, fleet: &mut Fleet, server: &mut Postgres) -> Result<Report> {
+        let leader = self.leader()?;
+        // So that a statement of a change is under way.
+        let mut holding = server.begin_query(HOLD)?;
+        std::thread::sleep(HELD);
+        server.pause(true)?;
+        let since = Instant::now();
+        info!("the database is silent");
+        let ending = Instant::now();
+        fleet.stop_control(role(1 - leader))?;
+        let silent_ends_ms = ending.elapsed().as_millis();
+        let agent = rig::api::agent(ANSWER_MAX);
+        let health = format!("{}/healthz", self.writers[leader]);
+        let stands_by = || match agent.get(&health).call() {
+            Ok(mut answer) => {
+                answer.body_mut().read_to_string().is_ok_and(|it| it.contains(":standby"))
+            }
+            Err(_) => false,
+        };
+        rig::until("a leader that stands by", GIVE_UP, LOOK_EVERY, || Ok(stands_by()))?;
+        let silent_stands_by_ms = since.elapsed().as_millis();
+        info!(ms = silent_stands_by_ms, "the leader stands by");
+        std::thread::sleep(CALM);
+        let again = Instant::now();
+        server.pause(false)?;
+        let leads = || self.counts().last.is_some_and(|(_, at)| again < at);
+        rig::until("a writer that leads again", GIVE_UP, LOOK_EVERY, || Ok(leads()))?;
+        let silent_leads_again_ms = again.elapsed().as_millis();
+        info!(ms = silent_leads_again_ms, "a writer leads again");
+        ensure!(holding.wait()?.success(), "no change was held up");
+        fleet.start_control(role(1 - leader))?;
+        std::thread::sleep(CALM);
+        fleet.check()?;
+        Ok(Report { silent_stands_by_ms, silent_ends_ms, silent_leads_again_ms, ..report })
     }
 
     /// The writer that answered the last change.
@@ -230,6 +286,10 @@ impl Run {
     }
 }
 
+fn role(writer: usize) -> Role {
+    if writer == 0 { Role::Writer } else { Role::Second }
+}
+
 /// An appliance that nobody runs, at another address each time: its siblings are told.
 fn ghost(n: u64) -> serde_json::Value {
     let address = format!("10.9.{}.{}", n / 10 / 200, n / 10 % 200 + 1);
@@ -240,6 +300,12 @@ impl Report {
     fn check(&self) -> Result<()> {
         let took = self.take_over_killed_ms.max(self.take_over_paused_ms);
         ensure!(took <= TAKE_OVER_MAX.as_millis(), "a take-over took {took} ms");
+        let stood_by = self.silent_stands_by_ms;
+        ensure!(stood_by <= STAND_BY_MAX.as_millis(), "it stood by after {stood_by} ms of silence");
+        let ended = self.silent_ends_ms;
+        ensure!(ended <= END_MAX.as_millis(), "a standby took {ended} ms to end");
+        let again = self.silent_leads_again_ms;
+        ensure!(again <= TAKE_OVER_MAX.as_millis(), "nobody led for {again} ms");
         ensure!(self.changes_lost == 0, "{} changes are lost", self.changes_lost);
         ensure!(self.generations_twice == 0, "{} generations twice", self.generations_twice);
         ensure!(self.playbacks_failed == 0, "{} playbacks failed", self.playbacks_failed);

@@ -48,11 +48,31 @@ pub(super) async fn run(
             }
             () = is_over() => break,
         };
-        let control = Control::open_writer(config.clone(), Some((leading.clone(), epoch))).await?;
+        // A database that falls silent now keeps nobody from standing by again, or from ending.
+        let control = tokio::select! {
+            control = open(&config, &leading, epoch) => control?,
+            () = lease::lost(&mut standing, epoch) => continue,
+            () = is_over() => {
+                leading.end().await;
+                break;
+            }
+        };
         let listeners = Listeners { operators: again(&operators)?, fleet: again(&fleet)? };
         serve_and_reload(control, listeners, &mut hangup, is_over()).await?;
     }
     Ok(())
+}
+
+/// Opens what a leader has; for ever, if another leads by now.
+async fn open(
+    config: &Config,
+    leading: &Arc<Leading>,
+    epoch: u64,
+) -> Result<Arc<Control>, OpenError> {
+    match Control::open_writer(config.clone(), Some((leading.clone(), epoch))).await {
+        Err(error) if error.is_deposed() => std::future::pending().await,
+        opened => opened,
+    }
 }
 
 /// Says who leads, to operators and players. Members are let go at once, so that they turn to the

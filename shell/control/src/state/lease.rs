@@ -14,7 +14,7 @@ use ::lease::{Action, Answer, Config, Event, Lease, Lost};
 use model::machine::Machine;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::place::Place;
@@ -53,16 +53,24 @@ impl Leading {
         self.standing.clone()
     }
 
-    /// Gives the lease back, so that a standby need not wait for its end.
+    /// Gives the lease back, so that a standby need not wait for its end. Not for long.
     pub(crate) async fn end(&self) {
         self.task.abort();
         let epoch = self.standing.borrow().epoch;
-        if let Some(epoch) = epoch
-            && let Err(error) = self.row.give_back(epoch).await
-        {
-            tracing::warn!(%error, "the lease ends by itself: it could not be given back");
-        }
-        self.row.close().await;
+        let ending = async {
+            let given = match epoch {
+                Some(epoch) => self.row.give_back(epoch).await,
+                None => Ok(()),
+            };
+            self.row.close().await;
+            given
+        };
+        let why = match timeout(END_WITHIN, ending).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the database does not answer".to_owned(),
+        };
+        tracing::warn!("the lease ends by itself, since it could not be given back: {why}");
     }
 }
 
@@ -86,6 +94,9 @@ pub(crate) async fn led(standing: &mut watch::Receiver<Standing>) -> u64 {
 pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>, epoch: u64) {
     let _ = standing.wait_for(|standing| standing.epoch != Some(epoch)).await;
 }
+
+/// A lease ends by itself 2.5 s after it was renewed.
+const END_WITHIN: Duration = Duration::from_secs(1);
 
 type Question = Pin<Box<dyn Future<Output = Result<(Answer, String), StoreError>> + Send>>;
 

@@ -183,6 +183,17 @@ pub enum OpenError {
     NoAdmin(std::net::SocketAddr),
 }
 
+impl OpenError {
+    /// Whether another writer leads, so that this one may stand by again.
+    pub(crate) fn is_deposed(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Deposed { .. })
+                | Self::Vault(VaultError::Store(StoreError::Deposed { .. }))
+        )
+    }
+}
+
 impl Control {
     /// Opens the state directory and starts from what is durable there; where another writer leads,
     /// once it does no more.
@@ -348,10 +359,19 @@ impl Control {
         }))
     }
 
-    /// Ends the ledger and closes the database.
+    /// Ends the ledger and closes the database, which may be silent.
     pub(crate) async fn close(&self) {
         let decisions = self.decisions.clone();
         spawn_blocking(move || decisions.close()).await.expect("nothing in it panics");
+        if tokio::time::timeout(CLOSE_WITHIN, self.close_store()).await.is_err() {
+            tracing::warn!(
+                "the database does not answer and is not waited for: a change under way is made \
+                 or not, and nobody was told"
+            );
+        }
+    }
+
+    async fn close_store(&self) {
         let _writing = self.writing.lock().await;
         if let Some(store) = self.store.as_ref() {
             store.close().await;
@@ -692,6 +712,9 @@ const LATE_MAX: Nanos = Nanos::millis(300);
 const PLAN_AWAITED: Duration = Duration::from_secs(1);
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;
+/// How long the database may take to close. What is under way then, SQLite undoes at the next
+/// start; a server ends it, or refuses it once another leads.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Largest ingest.
 pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
 

@@ -34,7 +34,7 @@ pub struct Config {
 
 impl Config {
     /// For the writers of a fleet: a standby leads at most `good_for` and `ask_every` after the
-    /// last renewal of the other, which leaves a second of five to read the database; and four
+    /// last renewal of the other, which leaves two of five seconds to read the database; and four
     /// renewals may fail in a row.
     pub const WRITERS: Self = Self {
         good_for: Nanos::millis(2500),

@@ -296,7 +296,7 @@ pub struct Ledger {
     pub files: usize,
     /// A file that is as long as this is ended, and another one begins. Default `16 MiB`.
     pub file_size: Text<Bytes>,
-    /// Where they are. Default `ledger` in the state directory.
+    /// Where they are. Default `ledger` in `folder`.
     pub folder: Option<PathBuf>,
 }
 

@@ -95,7 +95,8 @@ pub struct Listeners {
     pub fleet: TcpListener,
 }
 
-/// Serves connections until `stop`, then lets running requests end, but not for long.
+/// Serves connections until `stop`, or until another may lead; then lets running requests end, but
+/// not for long.
 pub async fn serve(
     control: Arc<Control>,
     listeners: Listeners,

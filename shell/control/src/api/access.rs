@@ -67,7 +67,7 @@ pub(crate) struct SessionBody {
     token: String,
 }
 
-/// Who asks.
+/// The token of a request, or that it needs none.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionOut {
     /// Name of the token.
@@ -163,7 +163,7 @@ pub(crate) async fn delete_token(
     Ok((Extension(said), StatusCode::NO_CONTENT))
 }
 
-/// Who asks.
+/// Tells a client whether its token is good, and what it allows.
 #[utoipa::path(get, path = "/v1/session", tag = "access",
     responses((status = 200, body = SessionOut)))]
 pub(crate) async fn session(Extension(actor): Extension<Actor>) -> Json<SessionOut> {

@@ -26,7 +26,7 @@ use super::{NO_STORE, Shared, host, named};
 use crate::state::decisions::Taken;
 use crate::state::writer::Control;
 
-/// How to play.
+/// The query of a URL to play from.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct How {

@@ -14,7 +14,7 @@ use crate::state::lease::Standing;
 
 type Lease = State<watch::Receiver<Standing>>;
 
-/// `/healthz` and `/metrics`, and for all else the leader's address. No secret is in it.
+/// `/metrics`, and 503 with the leader's address for all else, `/healthz` too. No secret is in it.
 pub(crate) fn router(standing: watch::Receiver<Standing>) -> Router {
     Router::new().route("/metrics", get(metrics)).fallback(refuse).with_state(standing)
 }

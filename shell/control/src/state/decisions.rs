@@ -35,7 +35,7 @@ use crate::members::authority::random;
 use crate::metrics::Counter;
 
 model::metrics! {
-    /// See `Counters`.
+    /// What the thread does with decisions, in counters or numbers.
     pub(crate) struct LedgerCounts {
         /// Decisions that were written to the ledger.
         logged: Counter("decisions_logged_total"),
@@ -46,7 +46,7 @@ model::metrics! {
     }
 }
 
-/// What the thread and requests count.
+/// Requests count those that are dropped, the thread all others.
 pub(crate) type Counters = LedgerCounts<Counter>;
 
 /// The ledger as requests see it.

@@ -1,4 +1,5 @@
-//! Desired state on disk: SQLite or PostgreSQL, flushed at every commit. The writer's alone.
+//! Desired state on disk: SQLite or PostgreSQL, flushed at every commit. Fronts have none. Where
+//! two writers share it, each change looks first whether its own still leads.
 //!
 //! Every query is a function here. Numbers are checked on their way in and out: a database's are
 //! signed.

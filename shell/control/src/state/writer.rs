@@ -117,8 +117,8 @@ pub struct Control {
 /// A manifest as it was signed, with its generation; none before the first.
 type SignedManifest = Option<(Generation, body::Bytes)>;
 
-/// Observed state, all under one lock. It is held for microseconds by a report or a player, for
-/// milliseconds by a slice of a long table, and by a new plan for as long as placing takes.
+/// Observed state, all under one lock. It is held for microseconds by a report or a player, and for
+/// milliseconds by a slice of a long table or a new plan, which is worked out without it.
 pub(crate) struct State {
     pub(crate) director: Director,
     /// The last report of every registered appliance, for people: its inventory taken out.

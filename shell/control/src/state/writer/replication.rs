@@ -92,7 +92,7 @@ impl Control {
         let (mut wire, digest) =
             tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
         let first = digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
-        // SQLite's numbers are signed.
+        // A database's numbers are signed.
         let digest = u64::from_le_bytes(*first) >> 1;
         let (known, known_digest) = self.store.replica().await?;
         let generation = if known_digest == digest { known } else { known.next() };

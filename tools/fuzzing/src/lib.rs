@@ -14,6 +14,7 @@ mod ledger;
 mod log;
 mod manifest;
 mod playlist;
+mod report;
 mod routes;
 mod token;
 mod unit;
@@ -23,6 +24,7 @@ pub use ledger::ledger;
 pub use log::index_log;
 pub use manifest::{manifest, signed};
 pub use playlist::{dash, hls};
+pub use report::report;
 pub use routes::routes;
 pub use token::token;
 pub use unit::unit;
@@ -31,7 +33,7 @@ pub use unit::unit;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("http1", http1),
     ("token", token),
     ("index_log", index_log),
@@ -40,6 +42,7 @@ pub const TARGETS: [Target; 10] = [
     ("signed", signed),
     ("hls", hls),
     ("dash", dash),
+    ("report", report),
     ("routes", routes),
     ("ledger", ledger),
 ];

@@ -30,6 +30,7 @@ const STATUS = [
   ["large", PHONE, "light"],
   ["placed", LAPTOP, "light"],
   ["placed", PHONE, "light"],
+  ["placed", PHONE, "dark"],
   ["huge", LAPTOP, "light"],
   ["huge", LAPTOP, "dark"],
   ["huge", PHONE, "light"],

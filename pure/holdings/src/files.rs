@@ -12,7 +12,7 @@ use model::number::NumberSet;
 
 use crate::Holdings;
 
-/// Those files.
+/// Numbers of the manifest's files, and which of them are told.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// Sorted. None if the manifest has no numbers.

@@ -117,7 +117,7 @@ impl Sums {
     }
 }
 
-/// Who told it.
+/// The way by which it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// CMCD with requests.

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tracing::info;
 use wire::v1::report::{DriveState, Report};
 
-/// What `faults` is told.
+/// The command line of `faults`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this one.

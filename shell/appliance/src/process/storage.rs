@@ -115,7 +115,7 @@ fn report_interval() -> Text<Nanos> {
     Text(Nanos::seconds(1))
 }
 
-/// How to fill.
+/// `[fill]` of the configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FillConfig {

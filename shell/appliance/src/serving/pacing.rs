@@ -1,4 +1,4 @@
-//! `[pacing]` of the configuration: who keeps responses to a rate, and with what.
+//! `[pacing]` of the configuration: the part that keeps responses to a rate, and its bounds.
 
 use model::units::{BitsPerSecond, Bytes};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use settings::{ConfigError, Text, wrong};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// Nobody.
+    /// None: a response is sent as fast as its client takes it.
     Off,
     /// The workers, in bursts.
     #[default]

@@ -29,7 +29,7 @@ pub(crate) struct Faults {
     pub(crate) silent_after: AtomicU64,
 }
 
-/// The origin.
+/// Serves these files, well or as its faults say.
 pub(crate) struct Origin {
     files: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
     pub(crate) faults: Faults,

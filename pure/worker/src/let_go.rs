@@ -16,9 +16,10 @@ use model::handle::ConnectionId;
 use model::units::{Instant, Nanos};
 
 use crate::action::Ending;
+use crate::config::Config;
 use crate::connection::{Connection, Stage, State};
 use crate::hang::is_stuck;
-use crate::worker::{Config, Worker, live};
+use crate::worker::{Worker, live};
 
 /// A client that takes one chunk for longer may be let go if others wait: below 2 Mb/s.
 const SLOW: Nanos = Nanos::seconds(1);

@@ -25,12 +25,13 @@ use model::units::Bytes;
 use crate::action::{Action, Body, Ending};
 use crate::answer;
 use crate::black_box::{Happened, Waiting};
+use crate::config::Config;
 use crate::connection::{Connection, Held, Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
 use crate::hot::BlockName;
 use crate::pace::Plan;
-use crate::worker::{Config, Kept, Reading, Worker, live, seen};
+use crate::worker::{Kept, Reading, Worker, live, seen};
 
 impl Worker {
     pub(crate) fn send_object(

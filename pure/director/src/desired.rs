@@ -33,7 +33,7 @@ pub struct Desired {
     /// Versions taken down, as far as they are listed, by number.
     pub withdrawals: BTreeMap<u64, Withdrawal>,
     /// Serial numbers of certificates that every member refuses though they have not expired.
-    pub revoked: BTreeSet<String>,
+    pub revoked: Arc<BTreeSet<String>>,
 }
 
 /// An appliance as registered, and its drives' capacity.
@@ -121,6 +121,27 @@ pub enum Change {
 }
 
 impl Desired {
+    /// The same but for who has confirmed withdrawals, of which there may be many: cheap to make.
+    pub fn without_receipts(&self) -> Self {
+        let bare = |(number, of): (&u64, &Withdrawal)| {
+            let (versions, receipts) = (of.versions.clone(), BTreeMap::new());
+            let (id, at, reason) = (of.id, of.at, of.reason);
+            (*number, Withdrawal { id, at, reason, versions, receipts })
+        };
+        Self {
+            sites: self.sites.clone(),
+            appliances: self.appliances.clone(),
+            catalog: self.catalog.clone(),
+            playbacks: self.playbacks.clone(),
+            policy: self.policy,
+            token_keys: self.token_keys.clone(),
+            token_rotation: self.token_rotation,
+            signing_keys: self.signing_keys.clone(),
+            withdrawals: self.withdrawals.iter().map(bare).collect(),
+            revoked: self.revoked.clone(),
+        }
+    }
+
     /// An appliance, to be changed. All are copied if a plan in the making has them, too: O(1) for
     /// each, and once for each plan.
     pub(crate) fn registered_mut(&mut self, id: &ApplianceId) -> Option<&mut Registered> {
@@ -197,7 +218,7 @@ impl Desired {
                 self.token_keys = keys;
                 self.token_rotation = rotation;
             }
-            Change::Revoked(revoked) => self.revoked = revoked,
+            Change::Revoked(revoked) => self.revoked = Arc::new(revoked),
         }
     }
 }

@@ -40,9 +40,10 @@ pub enum Event<'a> {
     UsableStored(ApplianceId, Bytes),
     /// Time passes; at `Director::deadline`.
     Tick(UnixSeconds),
-    /// The tick comes so much later than at the deadline: reports waited as well, and nobody was
-    /// silent meanwhile.
+    /// For so long nobody was listened to: reports waited as well, and nobody was silent meanwhile.
     Late(Nanos),
+    /// A report came, and there was no room for it: a sign of life, and nothing more.
+    TurnedAway(ApplianceId),
 }
 
 /// An action that the director wants carried out.

@@ -16,6 +16,7 @@ use routes::filter::Longest;
 use steering::{Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
+use crate::desired::Policy;
 use crate::playbacks::{Playbacks, Refused};
 pub use crate::sealed::{Grant, Sealed, Ticket};
 
@@ -28,10 +29,12 @@ pub struct Snapshot {
     /// As they should be.
     pub sites: Arc<BTreeMap<SiteId, Site>>,
     pub catalog: Arc<Catalog>,
-    pub versions_kept: u32,
+    pub policy: Policy,
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
     pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
+    /// Serial numbers of certificates that every member refuses though they have not expired.
+    pub revoked: Arc<BTreeSet<String>>,
 }
 
 /// The player that asks.
@@ -124,7 +127,7 @@ impl Snapshot {
     /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
     /// may be old where nobody makes a new one.
     fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
-        let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
+        let kept = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX).max(1);
         let versions = self.catalog.versions(asset).iter().take(kept);
         versions.filter(move |version| version.window.is_open(now))
     }

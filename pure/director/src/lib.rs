@@ -57,6 +57,7 @@ mod watch;
 mod withdrawal;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
@@ -156,7 +157,7 @@ pub struct Director {
     /// Bounded: at most one `Store` and one `Place`, and per appliance one of each other kind until
     /// polled.
     actions: VecDeque<Action>,
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     /// What sites hear and were given, and the order of each prefix that follows.
     routes: routes::Routes,
     heard: heard::Heard,
@@ -314,7 +315,7 @@ impl Director {
             history: History::default(),
             notices: VecDeque::new(),
             actions: VecDeque::new(),
-            snapshot: Snapshot::default(),
+            snapshot: Arc::default(),
             routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
             view_is_old: true,
@@ -400,9 +401,9 @@ impl Director {
         self.compare_routes(now, id);
     }
 
-    /// The picture that fronts answer players from. Cheap.
-    pub fn snapshot(&self) -> Snapshot {
-        self.snapshot.clone()
+    /// The picture that fronts answer players from: another one when something in it is other.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
     }
 
     /// The newest manifest of an appliance; none before its first was stored, and in a replica.
@@ -456,6 +457,17 @@ impl Director {
 
     /// Every registered appliance.
     pub fn appliances(&self, now: Instant) -> BTreeMap<ApplianceId, ApplianceStatus> {
+        self.appliances_after(now, None, usize::MAX).into_iter().collect()
+    }
+
+    /// So many registered appliances, whose names come after this one. Whoever tells of a large
+    /// fleet asks slice by slice, and reports have their turn between.
+    pub fn appliances_after(
+        &self,
+        now: Instant,
+        after: Option<&ApplianceId>,
+        most: usize,
+    ) -> Vec<(ApplianceId, ApplianceStatus)> {
         let status = |(id, member): (&ApplianceId, &Member)| {
             let registered = self.desired.appliances[id].clone();
             let observed = member.observed.as_ref();
@@ -472,12 +484,9 @@ impl Director {
             };
             (id.clone(), status)
         };
-        self.members.iter().map(status).collect()
-    }
-
-    /// How many appliances hold a version wholly.
-    pub fn copies(&self, version: &AssetVersionId) -> u64 {
-        self.files.number(version).map_or(0, |number| self.map.copies(number))
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let members = self.members.range::<ApplianceId, _>((after, Bound::Unbounded));
+        members.take(most).map(status).collect()
     }
 
     /// The files that an appliance says that it holds, by number; none if it tells no numbers.
@@ -494,17 +503,6 @@ impl Director {
     pub fn site_history(&self, site: &SiteId) -> impl Iterator<Item = &Sample> {
         let number = self.map.known_number(site);
         number.into_iter().flat_map(|number| self.map.day(number))
-    }
-
-    /// How many appliances of a site hold each version wholly, of those that one does. O(versions).
-    pub fn copies_in(&self, site: &SiteId) -> Vec<(&AssetVersionId, u64)> {
-        let number = self.map.known_number(site);
-        let standing = number.into_iter().flat_map(|number| self.map.standing(number));
-        let inside: NumberSet =
-            standing.filter_map(|id| self.members.get(id)).map(|member| member.number).collect();
-        let count = |number: u32| self.map.holders(number).map_or(0, |all| (all & &inside).len());
-        let counted = self.files.numbers().iter().map(|(id, number)| (id, count(*number)));
-        counted.filter(|(_, count)| *count != 0).collect()
     }
 
     /// Changes of state that an operator would note, newest last.
@@ -555,7 +553,8 @@ impl Director {
         if let Change::Playbacks(change) = change {
             // Neither files nor lists depend on it, and services may say it often.
             self.desired.playbacks.apply(change);
-            self.snapshot.playbacks = self.desired.playbacks.clone();
+            let playbacks = self.desired.playbacks.clone();
+            self.snapshot = Arc::new(Snapshot { playbacks, ..Snapshot::clone(&self.snapshot) });
             return;
         }
         if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
@@ -653,15 +652,16 @@ impl Director {
     fn refresh_view(&mut self) {
         self.draw_sites();
         let view = self.map.picture(self.generation(), &self.files);
-        self.snapshot = Snapshot {
+        self.snapshot = Arc::new(Snapshot {
             view: Arc::new(view),
             routes: self.routes.table().clone(),
             sites: self.desired.sites.clone(),
             catalog: self.desired.catalog.clone(),
-            versions_kept: self.desired.policy.versions_kept,
+            policy: self.desired.policy,
             playbacks: self.desired.playbacks.clone(),
             withdrawn: self.takedown.withdrawn.clone(),
-        };
+            revoked: self.desired.revoked.clone(),
+        });
         self.view_is_old = false;
     }
 }
@@ -691,6 +691,7 @@ impl Machine for Director {
             }
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Late(by) => self.was_away(now, by),
+            Event::TurnedAway(id) => self.lives(now, &id),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;

@@ -109,10 +109,6 @@ impl Map {
         self.view.holders.get(version).map(AsRef::as_ref)
     }
 
-    pub(crate) fn copies(&self, version: u32) -> u64 {
-        self.holders(version).map_or(0, NumberSet::len)
-    }
-
     /// The appliance of a number, as far as the last picture knows it.
     pub(crate) fn name(&self, appliance: u32) -> Option<&ApplianceId> {
         Some(&self.view.placed(appliance)?.appliance.id)

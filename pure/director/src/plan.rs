@@ -14,7 +14,7 @@
 //! A plan costs O(versions x sites) on its thread; here an input costs O(1), and a plan that has
 //! come O(appliances). Whatever takes long to be freed is freed elsewhere: [`Action::Free`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
@@ -232,7 +232,7 @@ impl Director {
             trust: Trust {
                 issued: UnixSeconds(0), // who signs it says when
                 signing_keys: desired.signing_keys.clone(),
-                revoked: desired.revoked.clone(),
+                revoked: BTreeSet::clone(&desired.revoked),
             },
             lines_max: self.config.placement_lines_max,
             placement: (wanted == Wanted::Manifests).then(|| Arc::clone(&self.placement)),

@@ -411,7 +411,7 @@ fn a_change_of_who_may_play_is_seen_at_once_and_moves_no_file() {
     say(PlaybacksChange::Public(film.clone()));
     let (until, now) = (UnixSeconds(2000), UnixSeconds(1000));
     say(PlaybacksChange::Revoked { session: session(), until, now });
-    let playbacks = director.snapshot().playbacks;
+    let playbacks = director.snapshot().playbacks.clone();
     assert!(playbacks.public().contains(&film));
     assert_eq!(playbacks.check(&session(), until, now), Err(Refused::Revoked));
     assert_eq!(director.counters().placements, placements);
@@ -711,7 +711,7 @@ pub(super) fn seen(director: &Director, name: &str) -> ApplianceView {
 
 /// The versions that an appliance holds wholly.
 pub(super) fn whole(director: &Director, name: &str) -> BTreeSet<AssetVersionId> {
-    let view = director.snapshot().view;
+    let view = Arc::clone(&director.snapshot().view);
     let number = view.appliances[&id(name)];
     let whole = view.versions.keys().filter(|version| view.holds(number, version));
     whole.cloned().collect()

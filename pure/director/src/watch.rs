@@ -54,6 +54,15 @@ impl Director {
         }
     }
 
+    /// It reports, and there was no room for what it said.
+    pub(crate) fn lives(&mut self, now: Instant, id: &ApplianceId) {
+        let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
+        if let Some(observed) = observed {
+            observed.last_report = now;
+            observed.probe = Probe::None;
+        }
+    }
+
     fn probe_if_late(&mut self, now: Instant, id: &ApplianceId) {
         let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
         let Some(observed) = observed else { return };

@@ -1,9 +1,9 @@
 //! The control-plane process: HTTP API, persistence, status page. Decisions are the director's.
 //!
 //! ```text
-//! api ──> Writer ── SQLite (desired state) ──> Director ──> Snapshot ──> api (fronts: play, steer)
-//!            ^                                    ^
-//!          tick: clock, probes, what is to be stored
+//! api ──> Writer ── SQLite (desired state) ──┐
+//!            ^  reports, checked ──> queue ──> Director ──> Snapshot ──> api (fronts: play, steer)
+//!            └───── what is to be stored ────────┘  on a thread of its own
 //! ```
 //!
 //! A process has one of two roles. The *writer* changes desired state, decides, and answers players

@@ -8,7 +8,7 @@ use director::Refused;
 use model::metric::Metric;
 use wire::prometheus::Page;
 
-/// A number that only grows.
+/// A number that grows, or is set.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -21,6 +21,11 @@ impl Counter {
     /// Adds so many.
     pub(crate) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Of one that goes up and down.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
     }
 
     pub(crate) fn value(&self) -> u64 {
@@ -122,6 +127,22 @@ model::metrics! {
         proxy_headers_refused: Counter("proxy_headers_refused_total"),
         /// TLS handshakes that failed: no TLS, a certificate that is not ours, or too slow.
         handshakes_refused: Counter("handshakes_refused_total"),
+    }
+}
+
+model::metrics! {
+    /// What the director's thread counts.
+    pub(crate) struct WorkCounts {
+        /// Reports and questions that were refused because the director's queue was full.
+        refused: Counter("director_refused_total"),
+        /// Events, questions and ticks that the director has worked off.
+        steps: Counter("director_steps_total"),
+        /// Time in which the director worked.
+        busy: Counter("director_busy_seconds_total") in Nanos,
+        /// Time in which nobody was listened to, for which no appliance is called silent.
+        lost: Counter("director_lost_seconds_total") in Nanos,
+        /// Longest step of the director in this minute and the one before.
+        longest: Gauge("director_step_longest_seconds") in Nanos,
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Control {
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
     /// A planted bug: a view that lists are made from, and when it was new.
-    old_view: RefCell<Option<(Instant, Snapshot)>>,
+    old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
 
 /// As in a demo: half a second between reports.
@@ -385,7 +385,7 @@ impl Control {
     }
 
     /// The newest view of the fleet.
-    fn view(&self) -> Option<Snapshot> {
+    fn view(&self) -> Option<Arc<Snapshot>> {
         let snapshot = self.director.borrow().as_ref()?.snapshot();
         if !self.world.has(Canary::StaleView) {
             return Some(snapshot);

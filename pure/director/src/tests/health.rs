@@ -41,6 +41,22 @@ fn who_was_not_listened_to_was_not_silent() {
 }
 
 #[test]
+fn a_report_without_room_is_a_sign_of_life_and_nothing_more() {
+    let mut director = running(&["a1"]);
+    director.report(at(1000), &id("a1"), &report(2)).unwrap();
+    let reports = director.counters().reports;
+    for ms in [2000, 3000] {
+        director.handle(at(ms), Event::TurnedAway(id("a1")));
+        director.handle(at(ms + 700), Event::Tick(UnixSeconds(1)));
+        assert_eq!(seen(&director, "a1").health, Health::Healthy, "{ms}");
+    }
+    assert_eq!((director.counters().reports, probes(&mut director)), (reports, 0));
+    director.handle(at(4501), Event::Tick(UnixSeconds(1)));
+    assert_eq!(seen(&director, "a1").health, Health::Stale);
+    director.handle(at(4600), Event::TurnedAway(id("nobody")));
+}
+
+#[test]
 fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
     let mut director = running(&["a1"]);
     director.report(at(1000), &id("a1"), &report(2)).unwrap();

@@ -7,7 +7,7 @@ const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
 
 /// The renditions that an appliance holds of a version, by number.
 fn held(director: &Director, name: &str, version: &str) -> Vec<u32> {
-    let view = director.snapshot().view;
+    let view = director.snapshot().view.clone();
     let version = view.versions[&version.parse::<AssetVersionId>().unwrap()];
     let held = view.held(view.appliances[&id(name)], version);
     assert!((2..64).all(|at| held.has(at) == (held == Renditions::ALL)), "it has two");

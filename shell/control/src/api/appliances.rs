@@ -47,18 +47,17 @@ pub(crate) async fn report(
 ) -> Result<Json<ReportReply>, Problem> {
     let appliance = caller.is(&id)?;
     let is_large = READ_HERE_MAX < body.len();
-    let taken = move || {
+    let reader = control.clone();
+    let read = move || {
         let report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
-        Ok::<_, Problem>((
-            control.viewers_of(&appliance, &report),
-            control.report(&appliance, report)?,
-        ))
+        Ok::<_, Problem>(reader.read_report(appliance, report)?)
     };
     // A full list takes milliseconds, in which players should be answered.
-    let ((viewers, networks), reply) = match is_large {
-        true => tokio::task::spawn_blocking(taken).await.expect("nothing in it panics")?,
-        false => taken()?,
+    let (reported, (viewers, networks)) = match is_large {
+        true => tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?,
+        false => read()?,
     };
+    let reply = control.directing.report(reported).await?;
     let reply = reply.map_err(|_| not_registered(&id))?;
     Ok(Json(ReportReply {
         generation: reply.generation.0,
@@ -86,13 +85,13 @@ pub(crate) async fn routes_part(
     body: Bytes,
 ) -> Result<Json<PartTaken>, Problem> {
     let appliance = caller.is(&id)?;
-    let taken = move || {
+    let read = move || {
         let part: Part = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
-        let part = routes_part_in(&part).map_err(Problem::bad_request)?;
-        Ok::<_, Problem>(PartTaken { next: control.routes_part(&appliance, part) })
+        routes_part_in(&part).map_err(Problem::bad_request)
     };
     // To read a part takes milliseconds, in which players should be answered.
-    tokio::task::spawn_blocking(taken).await.expect("nothing in it panics").map(Json)
+    let part = tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?;
+    Ok(Json(PartTaken { next: control.directing.routes_part(appliance, part).await? }))
 }
 
 fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<String, String> {
@@ -144,8 +143,7 @@ pub(crate) async fn manifest(
     Query(Known { known }): Query<Known>,
 ) -> Result<Response, Problem> {
     let appliance = caller.is(&id)?;
-    let work = move || control.signed_manifest(&appliance, Generation(known));
-    let signed = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
+    let signed = control.signed_manifest(appliance, Generation(known)).await?;
     match signed.map_err(|_| not_registered(&id))? {
         Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),

@@ -100,7 +100,7 @@ pub(crate) async fn ingest(
     let again = if new.again { ", though it may have been withdrawn" } else { "" };
     let said = format!("{} files{again}", new.files.len());
     let is_new = control.ingest(named(&asset)?, named(&version)?, new).await?;
-    let generation = control.state().director.generation().0;
+    let generation = control.snapshot().view.generation.0;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Extension(Said(said)), Json(Ingested { asset, version, generation })))
 }

@@ -9,12 +9,13 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
-use director::{ApplianceStatus, Cause, Counters, Notice};
+use director::{ApplianceStatus, Cause, Counters, Notice, Sample, Snapshot};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::metric::Metric;
+use model::number::NumberSet;
 use model::units::{Bytes, Instant, Nanos};
-use model::view::{Bottleneck, Health, Load};
+use model::view::{Bottleneck, FleetView, Health, Load};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
@@ -31,9 +32,10 @@ use super::problem::Problem;
 use super::registry::no_site;
 use super::summary::SiteSums;
 use super::{Shared, named};
-use crate::metrics::{Counter, gauges, page};
+use crate::metrics::{Counter, WorkCounts, gauges, page};
 use crate::state::decisions::LedgerCounts;
-use crate::state::writer::{Control, Front, State as Observed};
+use crate::state::directing::{Desk, Told};
+use crate::state::writer::{Control, Front};
 
 /// Who should hold what.
 #[derive(Debug, Serialize, ToSchema)]
@@ -92,20 +94,59 @@ pub(crate) async fn fleet(
     Query(query): Query<FleetQuery>,
 ) -> Result<Json<FleetOut>, Problem> {
     let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
-    let state = control.state();
-    let appliances = state.director.appliances(control.clock.now());
-    let desired = state.director.desired();
-    let identities = control.identities();
+    let (of, span) = (only.clone(), query.history);
+    let rest = control.directing.ask(move |desk, _| Rest::of(desk, of.as_ref(), span)).await?;
+    let fleet = control.directing.fleet().await?;
+    // A large fleet takes a while to be told, in which players should be answered.
+    let told = move || tell(&control, &query, (only, rest, fleet));
+    tokio::task::spawn_blocking(told).await.expect("nothing in it panics").map(Json)
+}
+
+/// What is to be told beside the appliances. O(sites).
+struct Rest {
+    heard: BTreeMap<SiteId, u64>,
+    differing: BTreeSet<SiteId>,
+    history: Vec<Sample>,
+    notices: Vec<Notice>,
+}
+
+impl Rest {
+    fn of(desk: &Desk, site: Option<&SiteId>, span: Span) -> Self {
+        let director = &desk.director;
+        let sites = director.desired().sites.keys().filter(|id| site.is_none_or(|of| of == *id));
+        let heard = |id: &SiteId| Some((id.clone(), director.heard(id)?.count));
+        let history = match (site, span) {
+            (Some(id), Span::Day) => director.site_history(id).copied().collect(),
+            (Some(_), Span::Minutes | Span::Hour) => Vec::new(),
+            (None, span) => director.history().samples(span.into()).copied().collect(),
+        };
+        Self {
+            heard: sites.filter_map(heard).collect(),
+            differing: director.differing().cloned().collect(),
+            history,
+            notices: director.notices().rev().cloned().collect(),
+        }
+    }
+}
+
+fn tell(
+    control: &Control,
+    query: &FleetQuery,
+    (only, rest, fleet): (Option<SiteId>, Rest, Vec<Told>),
+) -> Result<FleetOut, Problem> {
+    let snapshot = control.snapshot();
     let now = control.clock.unix();
+    // Locked for each: whoever is admitted meanwhile does not wait for all.
     let identity = |id: &ApplianceId| {
+        let identities = control.identities();
         identities.current(&Member::appliance(id), now).map(|certificate| certificate.expires.0)
     };
-    let is_brief = only.is_none() && query.appliances_max.is_some_and(|max| max < appliances.len());
+    let is_brief = only.is_none() && query.appliances_max.is_some_and(|max| max < fleet.len());
     let mut by_site: BTreeMap<&SiteId, (SiteSums, Vec<FleetAppliance>)> = BTreeMap::new();
     let mut told = 0;
-    for (id, status) in &appliances {
+    for Told { id, status, report } in &fleet {
         let site = &status.registered.appliance.site;
-        let report = state.reports.get(id);
+        let report = report.as_deref();
         let (sums, out) = by_site.entry(site).or_default();
         let is_ill = sums.add(status.health, &status.load, report);
         let is_told = match &only {
@@ -119,8 +160,7 @@ pub(crate) async fn fleet(
         }
     }
     let counts = by_site.values().map(|(sums, _)| sums.appliances());
-    let copies_wanted = copies_wanted(desired.policy.copies, counts);
-    let differing: BTreeSet<&SiteId> = state.director.differing().collect();
+    let copies_wanted = copies_wanted(snapshot.policy.copies, counts);
     let most = if is_brief { PREFIXES_TOLD } else { usize::MAX };
     let mut site = |site: &model::topology::Site| {
         let (sums, appliances) = by_site.remove(&site.id).unwrap_or_default();
@@ -128,34 +168,34 @@ pub(crate) async fn fleet(
             id: site.id.to_string(),
             prefixes: site.prefixes.iter().take(most).map(ToString::to_string).collect(),
             about: site.into(),
-            routes: state.director.heard(&site.id).map(|heard| heard.count),
-            routes_differ: differing.contains(&site.id),
+            routes: rest.heard.get(&site.id).copied(),
+            routes_differ: rest.differing.contains(&site.id),
             summary: sums.done(),
             appliances,
             ..FleetSite::default()
         }
     };
-    let all = desired.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
+    let all = snapshot.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
     let mut sites: Vec<_> = all.map(&mut site).collect();
     if let Some(id) = &only {
         let site = sites.first_mut().ok_or_else(|| no_site(id.as_str()))?;
         // O(versions), so not for who asks for a site each second.
         if query.history == Span::Day {
-            tell_held(site, &state.director.copies_in(id));
+            tell_held(site, &copies_in(&snapshot.view, id));
         }
     }
     let assets_told = if is_brief || only.is_some() { ASSETS_TOLD } else { usize::MAX };
-    Ok(Json(FleetOut {
+    Ok(FleetOut {
         now_unix_s: control.clock.unix().0,
-        generation: state.director.generation().0,
+        generation: snapshot.view.generation.0,
         sites,
         brief: is_brief,
-        asset_count: desired.catalog.assets().count(),
-        assets: assets_out(&state, copies_wanted, assets_told),
-        errors: errors_out(&state),
-        history: samples(&state, only.as_ref(), query.history),
+        asset_count: snapshot.catalog.assets().count(),
+        assets: assets_out(&snapshot, copies_wanted, assets_told),
+        errors: errors_out(&fleet, &rest.notices),
+        history: rest.history.iter().map(sample_out).collect(),
         demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
-    }))
+    })
 }
 
 /// Copies of a version that sites of so many appliances should have.
@@ -165,18 +205,17 @@ fn copies_wanted(copies_per_site: u32, sites: impl Iterator<Item = usize>) -> u6
 }
 
 /// The first assets that have a version.
-fn assets_out(state: &Observed, copies_wanted: u64, most: usize) -> Vec<FleetAsset> {
-    let desired = state.director.desired();
-    let assets = desired.catalog.assets().filter_map(|(id, versions)| {
+fn assets_out(snapshot: &Snapshot, copies_wanted: u64, most: usize) -> Vec<FleetAsset> {
+    let assets = snapshot.catalog.assets().filter_map(|(id, versions)| {
         let version = versions.first()?;
         Some(FleetAsset {
             id: id.to_string(),
             current_version: version.id().to_string(),
-            public: desired.playbacks.public().contains(id),
+            public: snapshot.playbacks.public().contains(id),
             files: version.files.files.len(),
             bytes: version.file_bytes().0,
             copies_wanted,
-            copies_complete: usize::try_from(state.director.copies(version.id())).unwrap_or(0),
+            copies_complete: usize::try_from(copies(&snapshot.view, version.id())).unwrap_or(0),
             entries: entries_out(version),
         })
     });
@@ -206,12 +245,19 @@ fn tell_held(site: &mut FleetSite, held: &[(&AssetVersionId, u64)]) {
     site.held_count = held.len();
 }
 
-fn samples(state: &Observed, site: Option<&SiteId>, span: Span) -> Vec<FleetSample> {
-    match (site, span) {
-        (Some(id), Span::Day) => state.director.site_history(id).map(sample_out).collect(),
-        (Some(_), Span::Minutes | Span::Hour) => Vec::new(),
-        (None, span) => state.director.history().samples(span.into()).map(sample_out).collect(),
-    }
+/// How many appliances hold a version wholly.
+fn copies(view: &FleetView, version: &AssetVersionId) -> u64 {
+    let number = view.versions.get(version).copied();
+    number.and_then(|number| view.holders.get(number)).map_or(0, |holders| holders.len())
+}
+
+/// How many appliances of a site hold each version wholly, of those that one does. O(versions).
+fn copies_in<'a>(view: &'a FleetView, site: &SiteId) -> Vec<(&'a AssetVersionId, u64)> {
+    let sites = view.sites.iter().filter(|of| of.id == *site);
+    let inside: NumberSet = sites.flat_map(|of| &of.appliances).map(|of| of.number).collect();
+    let count = |number: u32| view.holders.get(number).map_or(0, |all| (&**all & &inside).len());
+    let counted = view.versions.iter().map(|(id, number)| (id, count(*number)));
+    counted.filter(|(_, count)| *count != 0).collect()
 }
 
 fn sample_out(sample: &director::Sample) -> FleetSample {
@@ -239,17 +285,16 @@ impl From<Span> for director::Span {
 /// Who should hold what, and what did not fit.
 #[utoipa::path(get, path = "/v1/placement", tag = "fleet",
     responses((status = 200, body = PlacementOut)))]
-pub(crate) async fn placement(State(control): Shared) -> Json<PlacementOut> {
-    let state = control.state();
-    let placement = state.director.placement();
+pub(crate) async fn placement(State(control): Shared) -> Result<Json<PlacementOut>, Problem> {
+    let placement = control.directing.ask(|desk, _| desk.director.placement().clone()).await?;
     let names = |(id, versions): (&ApplianceId, &Vec<model::id::AssetVersionId>)| {
         (id.to_string(), versions.iter().map(ToString::to_string).collect())
     };
-    Json(PlacementOut {
-        generation: state.director.generation().0,
+    Ok(Json(PlacementOut {
+        generation: control.snapshot().view.generation.0,
         holdings: placement.holdings.iter().map(names).collect(),
         report: placement.report.to_string().lines().map(str::to_owned).collect(),
-    })
+    }))
 }
 
 /// Why this client would get this list for this asset.
@@ -327,7 +372,7 @@ pub(crate) async fn healthz(State(control): Shared) -> Response {
 
 /// An appliance has reported, or there is none that could.
 fn knows_somebody(control: &Control) -> bool {
-    let view = control.snapshot().view;
+    let view = &control.snapshot().view;
     view.appliances.is_empty() || view.all().any(|appliance| appliance.base_url.is_some())
 }
 
@@ -342,7 +387,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     let decisions = control.decisions.counters.map(Counter::value);
     page.table(LedgerCounts::METRICS, decisions.each().copied());
     tell_identities(&control, &mut page);
-    tell_director(&control, &mut page);
+    tell_director(&control, &mut page).await;
     tell_lease(&control, &mut page);
     tell_following(&control, &mut page);
     control.viewers.put(&mut page, control.clock.now());
@@ -393,16 +438,65 @@ fn tell_following(control: &Control, page: &mut Page) {
     control.with_front(rows).into_iter().for_each(|rows| gauges(page, rows));
 }
 
-/// What the director counts, and how things stand.
-fn tell_director(control: &Control, page: &mut Page) {
-    let state = control.state();
-    page.table(Counters::METRICS, state.director.counters().each().copied());
-    let appliances = state.director.appliances(control.clock.now());
-    let those = |health| appliances.values().filter(move |status| status.health == health);
-    let count = |health| Bytes::of(those(health).count()).0;
-    let desired = state.director.desired();
-    let prefixes = state.director.snapshot().routes.len();
-    let shortfalls = state.director.placement().report.shortfall_count;
+/// What the director counts, and how things stand. While it has no time to say, what is known
+/// without it is told.
+async fn tell_director(control: &Control, page: &mut Page) {
+    let directing = &control.directing;
+    page.table(WorkCounts::METRICS, directing.counts().map(Counter::value).each().copied());
+    let waiting = Bytes::of(directing.waiting()).0;
+    let help = "Reports, questions and facts that wait for the director.";
+    gauges(page, [("director_waiting", help, waiting)]);
+    let snapshot = control.snapshot();
+    tell_appliances(&snapshot, page);
+    let prefixes = snapshot.routes.len();
+    let versions = Bytes::of(snapshot.catalog.version_count()).0;
+    let rows = [
+        (
+            "routes_v4",
+            "Prefixes of IPv4 that lead clients to sites, heard and static.",
+            Bytes::of(prefixes.0).0,
+        ),
+        ("routes_v6", "The same of IPv6.", Bytes::of(prefixes.1).0),
+        ("generation", "Newest generation of manifests.", snapshot.view.generation.0),
+        ("asset_versions", "Asset versions in the catalog.", versions),
+    ];
+    gauges(page, rows);
+    let asked = directing.ask(|desk, _| {
+        let director = &desk.director;
+        let rows = [
+            (
+                "drains_scheduled",
+                "Drains of appliances that are to come.",
+                Bytes::of(director.drains_scheduled()).0,
+            ),
+            (
+                "routes_sites_differing",
+                "Sites whose appliances hear different routes.",
+                Bytes::of(director.differing().count()).0,
+            ),
+            (
+                "placement_shortfalls",
+                "Versions with fewer copies in a site than wanted.",
+                director.placement().report.shortfall_count,
+            ),
+            (
+                "withdrawal_receipts_awaited",
+                "Receipts of withdrawals that are missing.",
+                Bytes::of(director.unsigned_count()).0,
+            ),
+        ];
+        (director.counters(), rows)
+    });
+    if let Ok((counters, rows)) = asked.await {
+        page.table(Counters::METRICS, counters.each().copied());
+        gauges(page, rows);
+    }
+}
+
+/// How many appliances are how; and of each that reports, one line in each of two families.
+fn tell_appliances(snapshot: &Snapshot, page: &mut Page) {
+    let all = || snapshot.view.all();
+    let count = |health| Bytes::of(all().filter(|of| of.health == health).count()).0;
     let rows = [
         ("appliances_healthy", "Appliances that are healthy.", count(Health::Healthy)),
         ("appliances_draining", "Appliances that get no new sessions.", count(Health::Draining)),
@@ -411,11 +505,6 @@ fn tell_director(control: &Control, page: &mut Page) {
             "Appliances that are drained: next to nothing leaves them.",
             count(Health::Drained),
         ),
-        (
-            "drains_scheduled",
-            "Drains of appliances that are to come.",
-            Bytes::of(state.director.drains_scheduled()).0,
-        ),
         ("appliances_unhealthy", "Appliances that cannot serve.", count(Health::Unhealthy)),
         ("appliances_stale", "Appliances whose reports have stopped.", count(Health::Stale)),
         (
@@ -423,49 +512,22 @@ fn tell_director(control: &Control, page: &mut Page) {
             "Appliances that have not reported since the start.",
             count(Health::NeverSeen),
         ),
-        (
-            "routes_v4",
-            "Prefixes of IPv4 that lead clients to sites, heard and static.",
-            Bytes::of(prefixes.0).0,
-        ),
-        ("routes_v6", "The same of IPv6.", Bytes::of(prefixes.1).0),
-        (
-            "routes_sites_differing",
-            "Sites whose appliances hear different routes.",
-            Bytes::of(state.director.differing().count()).0,
-        ),
-        ("generation", "Newest generation of manifests.", state.director.generation().0),
-        (
-            "asset_versions",
-            "Asset versions in the catalog.",
-            Bytes::of(desired.catalog.version_count()).0,
-        ),
-        ("placement_shortfalls", "Versions with fewer copies in a site than wanted.", shortfalls),
-        (
-            "withdrawal_receipts_awaited",
-            "Receipts of withdrawals that are missing.",
-            Bytes::of(state.director.unsigned_count()).0,
-        ),
     ];
     gauges(page, rows);
-    tell_shares(&appliances, page);
-}
-
-/// Of each appliance that reports, one line in each of two families.
-fn tell_shares(appliances: &BTreeMap<ApplianceId, ApplianceStatus>, page: &mut Page) {
-    let reporting = || appliances.iter().filter(|(_, status)| status.last_report.is_some());
+    let reporting = || all().filter(|appliance| appliance.health != Health::NeverSeen);
     let thousandths = |permille: u64| f64::from(u32::try_from(permille).unwrap_or(u32::MAX)) / 1e3;
     let help = "The share of its sessions that an appliance takes.";
     let share = Metric::gauge("appliance_share", help);
-    for (id, status) in reporting() {
-        let value = thousandths(status.share_permille.into());
-        page.put(&share, &format!("appliance=\"{id}\""), value);
+    for appliance in reporting() {
+        let value = thousandths(appliance.share_permille.into());
+        page.put(&share, &format!("appliance=\"{}\"", appliance.id), value);
     }
     let help = "How much an appliance uses of what it is shortest of, which is named.";
     let load = Metric::gauge("appliance_load", help);
-    for (id, status) in reporting() {
-        let (bottleneck, permille) = status.load.worst();
-        let labels = format!("appliance=\"{id}\",bottleneck=\"{}\"", bottleneck.as_str());
+    for appliance in reporting() {
+        let (bottleneck, permille) = appliance.load.worst();
+        let (id, name) = (&appliance.id, bottleneck.as_str());
+        let labels = format!("appliance=\"{id}\",bottleneck=\"{name}\"");
         page.put(&load, &labels, thousandths(permille));
     }
 }
@@ -504,17 +566,18 @@ fn loads_out(load: &Load) -> Vec<FleetLoad> {
 }
 
 /// What appliances reported and the trouble that the director noted, newest first.
-fn errors_out(state: &Observed) -> Vec<FleetError> {
-    let reported = state.reports.iter().flat_map(|(id, report)| {
-        report.errors.iter().map(move |error| FleetError {
+fn errors_out(fleet: &[Told], notices: &[Notice]) -> Vec<FleetError> {
+    let reported = fleet.iter().flat_map(|told| {
+        let errors = told.report.iter().flat_map(|report| &report.errors);
+        errors.map(|error| FleetError {
             at_unix_s: error.at_unix_s,
-            appliance: id.to_string(),
+            appliance: told.id.to_string(),
             room: error.room.clone(),
             text: error.text.clone(),
         })
     });
     let is_trouble = |notice: &&Notice| notice.cause != Cause::None;
-    let noted = state.director.notices().rev().filter(is_trouble).map(|notice| FleetError {
+    let noted = notices.iter().filter(is_trouble).map(|notice| FleetError {
         at_unix_s: notice.at.0,
         appliance: notice.appliance.to_string(),
         room: "health".to_owned(),

@@ -65,7 +65,10 @@ pub(super) async fn guard(
         }
         Err(refusal) => return refused(&rule, asking.address, entry, refusal).await,
     }
-    if rule.is_audited() {
+    if rule.is_audited() && rule.control.directing.is_full() {
+        // Before anything is written.
+        super::busy(&rule.control)
+    } else if rule.is_audited() {
         audited(rule, entry, request, next).await
     } else {
         next.run(request).await

@@ -142,7 +142,7 @@ async fn who_has_a_token_may_speak_for_another_address_and_nobody_else() {
     let passed_on = open.head("POST", begin, "X-Forwarded-For: 127.0.0.1\r\n", wish).await;
     assert!(passed_on.starts_with("HTTP/1.1 401 "), "{passed_on}");
     // Anybody may play what is public, and with a token alone say for whom.
-    open.control.handle(Event::Changed(Change::Version(Arc::new(version(1, &[])))));
+    open.control.handle(Event::Changed(Change::Version(Arc::new(version(1, &[]))))).await;
     open.control.declare("film".parse().unwrap(), true).await.unwrap();
     let play = "/v1/play/film.m3u8?client=10.1.2.3";
     assert_eq!(open.status("GET", play, None, "").await, 503, "this machine, all is open");
@@ -280,7 +280,7 @@ async fn nothing_is_changed_when_the_log_cannot_be_written() {
     running.control.store.hide_audit().await;
     let body = "{\"prefixes\":[]}";
     assert_eq!(running.send("PUT", "/v1/sites/s1", Some(&token), body).await, 500);
-    assert!(running.control.state().director.desired().sites.is_empty());
+    assert!(running.control.snapshot().sites.is_empty());
 }
 
 #[tokio::test]

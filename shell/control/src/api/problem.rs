@@ -13,6 +13,7 @@ use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
 use crate::state::convert::Refused;
+use crate::state::directing::Busy;
 use crate::state::store::StoreError;
 use crate::state::vault;
 use crate::state::writer::ChangeError;
@@ -116,6 +117,12 @@ impl From<ChangeError> for Problem {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
             }
         }
+    }
+}
+
+impl From<Busy> for Problem {
+    fn from(busy: Busy) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy)
     }
 }
 

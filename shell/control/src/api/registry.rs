@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::{Policy, Registered};
+use model::id::ApplianceId;
 use model::topology::{
     ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
 };
@@ -19,6 +20,8 @@ use wire::v1::site::{SiteAbout, SiteKind};
 use super::drain::{drain_out, no_appliance};
 use super::problem::{Problem, Said};
 use super::{Shared, named};
+use crate::state::directing::Desk;
+use crate::state::writer::Control;
 
 /// A site as written.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -125,8 +128,7 @@ fn two() -> u32 {
 #[utoipa::path(get, path = "/v1/sites", tag = "registry",
     responses((status = 200, body = [SiteOut])))]
 pub(crate) async fn sites(State(control): Shared) -> Json<Vec<SiteOut>> {
-    let state = control.state();
-    Json(state.director.desired().sites.values().map(site_out).collect())
+    Json(control.snapshot().sites.values().map(site_out).collect())
 }
 
 /// One site.
@@ -136,8 +138,7 @@ pub(crate) async fn site(
     State(control): Shared,
     Path(site): Path<String>,
 ) -> Result<Json<SiteOut>, Problem> {
-    let state = control.state();
-    let found = state.director.desired().sites.get(site.as_str()).map(site_out);
+    let found = control.snapshot().sites.get(site.as_str()).map(site_out);
     found.map(Json).ok_or_else(|| no_site(&site))
 }
 
@@ -155,11 +156,8 @@ pub(crate) async fn put_site(
     }
     let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
     let site = Site::new(named(&site)?, prefixes);
-    let known = || {
-        let state = control.state();
-        state.director.desired().sites.get(&site.id).map(SiteAbout::from).unwrap_or_default()
-    };
-    let SiteAbout { kind, place, open, bitrate_max_bps } = known();
+    let known = control.snapshot().sites.get(&site.id).map(SiteAbout::from);
+    let SiteAbout { kind, place, open, bitrate_max_bps } = known.unwrap_or_default();
     let about = SiteAbout {
         kind: body.kind.unwrap_or(kind),
         place: body.place.unwrap_or(place),
@@ -187,11 +185,10 @@ pub(crate) async fn delete_site(
 /// All appliances as registered.
 #[utoipa::path(get, path = "/v1/appliances", tag = "registry",
     responses((status = 200, body = [ApplianceOut])))]
-pub(crate) async fn appliances(State(control): Shared) -> Json<Vec<ApplianceOut>> {
-    let state = control.state();
+pub(crate) async fn appliances(State(control): Shared) -> Result<Json<Vec<ApplianceOut>>, Problem> {
     let now = control.clock.unix();
-    let all = state.director.desired().appliances.values();
-    Json(all.map(|registered| appliance_out(registered, now)).collect())
+    let all = control.directing.fleet().await?;
+    Ok(Json(all.iter().map(|told| appliance_out(&told.status.registered, now)).collect()))
 }
 
 /// One appliance as registered.
@@ -201,9 +198,10 @@ pub(crate) async fn appliance(
     State(control): Shared,
     Path(id): Path<String>,
 ) -> Result<Json<ApplianceOut>, Problem> {
-    let state = control.state();
-    let found = state.director.desired().appliances.get(id.as_str());
-    let found = found.map(|registered| appliance_out(registered, control.clock.unix()));
+    let asked: ApplianceId = named(&id)?;
+    let look = move |desk: &Desk, _| desk.director.desired().appliances.get(&asked).cloned();
+    let found = control.directing.ask(look).await?;
+    let found = found.map(|registered| appliance_out(&registered, control.clock.unix()));
     found.map(Json).ok_or_else(|| no_appliance(&id))
 }
 
@@ -217,18 +215,14 @@ pub(crate) async fn put_appliance(
 ) -> Result<(Extension<Said>, Json<ApplianceOut>), Problem> {
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
-    let id: model::id::ApplianceId = named(&id)?;
-    let known = || {
-        let state = control.state();
-        let known = state.director.desired().appliances.get(&id);
-        known.map(|known| known.appliance.addresses.clone()).unwrap_or_default()
-    };
-    let addresses = body.addresses.map_or_else(|| Ok(known()), service_addresses)?;
+    let id: ApplianceId = named(&id)?;
+    let known = registered(&control, id.clone()).await.map(|known| known.appliance.addresses);
+    let known = known.unwrap_or_default();
+    let addresses = body.addresses.map_or_else(|| Ok(known), service_addresses)?;
     let site = named(&body.site)?;
     control.put_appliance(Appliance { id: id.clone(), site, weight, addresses }).await?;
-    let state = control.state();
-    let found = state.director.desired().appliances.get(&id);
-    let found = found.map(|registered| appliance_out(registered, control.clock.unix()));
+    let found = registered(&control, id.clone()).await;
+    let found = found.map(|registered| appliance_out(&registered, control.clock.unix()));
     let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
     let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" ");
@@ -301,8 +295,8 @@ pub(crate) async fn accept_usable(
     State(control): Shared,
     Path(id): Path<String>,
 ) -> Result<(Extension<Said>, Json<AcceptedOut>), Problem> {
-    let appliance: model::id::ApplianceId = named(&id)?;
-    if !control.state().director.desired().appliances.contains_key(&appliance) {
+    let appliance: ApplianceId = named(&id)?;
+    if !control.is_registered(&appliance) {
         return Err(no_appliance(&id));
     }
     let accepted = control.accept_usable(&appliance).await?;
@@ -322,7 +316,7 @@ pub(crate) async fn accept_usable(
 #[utoipa::path(get, path = "/v1/policy", tag = "registry",
     responses((status = 200, body = PolicyBody)))]
 pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
-    let Policy { copies, versions_kept } = control.state().director.desired().policy;
+    let Policy { copies, versions_kept } = control.snapshot().policy;
     Json(PolicyBody { copies, versions_kept })
 }
 
@@ -343,6 +337,12 @@ pub(crate) async fn put_policy(
     control.put_policy(Policy { copies, versions_kept }).await?;
     let said = Said(format!("copies {copies}, versions_kept {versions_kept}"));
     Ok((Extension(said), Json(body)))
+}
+
+/// For whoever changes it: not refused.
+async fn registered(control: &Control, id: ApplianceId) -> Option<Registered> {
+    let look = move |desk: &mut Desk, _| desk.director.desired().appliances.get(&id).cloned();
+    control.directing.ask_in_turn(look).await
 }
 
 fn site_out(site: &Site) -> SiteOut {

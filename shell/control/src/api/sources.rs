@@ -16,6 +16,7 @@ use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{NO_STORE, Shared, named};
+use crate::state::directing::Desk;
 use crate::state::writer::ORIGINS_MAX;
 
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
@@ -28,7 +29,8 @@ pub(crate) async fn sources(
     Path((id, object)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let (appliance, object): (ApplianceId, ObjectId) = (caller.is(&id)?, named(&object)?);
-    let found = control.state().director.sources(&appliance, &object);
+    let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object);
+    let found = control.directing.ask(look).await?;
     let found = found.map_err(|error| match error {
         NoSources::NotRegistered => not_registered(&id),
         NoSources::NotWanted => Problem::not_found(error),
@@ -68,13 +70,9 @@ pub(crate) async fn ticket_keys(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let appliance: ApplianceId = caller.is(&id)?;
-    let site = {
-        let state = control.state();
-        let registered = state.director.desired().appliances.get(&appliance);
-        registered.map(|registered| registered.appliance.site.clone())
-    };
-    let site = site.ok_or_else(|| not_registered(&id))?;
-    let keys = control.ticket_keys.of_site(&site, control.clock.unix());
+    let snapshot = control.snapshot();
+    let site = snapshot.view.site_of(&appliance).ok_or_else(|| not_registered(&id))?;
+    let keys = control.ticket_keys.of_site(site, control.clock.unix());
     let keys = keys.ok_or_else(|| {
         let detail = "the kernel gives no random bytes";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-keys", detail)

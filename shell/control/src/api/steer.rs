@@ -1,7 +1,7 @@
 //! Content steering: which pathway is best now. Some players end steering on 404, 410 and 429: the
 //! answer is never 404 or 429, and 410 only for a version that was withdrawn.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
@@ -66,7 +66,7 @@ pub(super) fn straight<B>(control: &Control, request: &Request<B>) -> Option<Res
         return None;
     }
     let (ticket, snapshot) = open(control, sealed).ok()?;
-    let known = (&ticket, &snapshot);
+    let known = (&ticket, &*snapshot);
     let answered = answer(control, sealed, known, request.uri().query(), request.headers());
     let mut response = answered.ok()?;
     super::share(&mut response, super::CROSS_ORIGIN);
@@ -102,7 +102,7 @@ fn answer(
 }
 
 /// The ticket, if it is good now.
-pub(super) fn open(control: &Control, sealed: &str) -> Result<(Ticket, Snapshot), Refused> {
+pub(super) fn open(control: &Control, sealed: &str) -> Result<(Ticket, Arc<Snapshot>), Refused> {
     let ticket: Ticket = control.keys().unseal(sealed).ok_or(Refused::Unknown)?;
     let snapshot = control.snapshot();
     snapshot.playbacks.check(&ticket.session, ticket.expires, control.clock.unix())?;

@@ -1,9 +1,11 @@
 //! Titles that are taken down, who has confirmed it, and when they may be shown.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use director::{ApplianceStatus, Withdrawal};
-use model::id::{AssetId, AssetVersionId};
+use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::view::Health;
 use wire::v1::fleet::{AwaitedOut, ReceiptOut, TakenOut, WithdrawalOut, WithdrawnOut};
 use wire::v1::ingest::Window;
@@ -11,6 +13,7 @@ use wire::v1::ingest::Window;
 use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::state::convert::{window_in, window_out};
+use crate::state::directing::{Busy, Desk};
 use crate::state::store::reason_name;
 use crate::state::writer::{Control, said_of_withdrawal};
 
@@ -24,7 +27,7 @@ pub(crate) async fn withdraw_asset(
     Path(asset): Path<String>,
 ) -> Result<Taken, Problem> {
     let asset: AssetId = named(&asset)?;
-    Ok(answer(&control, &control.withdraw(&asset, None).await?))
+    Ok(answer(&control, &control.withdraw(&asset, None).await?).await)
 }
 
 /// Takes one version down. If an older one is held, new playbacks get that.
@@ -35,7 +38,7 @@ pub(crate) async fn withdraw_version(
     Path((asset, version)): Path<(String, String)>,
 ) -> Result<Taken, Problem> {
     let version: AssetVersionId = named(&version)?;
-    Ok(answer(&control, &control.withdraw(&named(&asset)?, Some(&version)).await?))
+    Ok(answer(&control, &control.withdraw(&named(&asset)?, Some(&version)).await?).await)
 }
 
 /// Says when all versions of an asset may be shown, in place of what was said before.
@@ -68,15 +71,30 @@ pub(crate) async fn put_version_window(
 /// the list, else the oldest.
 #[utoipa::path(get, path = "/v1/withdrawals", tag = "assets",
     responses((status = 200, body = [WithdrawalOut])))]
-pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOut>> {
-    let (listed, appliances) = {
-        let state = control.state();
-        let listed = state.director.desired().withdrawals.clone();
-        (listed, state.director.appliances(control.clock.now()))
-    };
-    let status = |id: &_| appliances.get(id);
-    Json(listed.values().rev().map(|withdrawal| out(withdrawal, &status)).collect())
+pub(crate) async fn withdrawals(
+    State(control): Shared,
+) -> Result<Json<Vec<WithdrawalOut>>, Problem> {
+    let statuses = statuses(&control).await?;
+    let mut listed = Vec::new();
+    let mut below = u64::MAX;
+    // One at a time: each may have as many receipts as there are appliances.
+    while let Some(withdrawal) = control.directing.ask(move |desk, _| before(desk, below)).await? {
+        below = withdrawal.id;
+        listed.push(out(&withdrawal, &statuses));
+    }
+    Ok(Json(listed))
 }
+
+fn before(desk: &Desk, below: u64) -> Option<Withdrawal> {
+    desk.director.desired().withdrawals.range(..below).next_back().map(|(_, of)| of.clone())
+}
+
+async fn statuses(control: &Control) -> Result<Statuses, Busy> {
+    let fleet = control.directing.fleet().await?;
+    Ok(fleet.into_iter().map(|told| (told.id, told.status)).collect())
+}
+
+type Statuses = BTreeMap<ApplianceId, ApplianceStatus>;
 
 /// One withdrawal.
 #[utoipa::path(get, path = "/v1/withdrawals/{number}", tag = "assets",
@@ -87,29 +105,24 @@ pub(crate) async fn withdrawal(
     Path(number): Path<String>,
 ) -> Result<Json<WithdrawalOut>, Problem> {
     let number: u64 = named(&number)?;
-    let found = control.state().director.desired().withdrawals.get(&number).cloned();
+    let look = move |desk: &Desk, _| desk.director.desired().withdrawals.get(&number).cloned();
+    let found = control.directing.ask(look).await?;
     let found = found.ok_or_else(|| {
         Problem::not_found(format!("GET /v1/withdrawals lists no withdrawal {number}"))
     })?;
-    Ok(Json(one(&control, &found)))
+    Ok(Json(out(&found, &statuses(&control).await?)))
 }
 
-fn answer(control: &Control, (withdrawal, public_no_more): &(Withdrawal, bool)) -> Taken {
+async fn answer(control: &Control, (withdrawal, public_no_more): &(Withdrawal, bool)) -> Taken {
     let said = said_of_withdrawal(withdrawal);
     let said = if *public_no_more { format!("{said}; public no more") } else { said };
-    let out = TakenOut { withdrawal: one(control, withdrawal), public_no_more: *public_no_more };
+    // It is made, whether or not somebody has time to say how appliances are.
+    let statuses = statuses(control).await.unwrap_or_default();
+    let out = TakenOut { withdrawal: out(withdrawal, &statuses), public_no_more: *public_no_more };
     (Extension(Said(said)), Json(out))
 }
 
-fn one(control: &Control, withdrawal: &Withdrawal) -> WithdrawalOut {
-    let appliances = control.state().director.appliances(control.clock.now());
-    out(withdrawal, &|id| appliances.get(id))
-}
-
-fn out<'a>(
-    withdrawal: &Withdrawal,
-    status: &dyn Fn(&model::id::ApplianceId) -> Option<&'a ApplianceStatus>,
-) -> WithdrawalOut {
+fn out(withdrawal: &Withdrawal, statuses: &Statuses) -> WithdrawalOut {
     let (mut receipts, mut awaited) = (Vec::new(), Vec::new());
     for (id, receipt) in &withdrawal.receipts {
         let appliance = id.to_string();
@@ -120,7 +133,7 @@ fn out<'a>(
                 generation: receipt.generation.0,
             }),
             None => {
-                let status = status(id);
+                let status = statuses.get(id);
                 let health = status.map_or(Health::NeverSeen, |status| status.health);
                 awaited.push(AwaitedOut {
                     appliance,

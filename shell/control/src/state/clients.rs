@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use model::id::SiteId;
 use model::topology::{Place, Prefix};
 
 use crate::config::Routes;
-use crate::state::writer::Control;
 
 /// A larger file is refused: a geofeed of the whole internet has some 100 MB.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -22,27 +20,27 @@ pub(crate) struct Clients {
     seen: Option<[Option<(SystemTime, u64)>; 2]>,
 }
 
-type Read = (Vec<(Prefix, Place)>, BTreeMap<SiteId, Vec<Prefix>>);
+pub(crate) type Read = (Vec<(Prefix, Place)>, BTreeMap<SiteId, Vec<Prefix>>);
 
 impl Clients {
-    /// Looks at the files, and has the director know what they say if they have changed. A file
-    /// that cannot be read or is none of its kind changes nothing: what was read before stands.
-    pub(crate) fn refresh(&mut self, control: &Arc<Control>) {
-        let settings = &control.config.routes;
+    /// Looks at the files: what they say, if they have changed. A file that cannot be read or is
+    /// none of its kind changes nothing: what was read before stands.
+    pub(crate) fn refresh(&mut self, settings: &Routes) -> Option<Read> {
         let seen = [&settings.geofeed, &settings.coverage_zones].map(|path| look(path.as_deref()?));
         let is_unset = settings.geofeed.is_none() && settings.coverage_zones.is_none();
         if is_unset || self.seen == Some(seen) {
-            return;
+            return None;
         }
         self.seen = Some(seen);
         match read(settings) {
             Ok((places, zones)) => {
                 let (clients, sites) = (places.len(), zones.len());
                 tracing::info!(clients, sites, "files of clients");
-                control.place_clients(places, zones);
+                Some((places, zones))
             }
             Err(error) => {
                 tracing::warn!(error, "a file of clients is not used: what was read before stands");
+                None
             }
         }
     }

@@ -11,10 +11,10 @@ use crate::config::BaseUrl;
 
 /// Asks, beside everything else, whether anything answers at the appliance's address. With too
 /// many attempts under way none is made: the report's age decides then, as it does anyway.
-pub(crate) fn probe(
+pub(crate) fn probe<Said: Future<Output = ()> + Send>(
     probes: &Arc<Semaphore>,
     base_url: &str,
-    say: impl FnOnce(bool) + Send + 'static,
+    say: impl FnOnce(bool) -> Said + Send + 'static,
 ) {
     let permit = Arc::clone(probes).try_acquire_owned();
     let address = base_url.parse::<BaseUrl>().ok().map(|url| with_port(&url, base_url));
@@ -25,7 +25,7 @@ pub(crate) fn probe(
             // No answer is no proof: the report's age decides.
             Err(_) => true,
         };
-        say(answered);
+        say(answered).await;
         drop(permit);
     });
 }

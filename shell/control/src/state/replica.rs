@@ -143,7 +143,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         token_rotation: director::TokenRotation::default(),
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
-        revoked: wire.revoked.iter().cloned().collect(),
+        revoked: Arc::new(wire.revoked.iter().cloned().collect()),
         ..Desired::default()
     };
     for site in &wire.sites {
@@ -387,7 +387,7 @@ mod tests {
             token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],
             withdrawals: BTreeMap::new(),
-            revoked: ["0a".to_owned()].into(),
+            revoked: Arc::new(["0a".to_owned()].into()),
         }
     }
 

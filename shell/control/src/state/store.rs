@@ -13,7 +13,7 @@ mod replica;
 mod secrets;
 mod withdrawals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl Store {
             token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
             withdrawals: self.withdrawals().await?,
-            revoked: BTreeSet::new(),
+            revoked: Arc::default(),
         })
     }
 

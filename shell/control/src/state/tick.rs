@@ -1,15 +1,16 @@
-//! What happens by the clock.
+//! What happens by the clock, but for the director's own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use director::Event;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::state::clients::Clients;
 use crate::state::writer::Control;
 
-/// Lets time pass for the director until the process ends.
+/// Does it until the process ends.
 pub(crate) async fn run(control: Arc<Control>) {
     let every = |span| {
         let mut ticks = interval(span);
@@ -17,11 +18,13 @@ pub(crate) async fn run(control: Arc<Control>) {
         ticks
     };
     let (mut writes, mut refreshes) = (every(WRITE_EVERY), every(REFRESH_EVERY));
-    // Side by side: a wait for the database keeps nobody from noticing a silent appliance.
+    // Side by side: the director has to know that this process reads, whatever the database does.
+    let mut ticks = every(TICK_EVERY);
     let ticking = async {
         loop {
-            sleep(Duration::from(control.tick_in()).max(TICK_EVERY_MIN)).await;
-            control.tick();
+            ticks.tick().await;
+            control.directing.reads();
+            control.viewers.tick(control.clock.now(), &control.snapshot().sites);
             control.renew_own();
         }
     };
@@ -41,19 +44,20 @@ pub(crate) async fn run(control: Arc<Control>) {
         let (mut clients, mut looks) = (Clients::default(), every(LOOK_EVERY));
         loop {
             looks.tick().await;
-            let control = control.clone();
-            let look = move || {
-                clients.refresh(&control);
-                clients
-            };
-            clients = spawn_blocking(look).await.expect("nothing in it panics");
+            let settings = control.clone();
+            let look = move || (clients.refresh(&settings.config.routes), clients);
+            let (news, back) = spawn_blocking(look).await.expect("nothing in it panics");
+            clients = back;
+            if let Some((places, zones)) = news {
+                control.handle(Event::Clients { places, zones }).await;
+            }
         }
     };
     tokio::join!(ticking, writing, refreshing, placing);
 }
 
-/// After a tick others have their turn at the state: a slice of a long table takes milliseconds.
-const TICK_EVERY_MIN: Duration = Duration::from_millis(2);
+/// How often the director is told that this process reads what comes.
+const TICK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often actions that are due by the clock are written.
 const WRITE_EVERY: Duration = Duration::from_millis(100);

@@ -16,19 +16,19 @@ pub(crate) use membership::MembershipError;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::body;
-use director::{Action, Cause, Change, Director, Event, Notice, PlanInput, Reply, Snapshot};
+use director::{Action, Cause, Change, Director, Event, Notice, PlanInput, Snapshot};
 use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
 use identity::secret_file::SecretError;
-use model::id::{ApplianceId, Generation, SiteId};
+use model::id::{ApplianceId, Generation};
 use model::machine::Machine;
-use model::topology::{Place, Prefix};
-use model::units::{Bytes, Nanos, UnixSeconds};
+use model::manifest::Manifest;
+use model::units::{Bytes, UnixSeconds};
 use model::view::Health;
 use steering::turns::Turns;
 use tokio::sync::Semaphore;
@@ -53,6 +53,7 @@ use crate::metrics::{DoorCounters, Metrics};
 use crate::place;
 use crate::state::convert::{self, Refused};
 use crate::state::decisions::Decisions;
+use crate::state::directing::{Busy, Directing, Reported};
 use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::lease::{self, Leading};
@@ -102,28 +103,23 @@ pub struct Control {
     pub(crate) probes: Arc<Semaphore>,
     /// Room for reports that are being read.
     pub(crate) report_room: Arc<Semaphore>,
-    state: Mutex<State>,
+    /// Observed state is on a thread of its own.
+    pub(crate) directing: Directing,
     identities: Mutex<Identities>,
     own_renew_at: Mutex<UnixSeconds>,
     /// The newest manifest of each appliance as it was signed, with its generation.
     signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
-    snapshot: RwLock<Snapshot>,
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
     writing: tokio::sync::Mutex<()>,
 }
 
+/// The last batch of what viewers felt that was taken, and networks that an appliance should know.
+type Felt = (u64, Option<Networks>);
+
 /// A manifest as it was signed, with its generation; none before the first.
 type SignedManifest = Option<(Generation, body::Bytes)>;
-
-/// Observed state, all under one lock. It is held for microseconds by a report or a player, and for
-/// milliseconds by a slice of a long table or a new plan, which is worked out without it.
-pub(crate) struct State {
-    pub(crate) director: Director,
-    /// The last report of every registered appliance, for people: its inventory taken out.
-    pub(crate) reports: BTreeMap<ApplianceId, Report>,
-}
 
 /// What a writer has to do with another one.
 pub(crate) struct Shared {
@@ -155,6 +151,8 @@ struct Parts {
 pub enum OpenError {
     #[error("state directory {path}: {error}")]
     State { path: std::path::PathBuf, error: std::io::Error },
+    #[error("the director's thread does not begin: {0}")]
+    Thread(std::io::Error),
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error("control's own certificate: {0}")]
@@ -288,7 +286,7 @@ impl Control {
         desired.token_keys = keys.public();
         desired.token_rotation = keys.rotation();
         desired.signing_keys = signing.public();
-        desired.revoked = identities.revoked(clock.unix());
+        desired.revoked = Arc::new(identities.revoked(clock.unix()));
         let lifetime_s = config.fleet.certificate_lifetime.0.as_seconds();
         let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
         let ledger = store.ledger().await?;
@@ -342,8 +340,7 @@ impl Control {
             replica_is_old: AtomicBool::new(true),
             report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
             probes: Arc::new(Semaphore::new(PROBES_MAX)),
-            snapshot: RwLock::new(director.snapshot()),
-            state: Mutex::new(State { director, reports: BTreeMap::new() }),
+            directing: Directing::begin(director, parts.clock).map_err(OpenError::Thread)?,
             writing: tokio::sync::Mutex::new(()),
             turns: Mutex::default(),
             viewers: Viewers::new(SITES_MAX),
@@ -361,6 +358,7 @@ impl Control {
 
     /// Ends the ledger and closes the database, which may be silent.
     pub(crate) async fn close(&self) {
+        self.directing.ends();
         let decisions = self.decisions.clone();
         spawn_blocking(move || decisions.close()).await.expect("nothing in it panics");
         if tokio::time::timeout(CLOSE_WITHIN, self.close_store()).await.is_err() {
@@ -411,56 +409,25 @@ impl Control {
     }
 
     /// What fronts answer from.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.directing.snapshot()
     }
 
-    /// Observed state. A panic while it is held ends the process (see `main`), so a poisoned lock
-    /// is seen in tests only.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn report(
+    /// Reads a report, and takes what viewers felt. What is left is for the director.
+    pub(crate) fn read_report(
         &self,
-        id: &ApplianceId,
+        appliance: ApplianceId,
         wire: Report,
-    ) -> Result<Result<Reply, director::NotRegistered>, Refused> {
-        let report = convert::report_in(&wire)?;
-        let mut state = self.state();
-        let event = Event::Reported { appliance: id, report: &report };
-        state.director.handle(self.clock.now(), event);
-        let reply = state.director.reply(id);
-        if reply.is_ok() {
-            state.reports.insert(id.clone(), convert::shown(wire));
-        }
-        self.publish(&state);
-        Ok(reply)
+    ) -> Result<(Box<Reported>, Felt), Refused> {
+        let viewers = self.viewers_of(&appliance, &wire);
+        let said = convert::report_in(&wire)?;
+        let shown = Arc::new(convert::shown(wire));
+        Ok((Box::new(Reported { appliance, said, shown }), viewers))
     }
 
-    /// Files say where clients are, and which sites they are for.
-    pub(crate) fn place_clients(
-        &self,
-        places: Vec<(Prefix, Place)>,
-        zones: BTreeMap<SiteId, Vec<Prefix>>,
-    ) {
-        let mut state = self.state();
-        state.director.handle(self.clock.now(), Event::Clients { places, zones });
-        self.publish(&state);
-    }
-
-    /// A part of what an appliance hears from its routers has come: the number of the next one.
-    pub(crate) fn routes_part(&self, id: &ApplianceId, part: routes::Part) -> u32 {
-        let mut state = self.state();
-        state.director.handle(self.clock.now(), Event::Heard { appliance: id, part });
-        let next = state.director.next_part(id);
-        self.publish(&state);
-        next
-    }
-
-    /// Takes what its viewers felt: the last batch that has come, and networks that it does not
-    /// know. Of an appliance that is not registered nothing is taken.
-    pub(crate) fn viewers_of(&self, id: &ApplianceId, wire: &Report) -> (u64, Option<Networks>) {
+    /// The last batch of what its viewers felt that has come, and networks that it does not know.
+    /// Of an appliance that is not registered nothing is taken.
+    fn viewers_of(&self, id: &ApplianceId, wire: &Report) -> Felt {
         let snapshot = self.snapshot();
         let (now, of) = (self.clock.now(), (id, wire.start_id));
         let taken = self.viewers.take_batch(now, of, wire.viewers.as_ref(), &snapshot);
@@ -471,17 +438,26 @@ impl Control {
     }
 
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
-    /// of a generation are signed once. It may have tens of megabytes: not for threads that answer
-    /// players, and nobody waits for it but who asks for the same.
-    pub(crate) fn signed_manifest(
-        &self,
-        id: &ApplianceId,
+    /// of a generation are signed once, which may be tens of megabytes: nobody waits for it but who
+    /// asks for the same.
+    pub(crate) async fn signed_manifest(
+        self: &Arc<Self>,
+        id: ApplianceId,
         known: Generation,
-    ) -> Result<Option<body::Bytes>, director::NotRegistered> {
-        let manifest = self.state().director.manifest(id)?;
-        let Some(manifest) = manifest.filter(|manifest| known < manifest.generation) else {
-            return Ok(None);
+    ) -> Result<Result<Option<body::Bytes>, director::NotRegistered>, Busy> {
+        let asked = id.clone();
+        let manifest = self.directing.ask(move |desk, _| desk.director.manifest(&asked)).await?;
+        let manifest = match manifest {
+            Ok(Some(manifest)) if known < manifest.generation => manifest,
+            Ok(_) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
         };
+        let control = Arc::clone(self);
+        let signed = spawn_blocking(move || control.sign_manifest(&id, &manifest));
+        Ok(Ok(Some(signed.await.expect("nothing in it panics"))))
+    }
+
+    fn sign_manifest(&self, id: &ApplianceId, manifest: &Manifest) -> body::Bytes {
         let place = {
             let mut all = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(id.clone()).or_default())
@@ -490,37 +466,15 @@ impl Control {
         if let Some((generation, bytes)) = &*kept
             && *generation == manifest.generation
         {
-            return Ok(Some(bytes.clone()));
+            return bytes.clone();
         }
-        let mut wire = wire::convert::manifest_out(&manifest);
+        let mut wire = wire::convert::manifest_out(manifest);
         wire.issued_unix_s = self.clock.unix().0;
         let payload = serde_json::to_vec(&wire).expect("a manifest always becomes JSON");
         let bytes = body::Bytes::from(self.signing.sign(Kind::Manifest, &payload));
         *kept = Some((manifest.generation, bytes.clone()));
         self.metrics.manifests_signed.count();
-        Ok(Some(bytes))
-    }
-
-    /// How long until the director wants time to pass.
-    pub(crate) fn tick_in(&self) -> Nanos {
-        let due = self.state().director.deadline().expect("a director looks at the clock for ever");
-        due.since(self.clock.now())
-    }
-
-    /// Time passes: reports age. Waits for nothing.
-    pub(crate) fn tick(&self) {
-        let mut state = self.state();
-        let now = self.clock.now();
-        let due = state.director.deadline().expect("a director looks at the clock for ever");
-        let late = now.since(due);
-        if LATE_MAX < late {
-            tracing::warn!(by_ms = late.as_millis(), "control did not run, and nobody was silent");
-            state.director.handle(now, Event::Late(late));
-        }
-        state.director.handle(now, Event::Tick(self.clock.unix()));
-        self.publish(&state);
-        drop(state);
-        self.viewers.tick(self.clock.now(), &self.snapshot().sites);
+        bytes
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when
@@ -579,17 +533,16 @@ impl Control {
         Ok(Some(token.clone()))
     }
 
-    /// Lets the director take an event.
-    pub(crate) fn handle(&self, event: Event<'_>) {
-        let mut state = self.state();
-        state.director.handle(self.clock.now(), event);
-        self.publish(&state);
+    /// Lets the director take a fact.
+    pub(crate) async fn handle(&self, event: Event<'static>) {
+        self.directing.tell(event).await;
     }
 
     /// Does what the director wants until it wants nothing. The caller holds the writer's lock.
     async fn carry_out(self: &Arc<Self>) {
         loop {
-            let Some(action) = self.state().director.poll() else { return };
+            let next = self.directing.ask_in_turn(|desk, _| desk.director.poll()).await;
+            let Some(action) = next else { return };
             if let Err(error) = self.perform(action).await {
                 self.store_failed(&error);
             }
@@ -608,11 +561,11 @@ impl Control {
             Action::Store(ledger) => {
                 self.store.put_ledger(&ledger).await?;
                 tracing::info!(generation = ledger.generation.0, "manifests published");
-                self.handle(Event::Stored(ledger.generation));
+                self.handle(Event::Stored(ledger.generation)).await;
             }
             Action::StoreUsable { appliance, usable } => {
                 self.store.put_usable(&appliance, usable).await?;
-                self.handle(Event::UsableStored(appliance, usable));
+                self.handle(Event::UsableStored(appliance, usable)).await;
             }
             Action::StoreHardware { appliance, hardware } => {
                 self.store.put_hardware(&appliance, &hardware).await?;
@@ -639,8 +592,8 @@ impl Control {
             Action::DropOldTokenKeys => self.drop_old_token_keys().await,
             Action::Probe { appliance, base_url } => {
                 let control = Arc::clone(self);
-                probe::probe(&self.probes, &base_url, move |answered| {
-                    control.handle(Event::Probed { appliance, answered });
+                probe::probe(&self.probes, &base_url, |answered| async move {
+                    control.handle(Event::Probed { appliance, answered }).await;
                 });
             }
             Action::Tell(notice) => tell(&notice),
@@ -653,20 +606,15 @@ impl Control {
         let control = Arc::clone(self);
         tokio::spawn(async move {
             let plan = spawn_blocking(move || Box::new(input.work_out()));
-            control.handle(Event::Placed(plan.await.expect("nothing in it panics")));
+            control.handle(Event::Placed(plan.await.expect("nothing in it panics"))).await;
             control.write_what_is_due().await;
         })
     }
 
     async fn changed(self: &Arc<Self>, change: Change) {
-        self.handle(Event::Changed(change));
+        self.handle(Event::Changed(change)).await;
         self.replica_is_old.store(true, Ordering::SeqCst);
         self.carry_out().await;
-    }
-
-    fn publish(&self, state: &State) {
-        let snapshot = state.director.snapshot();
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) {
@@ -706,8 +654,6 @@ pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
 /// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
 /// read, about four times that.
 const REPORT_UNITS: usize = 32 << 10;
-/// So late a tick says that the process did not run or its lock was held: reports waited, too.
-const LATE_MAX: Nanos = Nanos::millis(300);
 /// A change waits for its plan for so long, and no other change is written meanwhile.
 const PLAN_AWAITED: Duration = Duration::from_secs(1);
 /// Connection attempts at a time.
@@ -721,6 +667,7 @@ pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::state::directing::Desk;
     use director::Policy;
     use model::topology::{Appliance, Site, Weight};
     use tokio::io::AsyncWriteExt;
@@ -736,13 +683,17 @@ pub(crate) mod tests {
         let appliance =
             Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
         control.put_appliance(appliance).await.unwrap();
-        let manifest = || control.state().director.manifest(&a1).unwrap();
-        until(&control, || control.metrics.store_errors.value() == 1).await;
-        assert_eq!(manifest(), None);
+        let manifest = async || {
+            let a1 = a1.clone();
+            let asked = move |desk: &mut Desk, _| desk.director.manifest(&a1).unwrap();
+            control.directing.ask_in_turn(asked).await
+        };
+        until(&control, async || control.metrics.store_errors.value() == 1).await;
+        assert_eq!(manifest().await, None);
 
         control.store.hide_meta(false).await;
-        until(&control, || manifest().is_some()).await;
-        let generation = manifest().expect("it is published").generation;
+        until(&control, async || manifest().await.is_some()).await;
+        let generation = manifest().await.expect("it is published").generation;
         assert!(control.clock.unix().0 - 60 < generation.0, "{generation:?}");
     }
 
@@ -752,16 +703,17 @@ pub(crate) mod tests {
         control.store.hide_meta(true).await;
         let policy = Policy { copies: 5, versions_kept: 1 };
         assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
-        assert_eq!(control.state().director.desired().policy, Policy::default());
+        assert_eq!(control.snapshot().policy, Policy::default());
     }
 
     #[tokio::test]
     async fn time_passes_while_a_change_is_being_written() {
         let (_directory, control) = open("").await;
         let writing = control.writing.lock().await;
-        let ticks = || control.state().director.history().samples(director::Span::Minutes).count();
+        let ticks =
+            |desk: &mut Desk, _| desk.director.history().samples(director::Span::Minutes).count();
         let passed = async {
-            while ticks() < 3 {
+            while control.directing.ask_in_turn(ticks).await < 3 {
                 tokio::task::yield_now().await;
             }
         };
@@ -805,10 +757,10 @@ pub(crate) mod tests {
         tokio::time::sleep(Duration::from_millis(200)).await;
         drop(client);
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(control.state().director.desired().sites.is_empty(), "it waits for its turn");
+        assert!(control.snapshot().sites.is_empty(), "it waits for its turn");
         drop(writing);
         let written = async {
-            while control.state().director.desired().sites.is_empty() {
+            while control.snapshot().sites.is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -817,13 +769,13 @@ pub(crate) mod tests {
     }
 
     /// Lets time pass until it is so.
-    async fn until(control: &Arc<Control>, is_so: impl Fn() -> bool) {
+    async fn until(control: &Arc<Control>, is_so: impl AsyncFn() -> bool) {
         for _ in 0..1000 {
-            if is_so() {
+            if is_so().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-            control.tick();
+            control.directing.ask_in_turn(Desk::tick).await;
             control.write_what_is_due().await;
         }
         panic!("it is not so");

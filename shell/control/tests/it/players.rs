@@ -349,7 +349,9 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 34] = [
+const COUNTED_ELSEWHERE: [&str; 36] = [
+    "nearcast_control_director_refused_total",
+    "nearcast_control_director_lost_seconds_total",
     "nearcast_control_share_cuts_total",
     "nearcast_control_decisions_logged_total",
     "nearcast_control_decisions_dropped_total",
@@ -434,7 +436,7 @@ fn every_counter_counts_something() {
             counters += 1;
         }
     }
-    assert_eq!(counters, 24);
+    assert_eq!(counters, 26);
 }
 
 /// Three appliances that hold a film, and the keys that they check tokens with.

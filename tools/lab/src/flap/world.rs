@@ -240,7 +240,7 @@ impl World {
 
     /// The picture that steering answers from.
     fn snapshot(&self) -> Snapshot {
-        let mut snapshot = self.director.snapshot();
+        let mut snapshot = Snapshot::clone(&self.director.snapshot());
         if self.rule == Rule::Shares {
             return snapshot;
         }

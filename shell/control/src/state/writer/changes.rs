@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use director::drain::Drain;
-use director::{Change, Policy, Version, Window};
+use director::{Change, Desired, Policy, Version, Window};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
@@ -14,6 +14,7 @@ use wire::v1::ingest::NewVersion;
 use super::Control;
 use crate::buckets::BucketError;
 use crate::state::convert::{self, Checked, Refused};
+use crate::state::directing::Desk;
 use crate::state::store::StoreError;
 
 /// Bounds of desired state, as far as all of control was tried with so much. The director alone is
@@ -70,11 +71,8 @@ impl Control {
     /// Makes a site new or different.
     pub(crate) async fn put_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
-        let count = {
-            let state = self.state();
-            let sites = &state.director.desired().sites;
-            if sites.contains_key(&site.id) { 0 } else { sites.len() }
-        };
+        let sites = &self.snapshot().sites;
+        let count = if sites.contains_key(&site.id) { 0 } else { sites.len() };
         room_for("sites", count, SITES_MAX)?;
         self.store.put_site(&site).await?;
         self.changed(Change::Site(site)).await;
@@ -84,14 +82,12 @@ impl Control {
     /// Removes a site; false if there is none.
     pub(crate) async fn delete_site(self: &Arc<Self>, id: &SiteId) -> Result<bool, ChangeError> {
         let _writing = self.writing.lock().await;
-        let (known, appliance) = {
-            let state = self.state();
-            let desired = state.director.desired();
-            let standing = desired.appliances.values().find(|a| a.appliance.site == *id);
-            (desired.sites.contains_key(id), standing.map(|a| a.appliance.id.clone()))
-        };
-        if let Some(appliance) = appliance {
-            return Err(ChangeError::SiteInUse { site: id.clone(), appliance });
+        let snapshot = self.snapshot();
+        let known = snapshot.sites.contains_key(id);
+        let mut drawn = snapshot.view.sites.iter().filter(|site| site.id == *id);
+        if let Some(standing) = drawn.find_map(|site| site.appliances.first()) {
+            let (site, appliance) = (id.clone(), standing.id.clone());
+            return Err(ChangeError::SiteInUse { site, appliance });
         }
         if known {
             self.store.delete_site(id).await?;
@@ -106,29 +102,15 @@ impl Control {
         appliance: Appliance,
     ) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
-        let (site_known, count, in_site) = {
-            let state = self.state();
-            let desired = state.director.desired();
-            let others = || desired.appliances.values().map(|of| &of.appliance);
-            let others = || others().filter(|other| other.id != appliance.id);
-            for address in &appliance.addresses {
-                if let Some(other) = others().find(|other| other.addresses.contains(address)) {
-                    return Err(ChangeError::Address(*address, other.id.clone()));
-                }
-            }
-            let here = || others().filter(|other| other.site == appliance.site);
-            if let Some(alike) = here().find_map(|other| alike(&appliance, other)) {
-                return Err(alike);
-            }
-            let here = here();
-            let in_site: usize = here.map(|other| other.addresses.len()).sum();
-            let known = desired.appliances.contains_key(&appliance.id);
-            let count = if known { 0 } else { desired.appliances.len() };
-            (desired.sites.contains_key(&appliance.site), count, in_site)
-        };
-        if !site_known {
+        let new = appliance.clone();
+        let look = move |desk: &mut Desk, _| beside(&new, desk.director.desired());
+        let in_site = self.directing.ask_in_turn(look).await?;
+        let snapshot = self.snapshot();
+        if !snapshot.sites.contains_key(&appliance.site) {
             return Err(ChangeError::NoSite(appliance.site));
         }
+        let appliances = &snapshot.view.appliances;
+        let count = if appliances.contains_key(&appliance.id) { 0 } else { appliances.len() };
         room_for("appliances", count, APPLIANCES_MAX)?;
         let addresses = in_site + appliance.addresses.len();
         room_for("addresses of a site", addresses.saturating_sub(1), SITE_ADDRESSES_MAX)?;
@@ -143,13 +125,12 @@ impl Control {
         id: &ApplianceId,
     ) -> Result<bool, ChangeError> {
         let _writing = self.writing.lock().await;
-        let known = self.state().director.desired().appliances.contains_key(id);
+        let known = self.is_registered(id);
         if known {
             // Its identity first: if that fails it is still there, and can be removed again.
             self.revoke_now(&Member::appliance(id)).await?;
             self.store.delete_appliance(id).await?;
             self.changed(Change::ApplianceGone(id.clone())).await;
-            self.state().reports.remove(id);
             self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
         Ok(known)
@@ -163,7 +144,9 @@ impl Control {
         id: &ApplianceId,
     ) -> Result<Option<(Bytes, Bytes)>, ChangeError> {
         let _writing = self.writing.lock().await;
-        let slump = self.state().director.slump(self.clock.now(), id);
+        let of = id.clone();
+        let slump = move |desk: &mut Desk, now| desk.director.slump(now, &of);
+        let slump = self.directing.ask_in_turn(slump).await;
         if let Some((_, reported)) = slump {
             self.store.put_usable(id, reported).await?;
             self.changed(Change::Usable(id.clone(), reported)).await;
@@ -178,11 +161,11 @@ impl Control {
         drain: Option<Drain>,
     ) -> Result<bool, ChangeError> {
         let _writing = self.writing.lock().await;
-        let known = self.state().director.desired().appliances.contains_key(id);
+        let known = self.is_registered(id);
         if known {
             self.store.put_drain(id, drain).await?;
             // One from now on begins now, and not with the next tick.
-            self.tick();
+            self.directing.ask_in_turn(Desk::tick).await;
             self.changed(Change::Drain(id.clone(), drain)).await;
         }
         Ok(known)
@@ -209,7 +192,7 @@ impl Control {
         let checked = checked.await.expect("the check does not panic")?;
         checked.files.sources.iter().try_for_each(|source| self.buckets.check(source))?;
         let _writing = self.writing.lock().await;
-        let catalog = self.snapshot().catalog;
+        let catalog = self.snapshot().catalog.clone();
         let known = catalog.version(&name).cloned();
         if known.is_none() {
             if let Some(at) = self.store.withdrawn(&name).await?.filter(|_| !again) {
@@ -273,6 +256,23 @@ fn inherited(current: Option<&Arc<Version>>) -> Window {
 
 fn of_version(version: Option<&AssetVersionId>) -> String {
     version.map_or_else(String::new, |version| format!(" with a version {version}"))
+}
+
+/// Addresses of others in the site of an appliance, if it can stand beside them. O(addresses of
+/// all).
+fn beside(appliance: &Appliance, desired: &Desired) -> Result<usize, ChangeError> {
+    let others = || desired.appliances.values().map(|of| &of.appliance);
+    let others = || others().filter(|other| other.id != appliance.id);
+    for address in &appliance.addresses {
+        if let Some(other) = others().find(|other| other.addresses.contains(address)) {
+            return Err(ChangeError::Address(*address, other.id.clone()));
+        }
+    }
+    let here = || others().filter(|other| other.site == appliance.site);
+    match here().find_map(|other| alike(appliance, other)) {
+        Some(alike) => Err(alike),
+        None => Ok(here().map(|other| other.addresses.len()).sum()),
+    }
 }
 
 /// Two addresses whose virtual routers would be the same one. O(addresses of both).

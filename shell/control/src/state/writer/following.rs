@@ -88,7 +88,7 @@ impl Control {
             let ((news, outcome), back) = turn.await.expect("nothing in it panics");
             follower = back;
             say(&mut said, outcome.err());
-            self.take_news(news);
+            self.take_news(news).await;
         }
     }
 
@@ -97,8 +97,7 @@ impl Control {
         if seen.not_after <= self.clock.unix() {
             return Err(Denied::Expired);
         }
-        let revoked = self.state().director.desired().revoked.contains(&seen.serial);
-        if revoked { Err(Denied::Revoked) } else { Ok(()) }
+        if self.snapshot().revoked.contains(&seen.serial) { Err(Denied::Revoked) } else { Ok(()) }
     }
 
     /// This process is a front.
@@ -112,7 +111,7 @@ impl Control {
         Some(work(&mut front.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn take_news(&self, news: News) {
+    async fn take_news(&self, news: News) {
         let News { heard, picture, keys, credentials } = news;
         let now = self.clock.unix();
         if heard {
@@ -127,11 +126,7 @@ impl Control {
             let age = Nanos::seconds(now.0.saturating_sub(issued.0));
             tracing::info!(generation = generation.0, %age, "a newer snapshot is in force");
             let desired = Box::new(desired);
-            self.handle(Event::Replaced { desired, generation: manifests });
-            let mut state = self.state();
-            let state = &mut *state;
-            let known = &state.director.desired().appliances;
-            state.reports.retain(|id, _| known.contains_key(id));
+            self.handle(Event::Replaced { desired, generation: manifests }).await;
             self.with_front(|front| front.generation = generation);
         }
         if let Some(credentials) = credentials {

@@ -15,6 +15,7 @@ use wire::v1::identity::{Enrol, Enrolled, MemberKind};
 use super::Control;
 use crate::members::authority::{self, OwnError};
 use crate::members::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
+use crate::state::directing::Desk;
 use crate::state::store::StoreError;
 
 /// Why nobody becomes a member, or stays one.
@@ -168,10 +169,11 @@ impl Control {
     /// An operator says that the second machine of an appliance is gone; false if there is none.
     pub(crate) async fn clone_gone(self: &Arc<Self>, id: &ApplianceId) -> Result<bool, StoreError> {
         let _writing = self.writing.lock().await;
-        let is_cloned = {
-            let state = self.state();
-            state.director.desired().appliances.get(id).is_some_and(|known| known.cloned)
+        let of = id.clone();
+        let look = move |desk: &mut Desk, _| {
+            desk.director.desired().appliances.get(&of).is_some_and(|known| known.cloned)
         };
+        let is_cloned = self.directing.ask_in_turn(look).await;
         if is_cloned {
             self.store.put_cloned(id, false).await?;
             self.changed(Change::CloneGone(id.clone())).await;
@@ -209,7 +211,7 @@ impl Control {
             Ok(true) => {
                 let keys = self.signing.public();
                 tracing::info!(kid = keys[0].kid, "the next signing key signs from now on");
-                self.handle(Event::Changed(Change::SigningKeys(keys)));
+                self.handle(Event::Changed(Change::SigningKeys(keys))).await;
                 self.replica_is_old.store(true, Ordering::SeqCst);
             }
             Ok(false) => {}
@@ -279,8 +281,8 @@ impl Control {
         }
     }
 
-    fn is_registered(&self, id: &ApplianceId) -> bool {
-        self.state().director.desired().appliances.contains_key(id)
+    pub(crate) fn is_registered(&self, id: &ApplianceId) -> bool {
+        self.snapshot().view.appliances.contains_key(id)
     }
 
     /// All members learn from their manifests whom to refuse.
@@ -353,7 +355,7 @@ mod tests {
             control.enrol(&ask(&code, &KeyPair::generate().unwrap())).await.unwrap();
         }
         // The first has expired by now, and the second was superseded.
-        let revoked = control.state().director.desired().revoked.clone();
+        let revoked = control.snapshot().revoked.clone();
         assert_eq!(revoked.len(), 1, "{revoked:?}");
     }
 

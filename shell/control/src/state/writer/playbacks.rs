@@ -18,7 +18,7 @@ impl Control {
     ) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
         let snapshot = self.snapshot();
-        let playbacks = snapshot.playbacks;
+        let playbacks = &snapshot.playbacks;
         if playbacks.public().contains(&asset) == is_public {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Control {
     ) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
         let now = self.clock.unix();
-        let playbacks = self.snapshot().playbacks;
+        let playbacks = self.snapshot().playbacks.clone();
         if playbacks.revoked().get(&session).is_some_and(|until| now < *until) {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use model::id::Generation;
 use wire::v1::signed::Kind;
 
 use super::Control;
+use crate::state::directing::Desk;
 use crate::state::replica;
 use crate::state::store::StoreError;
 
@@ -77,10 +78,10 @@ impl Control {
     /// Signs what should be now. Its generation grows if it is not what fronts were given last, and
     /// is durable before they see it.
     async fn sign_snapshot(self: &Arc<Self>) -> Result<(Generation, body::Bytes), StoreError> {
-        let (desired, manifests) = {
-            let state = self.state();
-            (state.director.desired().clone(), state.director.generation())
+        let look = |desk: &mut Desk, _| {
+            (desk.director.desired().without_receipts(), desk.director.generation())
         };
+        let (desired, manifests) = self.directing.ask_in_turn(look).await;
         let issued = self.clock.unix();
         let none = Generation(0);
         // A large catalogue takes a while, which no other request should wait.

@@ -55,7 +55,7 @@ impl Control {
         self.keep_secrets().await?;
         let change = Change::TokenKeys(keys.public(), keys.rotation());
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        self.handle(Event::Changed(change));
+        self.handle(Event::Changed(change)).await;
         self.replica_is_old.store(true, Ordering::SeqCst);
         Ok(true)
     }

@@ -7,6 +7,7 @@ use director::{Change, Event, Reason, Version, Window, Withdrawal};
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 
 use super::{ChangeError, Control};
+use crate::state::directing::Desk;
 use crate::state::store::{self, AuditEntry, StoreError};
 
 impl Control {
@@ -25,9 +26,11 @@ impl Control {
         let withdrawal = self.withdraw_now(Reason::Operator, names).await?;
         self.carry_out().await;
         let is_closed = was_public && !is_public();
-        let state = self.state();
-        let listed = state.director.desired().withdrawals.get(&withdrawal.id);
-        Ok((listed.cloned().unwrap_or(withdrawal), is_closed))
+        let number = withdrawal.id;
+        let listed =
+            move |desk: &mut Desk, _| desk.director.desired().withdrawals.get(&number).cloned();
+        let listed = self.directing.ask_in_turn(listed).await;
+        Ok((listed.unwrap_or(withdrawal), is_closed))
     }
 
     /// Says when a version, or all of an asset, may be shown.
@@ -51,7 +54,7 @@ impl Control {
         self: &Arc<Self>,
         ended: Vec<AssetVersionId>,
     ) -> Result<(), StoreError> {
-        let catalog = self.snapshot().catalog;
+        let catalog = self.snapshot().catalog.clone();
         let named = |id: AssetVersionId| {
             let asset = catalog.version(&id)?.files.asset.clone();
             Some((id, asset))
@@ -74,7 +77,7 @@ impl Control {
             tracing::info!(%version, "an old version is gone");
         }
         let summary = format!("{} old versions removed", versions.len());
-        self.handle(Event::Changed(Change::Superseded(versions)));
+        self.handle(Event::Changed(Change::Superseded(versions))).await;
         self.replica_is_old.store(true, std::sync::atomic::Ordering::SeqCst);
         self.store.end_audit(line, 200, &summary).await
     }
@@ -85,17 +88,15 @@ impl Control {
         reason: Reason,
         versions: BTreeMap<AssetVersionId, AssetId>,
     ) -> Result<Withdrawal, StoreError> {
-        let appliances: BTreeSet<ApplianceId> = {
-            let state = self.state();
-            state.director.desired().appliances.keys().cloned().collect()
-        };
+        let appliances: BTreeSet<ApplianceId> =
+            self.snapshot().view.appliances.keys().cloned().collect();
         let at = self.clock.unix();
         let withdrawal = self.store.withdraw(at, reason, &versions, &appliances).await?;
         for version in versions.keys() {
             self.metrics.versions_withdrawn.count();
             tracing::warn!(%version, reason = store::reason_name(reason), "withdrawn");
         }
-        self.handle(Event::Changed(Change::Withdrawn(withdrawal.clone())));
+        self.handle(Event::Changed(Change::Withdrawn(withdrawal.clone()))).await;
         self.replica_is_old.store(true, std::sync::atomic::Ordering::SeqCst);
         Ok(withdrawal)
     }
@@ -106,7 +107,7 @@ impl Control {
         asset: &AssetId,
         version: Option<&AssetVersionId>,
     ) -> Result<Vec<Arc<Version>>, ChangeError> {
-        let catalog = self.snapshot().catalog;
+        let catalog = self.snapshot().catalog.clone();
         let all = catalog.versions(asset).iter();
         let found: Vec<_> =
             all.filter(|known| version.is_none_or(|id| known.id() == id)).cloned().collect();
@@ -174,7 +175,7 @@ pub(crate) mod tests {
             let objects = objects.map(blocks);
             let version = version(sequence, &objects);
             control.store.put_version(&version, &objects).await.unwrap();
-            control.handle(Event::Changed(Change::Version(Arc::new(version))));
+            control.handle(Event::Changed(Change::Version(Arc::new(version)))).await;
         }
         let old: AssetVersionId = "film-1".parse().unwrap();
         control.remove_superseded(vec![old.clone()]).await.unwrap();

@@ -1,0 +1,578 @@
+//! The thread that owns the director, and the queue that leads there.
+//!
+//! ```text
+//! reports, questions ── refused if it is full ──┐
+//! facts ── wait for room ───────────────────────┴─> queue ──> thread: Desk { director, reports }
+//!                                                                │ when it is another
+//! requests <────────────── Arc<Snapshot>, swapped ───────────────┘
+//! ```
+//!
+//! What is to be worked off is decoded and checked before it comes here, and what comes of it is
+//! signed, stored and sent elsewhere: a step is a decision, or the copy of something short. Readers
+//! wait for nothing. The time in which nobody was listened to is measured, and nobody is called
+//! silent for it: see [`Attention`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use director::{
+    ApplianceStatus, Change, Director, Event, NotRegistered, Reply, Report as Said, Snapshot,
+};
+use model::id::ApplianceId;
+use model::machine::Machine;
+use model::units::{Instant, Nanos};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use wire::v1::report::Report;
+
+use crate::clock::Clock;
+use crate::metrics::{Counter, WorkCounts};
+
+/// So much waits for the director at a time: at 20 us for a report, 20 ms of its work.
+const QUEUE_MAX: usize = 1024;
+
+/// A tick that is due lets so much of what waits pass before it.
+const TURNS: usize = 256;
+
+/// For so long nobody may be listened to before it is worth a look at every appliance.
+const LOST_MIN: Nanos = Nanos::millis(300);
+
+/// Appliances that are told of in one step: some hundreds of microseconds.
+const SLICE: usize = 256;
+
+/// Minutes in which the longest step is the longest.
+const LONGEST_OF: Nanos = Nanos::seconds(60);
+
+/// What the thread owns.
+pub(crate) struct Desk {
+    pub(crate) director: Director,
+    /// The last report of every registered appliance, for people: its inventory taken out.
+    pub(crate) reports: BTreeMap<ApplianceId, Arc<Report>>,
+    shared: Arc<Shared>,
+}
+
+/// What the thread shares with everybody.
+struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    clock: Clock,
+    /// Appliances whose reports came since the last tick and had no room. At most those that have a
+    /// good identity.
+    turned_away: Mutex<BTreeSet<ApplianceId>>,
+    /// When the process last read what comes, as far as it says so.
+    reads_at: AtomicU64,
+    counts: WorkCounts<Counter>,
+}
+
+type Step = Box<dyn FnOnce(&mut Desk, Instant) + Send>;
+
+/// The way to the director.
+pub(crate) struct Directing {
+    queue: mpsc::Sender<Step>,
+    shared: Arc<Shared>,
+}
+
+/// More waits for the director than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the control plane has more to do than it takes: come again in a second")]
+pub(crate) struct Busy;
+
+/// A report that is decoded and in order.
+pub(crate) struct Reported {
+    pub(crate) appliance: ApplianceId,
+    pub(crate) said: Said,
+    pub(crate) shown: Arc<Report>,
+}
+
+/// One appliance, for people.
+pub(crate) struct Told {
+    pub(crate) id: ApplianceId,
+    pub(crate) status: ApplianceStatus,
+    pub(crate) report: Option<Arc<Report>>,
+}
+
+impl Directing {
+    /// Has a director decide on a thread of its own, until nobody can ask it any more.
+    pub(crate) fn begin(director: Director, clock: Clock) -> std::io::Result<Self> {
+        let (queue, steps) = mpsc::channel(QUEUE_MAX);
+        let shared = Arc::new(Shared {
+            snapshot: ArcSwap::new(director.snapshot()),
+            clock,
+            turned_away: Mutex::default(),
+            reads_at: AtomicU64::new(u64::MAX),
+            counts: WorkCounts::default(),
+        });
+        let desk = Desk { director, reports: BTreeMap::new(), shared: shared.clone() };
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let attention = Attention::new(clock.now());
+        let thread =
+            Thread { desk, steps, runtime, attention, turns: 0, longest: Longest::default() };
+        std::thread::Builder::new().name("director".to_owned()).spawn(move || thread.run())?;
+        Ok(Self { queue, shared })
+    }
+
+    /// What players are answered from.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    /// A question, which is refused if too much waits. Its answer is a copy of something short.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Desk, Instant) -> T + Send + 'static,
+    ) -> Result<T, Busy> {
+        let place = self.place()?;
+        let (answer, answered) = oneshot::channel();
+        place.send(Box::new(move |desk, now| {
+            // Whoever asked may have left.
+            if !answer.is_closed() {
+                let _ = answer.send(question(desk, now));
+            }
+        }));
+        Ok(answered.await.expect("the director's thread ends with the process"))
+    }
+
+    /// Work that is not refused: it waits for room. For facts, and for whoever has begun a change.
+    pub(crate) async fn ask_in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Desk, Instant) -> T + Send + 'static,
+    ) -> T {
+        let (answer, answered) = oneshot::channel();
+        let step: Step = Box::new(move |desk, now| drop(answer.send(work(desk, now))));
+        let sent = self.queue.send(step).await;
+        assert!(sent.is_ok(), "the director's thread ends with the process");
+        answered.await.expect("the director's thread ends with the process")
+    }
+
+    /// A fact: it is in force, and seen by readers, when this returns.
+    pub(crate) async fn tell(&self, event: Event<'static>) {
+        self.ask_in_turn(move |desk, now| desk.handle(now, event)).await;
+    }
+
+    /// A report, and its answer. One for which there is no room is a sign of life all the same.
+    pub(crate) async fn report(
+        &self,
+        reported: Box<Reported>,
+    ) -> Result<Result<Reply, NotRegistered>, Busy> {
+        let place = self.place().inspect_err(|_| self.turned_away(&reported.appliance))?;
+        let (answer, answered) = oneshot::channel();
+        place.send(Box::new(move |desk, now| {
+            let reply = desk.report(now, &reported);
+            // It is freed by whoever sent it, and so is the one before.
+            let _ = answer.send((reply, reported));
+        }));
+        let ((reply, _before), _spent) =
+            answered.await.expect("the director's thread ends with the process");
+        Ok(reply)
+    }
+
+    /// A part of what an appliance hears from its routers: the number of the next one.
+    pub(crate) async fn routes_part(
+        &self,
+        appliance: ApplianceId,
+        part: routes::Part,
+    ) -> Result<u32, Busy> {
+        let place = self.place()?;
+        let (answer, answered) = oneshot::channel();
+        place.send(Box::new(move |desk, now| {
+            desk.handle(now, Event::Heard { appliance: &appliance, part });
+            let _ = answer.send(desk.director.next_part(&appliance));
+        }));
+        Ok(answered.await.expect("the director's thread ends with the process"))
+    }
+
+    /// Every registered appliance, in the order of names: asked for slice by slice, so that reports
+    /// have their turn between.
+    pub(crate) async fn fleet(&self) -> Result<Vec<Told>, Busy> {
+        let mut all: Vec<Told> = Vec::new();
+        loop {
+            let after = all.last().map(|told| told.id.clone());
+            let slice = self.ask(move |desk, now| desk.slice(now, after.as_ref())).await?;
+            let is_last = slice.len() < SLICE;
+            all.extend(slice);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// This appliance sent something that could not be taken: it is alive.
+    pub(crate) fn turned_away(&self, appliance: &ApplianceId) {
+        self.shared.turned_away().insert(appliance.clone());
+    }
+
+    /// The process reads what comes. Once it has said so it goes on saying so; while it does not,
+    /// nobody is listened to.
+    pub(crate) fn reads(&self) {
+        self.shared.reads_at.store(self.shared.clock.now().0, Ordering::Relaxed);
+    }
+
+    /// It reads nothing any more.
+    pub(crate) fn ends(&self) {
+        self.shared.reads_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// True if more is refused now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.capacity() == 0
+    }
+
+    /// So much waits.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    pub(crate) fn counts(&self) -> &WorkCounts<Counter> {
+        &self.shared.counts
+    }
+
+    fn place(&self) -> Result<mpsc::Permit<'_, Step>, Busy> {
+        self.queue.try_reserve().map_err(|_| {
+            self.shared.counts.refused.count();
+            Busy
+        })
+    }
+}
+
+impl Shared {
+    fn turned_away(&self) -> std::sync::MutexGuard<'_, BTreeSet<ApplianceId>> {
+        self.turned_away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Desk {
+    /// Lets the director take an event, and readers see what comes of it.
+    pub(crate) fn handle(&mut self, now: Instant, event: Event<'_>) {
+        let mut gone = None;
+        if let Event::Changed(Change::ApplianceGone(id)) = &event {
+            gone = Some(id.clone());
+        }
+        let is_all_new = matches!(event, Event::Replaced { .. });
+        self.director.handle(now, event);
+        if let Some(id) = gone {
+            self.reports.remove(&id);
+        }
+        if is_all_new {
+            let known = &self.director.desired().appliances;
+            self.reports.retain(|id, _| known.contains_key(id));
+        }
+        let newest = self.director.snapshot();
+        if !Arc::ptr_eq(&newest, &self.shared.snapshot.load()) {
+            self.shared.snapshot.store(newest);
+        }
+    }
+
+    fn report(
+        &mut self,
+        now: Instant,
+        reported: &Reported,
+    ) -> (Result<Reply, NotRegistered>, Option<Arc<Report>>) {
+        let Reported { appliance, said, shown } = reported;
+        self.handle(now, Event::Reported { appliance, report: said });
+        let reply = self.director.reply(appliance);
+        let before = match (&reply, self.reports.get_mut(appliance)) {
+            (Err(_), _) => None,
+            (Ok(_), Some(kept)) => Some(std::mem::replace(kept, shown.clone())),
+            (Ok(_), None) => self.reports.insert(appliance.clone(), shown.clone()),
+        };
+        (reply, before)
+    }
+
+    /// Time passes: reports age.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        let turned_away = std::mem::take(&mut *self.shared.turned_away());
+        for id in turned_away {
+            self.director.handle(now, Event::TurnedAway(id));
+        }
+        self.handle(now, Event::Tick(self.shared.clock.unix()));
+    }
+
+    fn slice(&self, now: Instant, after: Option<&ApplianceId>) -> Vec<Told> {
+        let slice = self.director.appliances_after(now, after, SLICE).into_iter();
+        let told = |(id, status)| Told { report: self.reports.get(&id).cloned(), id, status };
+        slice.map(told).collect()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.director.deadline().expect("a director looks at the clock for ever")
+    }
+}
+
+/// The time in which nobody was listened to: a step that took long, a process that did not run, or
+/// one whose other threads read nothing.
+#[derive(Debug)]
+struct Attention {
+    /// Until then it listened.
+    until: Instant,
+    /// What was lost before is told.
+    told: Instant,
+}
+
+impl Attention {
+    fn new(now: Instant) -> Self {
+        Self { until: now, told: now }
+    }
+
+    /// So much was lost that is worth telling, if others read at `reads_at` last.
+    fn lost(&mut self, now: Instant, reads_at: Instant) -> Option<Nanos> {
+        let lost = now.since(self.until.min(reads_at).max(self.told));
+        if lost <= LOST_MIN {
+            return None;
+        }
+        self.told = now;
+        Some(lost)
+    }
+}
+
+/// The longest step of this minute and of the one before.
+#[derive(Debug, Default)]
+struct Longest {
+    begun: Instant,
+    before: Nanos,
+    now: Nanos,
+}
+
+impl Longest {
+    fn of(&mut self, now: Instant, step: Nanos) -> Nanos {
+        if LONGEST_OF <= now.since(self.begun) {
+            (self.begun, self.before, self.now) = (now, self.now, Nanos(0));
+        }
+        self.now = self.now.max(step);
+        self.now.max(self.before)
+    }
+}
+
+struct Thread {
+    desk: Desk,
+    steps: mpsc::Receiver<Step>,
+    runtime: Runtime,
+    attention: Attention,
+    /// Steps since the last tick.
+    turns: usize,
+    longest: Longest,
+}
+
+enum Next {
+    Tick,
+    Step(Step),
+    End,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let shared = self.desk.shared.clone();
+        loop {
+            let next = self.next();
+            let now = shared.clock.now();
+            let reads_at = Instant(shared.reads_at.load(Ordering::Relaxed));
+            if let Some(lost) = self.attention.lost(now, reads_at) {
+                tracing::warn!(by_ms = lost.as_millis(), "nobody was listened to, nor was silent");
+                shared.counts.lost.add(lost.0);
+                self.desk.director.handle(now, Event::Late(lost));
+            }
+            self.attention.until = now;
+            match next {
+                Next::End => return,
+                Next::Tick => {
+                    self.desk.tick(now);
+                    self.turns = 0;
+                }
+                Next::Step(step) => {
+                    step(&mut self.desk, now);
+                    self.turns += 1;
+                }
+            }
+            let ended = shared.clock.now();
+            let took = ended.since(now);
+            shared.counts.steps.count();
+            shared.counts.busy.add(took.0);
+            shared.counts.longest.set(self.longest.of(ended, took).0);
+        }
+    }
+
+    /// A tick if one is due; else what comes first until then. With more to do than there is time,
+    /// both have their turn.
+    fn next(&mut self) -> Next {
+        let clock = self.desk.shared.clock;
+        let (due, now) = (self.desk.deadline(), clock.now());
+        if due <= now && TURNS <= self.turns {
+            return Next::Tick;
+        }
+        match self.steps.try_recv() {
+            Ok(step) => return Next::Step(step),
+            Err(TryRecvError::Disconnected) => return Next::End,
+            Err(TryRecvError::Empty) if due <= now => return Next::Tick,
+            Err(TryRecvError::Empty) => {}
+        }
+        let (wait, steps) = (Duration::from(due.since(now)), &mut self.steps);
+        let next = match self.runtime.block_on(async { timeout(wait, steps.recv()).await }) {
+            Ok(Some(step)) => Next::Step(step),
+            Ok(None) => Next::End,
+            Err(_) => Next::Tick,
+        };
+        self.attention.until = clock.now().min(due);
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::writer::Control;
+    use crate::state::writer::tests::open;
+    use axum::http::StatusCode;
+    use model::topology::{Appliance, Site, Weight};
+    use model::view::Health;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
+
+    #[test]
+    fn time_in_which_nobody_listened_is_told_once() {
+        let ms = |ms| Instant(0) + Nanos::millis(ms);
+        let never = Instant(u64::MAX);
+        let mut attention = Attention::new(ms(0));
+        assert_eq!(attention.lost(ms(300), never), None, "a step may take so long");
+        assert_eq!(attention.lost(ms(900), never), Some(Nanos::millis(900)), "it lasted on");
+        assert_eq!(attention.lost(ms(1000), never), None, "the rest");
+        attention.until = ms(2000);
+        assert_eq!(attention.lost(ms(2100), ms(1950)), None);
+        attention.until = ms(2500);
+        let lost = attention.lost(ms(2500), ms(1950));
+        assert_eq!(lost, Some(Nanos::millis(550)), "it listened, and nobody read");
+        attention.until = ms(2900);
+        assert_eq!(attention.lost(ms(2900), ms(1950)), Some(Nanos::millis(400)), "from there on");
+    }
+
+    #[test]
+    fn the_longest_step_is_of_this_minute_and_the_last() {
+        let at = |seconds| Instant(0) + Nanos::seconds(seconds);
+        let mut longest = Longest::default();
+        assert_eq!(longest.of(at(1), Nanos(7)), Nanos(7));
+        assert_eq!(longest.of(at(59), Nanos(3)), Nanos(7));
+        assert_eq!(longest.of(at(60), Nanos(4)), Nanos(7));
+        assert_eq!(longest.of(at(119), Nanos(5)), Nanos(7));
+        assert_eq!(longest.of(at(120), Nanos(2)), Nanos(5));
+    }
+
+    #[tokio::test]
+    async fn a_stalled_director_calls_nobody_silent() {
+        let health = "[health]\nreport_interval = \"100 ms\"\nprobe_after = \"500 ms\"\n\
+                      stale_after = \"1 s\"\n";
+        let (_directory, control) = open(health).await;
+        let a1 = registered(&control).await;
+        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        let stall = |_: &mut Desk, _| std::thread::sleep(Duration::from_millis(1500));
+        let look = move |desk: &Desk, now| {
+            let status = desk.director.appliances(now).remove(&a1).unwrap();
+            (status.health, status.last_report.unwrap(), desk.director.counters().probes)
+        };
+        // One after the other: what is due by the clock comes right behind the stall.
+        let (directing, lost) = (&control.directing, &control.directing.counts().lost);
+        let ((), (), found) = tokio::join!(
+            directing.ask_in_turn(stall),
+            directing.ask_in_turn(Desk::tick),
+            directing.ask(look)
+        );
+        let (health, silent, probes) = found.unwrap();
+        assert_eq!((health, probes), (Health::Healthy, 0));
+        assert!(silent < Nanos::millis(500), "{silent}");
+        assert!(1500 <= Nanos(lost.value()).as_millis());
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_is_refused_and_readers_and_facts_wait_for_nobody() {
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        let asked = full(&control, gate).await;
+
+        assert_eq!(control.directing.ask(|_, _| ()).await, Err(Busy));
+        assert_eq!(control.directing.report(report(&a1, 1)).await.err(), Some(Busy));
+        assert!(control.directing.shared.turned_away().contains(&a1), "it is alive");
+        let put = "PUT /v1/sites/s2 HTTP/1.1\r\nContent-Type: application/json\r\n\
+                   Content-Length: 15\r\n";
+        let answer = say(address, put, "{\"prefixes\":[]}").await;
+        let busy = StatusCode::SERVICE_UNAVAILABLE.as_u16();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {busy} ")), "{answer}");
+        assert!(answer.contains("retry-after: "), "{answer}");
+        let listed = say(address, "GET /v1/appliances HTTP/1.1\r\n", "").await;
+        assert!(listed.starts_with(&format!("HTTP/1.1 {busy} ")), "{listed}");
+        let seen = say(address, "GET /v1/sites HTTP/1.1\r\n", "").await;
+        assert!(seen.contains("\"s1\"") && !seen.contains("\"s2\""), "{seen}");
+        let metrics = say(address, "GET /metrics HTTP/1.1\r\n", "").await;
+        assert!(metrics.contains(&format!("nearcast_control_director_waiting {QUEUE_MAX}")));
+        let count = "nearcast_control_director_refused_total ";
+        assert!(metrics.contains(count) && !metrics.contains(&format!("{count}0")), "{metrics}");
+        // A fact waits for room, and comes.
+        let telling = control.clone();
+        let site = Site::new("s3".parse().unwrap(), vec![]);
+        let fact = async move { telling.handle(Event::Changed(Change::Site(site))).await };
+        let fact = tokio::spawn(fact);
+
+        go_on.send(()).unwrap();
+        fact.await.unwrap();
+        for asked in asked {
+            assert_eq!(asked.await.unwrap(), Ok(()), "whoever had room is answered");
+        }
+        let names: Vec<String> = control.snapshot().sites.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["s1", "s3"], "nothing was written that was refused");
+        control.directing.report(report(&a1, 2)).await.unwrap().unwrap();
+        serving.abort();
+    }
+
+    /// Stops the thread until something comes through the gate, and fills its queue.
+    async fn full(
+        control: &Arc<Control>,
+        gate: std::sync::mpsc::Receiver<()>,
+    ) -> Vec<JoinHandle<Result<(), Busy>>> {
+        let (stopped, is_stopped) = oneshot::channel();
+        let stopping = control.clone();
+        tokio::spawn(async move {
+            let stop = move |_: &mut Desk, _| {
+                stopped.send(()).unwrap();
+                gate.recv().unwrap();
+            };
+            stopping.directing.ask_in_turn(stop).await;
+        });
+        is_stopped.await.unwrap();
+        let mut asked = Vec::new();
+        while !control.directing.is_full() {
+            let asking = control.clone();
+            asked.push(tokio::spawn(async move { asking.directing.ask(|_, _| ()).await }));
+            tokio::task::yield_now().await;
+        }
+        asked
+    }
+
+    async fn registered(control: &Arc<Control>) -> ApplianceId {
+        let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
+        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        let (weight, addresses) = (Weight::ONE, Vec::new());
+        let appliance = Appliance { id, site, weight, addresses };
+        control.put_appliance(appliance.clone()).await.unwrap();
+        appliance.id
+    }
+
+    fn report(appliance: &ApplianceId, sequence: u64) -> Box<Reported> {
+        let base_url = "https://a1.example".to_owned();
+        let said = Said { sequence, base_url, serving: true, drives_in_use: 1, ..Said::default() };
+        Box::new(Reported { appliance: appliance.clone(), said, shown: Arc::default() })
+    }
+
+    async fn say(address: std::net::SocketAddr, head: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let text = format!("{head}Host: {address}\r\nConnection: close\r\n\r\n{body}");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}

@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tracing::info;
 
-use world::{Event, Rule, World};
+use world::{Crowd, Event, Rule, World};
 
 /// `nearcast-lab flap`
 #[derive(Debug, clap::Args)]
@@ -52,6 +52,8 @@ const STEP_S: u32 = 300;
 const LAUNCH_S: u32 = 2700;
 /// How long the near site is lost.
 const LOST_S: u32 = 120;
+/// How long a site that is back is looked at for too much at once.
+const BACK_S: u32 = 60;
 /// How long that run lasts: beyond the twenty minutes.
 const LOSS_S: u32 = 1920;
 
@@ -60,8 +62,12 @@ struct Report {
     sessions: u32,
     seed: u64,
     ours: Swing,
+    /// Ours, where a part of the load does not follow the shares.
+    stubborn: Swing,
     naive: Swing,
     loss: Loss,
+    /// Of the near site's load with the rival, the most in the minute after it came back.
+    naive_back_permille_max: u64,
 }
 
 /// What a launch did to the near site. Of its appliances, the worst of each figure for ours, and
@@ -89,8 +95,8 @@ struct Loss {
     /// From the first report until the share is whole.
     whole_after_s: u32,
     share_reversals: usize,
-    /// The most of the near site's load after it came back.
-    load_permille_max: u64,
+    /// The most of the near site's load in the minute after it came back.
+    back_permille_max: u64,
 }
 
 /// One appliance in one second.
@@ -102,21 +108,26 @@ struct Point {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    info!("a launch, with shares");
-    let mut ours = World::new(args.sessions, args.seed, Rule::Shares)?;
-    ours.run(LAUNCH_S, Event::Launch(STEP_S))?;
-    info!("a launch, with a naive control");
-    let mut naive = World::new(args.sessions, args.seed, Rule::Naive)?;
-    naive.run(LAUNCH_S, Event::Launch(STEP_S))?;
-    info!("a loss");
-    let mut loss = World::new(args.sessions, args.seed, Rule::Shares)?;
-    loss.run(LOSS_S, Event::Loss { from: STEP_S, until: STEP_S + LOST_S })?;
+    let run = |rule, crowd, seconds, event| {
+        info!(?rule, ?crowd, ?event, "runs");
+        let mut world = World::new(args.sessions, args.seed, rule, crowd)?;
+        world.run(seconds, event).map(|()| world)
+    };
+    let launch = Event::Launch(STEP_S);
+    let lost = Event::Loss { from: STEP_S, until: STEP_S + LOST_S };
+    let ours = run(Rule::Shares, Crowd::Prompt, LAUNCH_S, launch)?;
+    let stubborn = run(Rule::Shares, Crowd::Stubborn, LAUNCH_S, launch)?;
+    let naive = run(Rule::Naive, Crowd::Prompt, LAUNCH_S, launch)?;
+    let loss = run(Rule::Shares, Crowd::Prompt, LOSS_S, lost)?;
+    let naive_loss = run(Rule::Naive, Crowd::Prompt, STEP_S + LOST_S + BACK_S, lost)?;
     let report = Report {
         sessions: args.sessions,
         seed: args.seed,
         ours: swing(&ours, |counts| counts.max())?,
+        stubborn: swing(&stubborn, |counts| counts.max())?,
         naive: swing(&naive, |counts| counts.min())?,
         loss: judge_loss(&loss)?,
+        naive_back_permille_max: back_max(&naive_loss).context("a load")?,
     };
     if let Some(path) = &args.plot {
         let text = plot::svg(&ours, &naive, &loss);
@@ -128,12 +139,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The run is not valid where one of these does not hold.
 fn hold(report: &Report) -> Result<()> {
-    let Report { ours, naive, loss, .. } = report;
+    let Report { ours, stubborn, naive, loss, naive_back_permille_max, .. } = report;
     ensure!(5 <= naive.load_reversals, "the naive control turns {} times", naive.load_reversals);
-    ensure!(ours.load_reversals <= 1, "the load turns {} times", ours.load_reversals);
-    ensure!(ours.share_reversals <= 1, "a share turns {} times", ours.share_reversals);
-    let [least, most] = ours.load_permille_last;
-    ensure!(700 <= least && most <= 950, "it ends between {least} and {most}");
+    for (name, of) in [("prompt", ours), ("stubborn", stubborn)] {
+        ensure!(of.load_reversals <= 1, "{name}: the load turns {} times", of.load_reversals);
+        ensure!(of.share_reversals <= 1, "{name}: a share turns {} times", of.share_reversals);
+        let [least, most] = of.load_permille_last;
+        ensure!(700 <= least && most <= 950, "{name}: it ends between {least} and {most}");
+    }
     ensure!(
         ours.starved_permille * 2 <= naive.starved_permille,
         "ours starves {} of 1,000, the naive one {}",
@@ -145,7 +158,9 @@ fn hold(report: &Report) -> Result<()> {
     let whole = loss.whole_after_s;
     ensure!((1080..=1260).contains(&whole), "whole after {whole} s, which is not twenty minutes");
     ensure!(loss.share_reversals <= 1, "the share turns {} times", loss.share_reversals);
-    ensure!(loss.load_permille_max <= 900, "the load comes to {}", loss.load_permille_max);
+    let back = loss.back_permille_max;
+    ensure!(back <= 100, "in the minute after the loss the load comes to {back}");
+    ensure!(3 * back <= *naive_back_permille_max, "that of the rival to {naive_back_permille_max}");
     Ok(())
 }
 
@@ -189,14 +204,20 @@ fn judge_loss(world: &World) -> Result<Loss> {
     };
     let lost_after = after(from, |point| point.share_permille == 0)?;
     let whole_after = after(until, |point| point.share_permille == 1000)?;
-    let later = near.iter().flat_map(|points| &points[until..]);
     Ok(Loss {
         lost_after_s: u32::try_from(lost_after)?,
         share_back_permille: points[until].share_permille,
         whole_after_s: u32::try_from(whole_after)?,
         share_reversals: reversals(points.iter().map(|point| point.share_permille.into()), 1),
-        load_permille_max: later.map(|point| point.load_permille).max().context("a load")?,
+        back_permille_max: back_max(world).context("a load")?,
     })
+}
+
+/// The most of the near site's load in the minute after it came back.
+fn back_max(world: &World) -> Option<u64> {
+    let [until, end] = [STEP_S + LOST_S, STEP_S + LOST_S + BACK_S].map(model::number::index);
+    let minute = world.near().into_iter().flat_map(|points| points.get(until..end)).flatten();
+    minute.map(|point| point.load_permille).max()
 }
 
 /// How often a line turns by at least so much, its first direction left out.
@@ -220,6 +241,61 @@ fn reversals(line: impl Iterator<Item = u64>, band: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As seed 1 has it, rounded.
+    fn sound() -> Report {
+        let ours = || Swing {
+            load_reversals: 1,
+            share_reversals: 1,
+            load_permille_last: [806, 904],
+            starved_permille: 0,
+            moves_per_session: 0.1,
+        };
+        let naive = Swing { load_reversals: 689, starved_permille: 56, ..ours() };
+        let loss = Loss {
+            lost_after_s: 3,
+            share_back_permille: 50,
+            whole_after_s: 1140,
+            share_reversals: 1,
+            back_permille_max: 69,
+        };
+        let (stubborn, naive_back_permille_max) = (ours(), 372);
+        Report {
+            sessions: 2000,
+            seed: 1,
+            ours: ours(),
+            stubborn,
+            naive,
+            loss,
+            naive_back_permille_max,
+        }
+    }
+
+    #[test]
+    fn each_figure_beyond_its_bound_makes_the_run_invalid() {
+        hold(&sound()).unwrap();
+        let changes: [fn(&mut Report); 14] = [
+            |of| of.ours.load_reversals = 2,
+            |of| of.ours.share_reversals = 2,
+            |of| of.ours.load_permille_last = [690, 904],
+            |of| of.ours.starved_permille = 29,
+            |of| of.stubborn.load_reversals = 2,
+            |of| of.stubborn.share_reversals = 2,
+            |of| of.stubborn.load_permille_last = [806, 960],
+            |of| of.naive.load_reversals = 4,
+            |of| of.naive_back_permille_max = 200,
+            |of| of.loss.lost_after_s = 7,
+            |of| of.loss.share_back_permille = 61,
+            |of| of.loss.whole_after_s = 1079,
+            |of| of.loss.share_reversals = 2,
+            |of| of.loss.back_permille_max = 101,
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let mut report = sound();
+            change(&mut report);
+            assert!(hold(&report).is_err(), "change {n}: {report:?}");
+        }
+    }
 
     #[test]
     fn turns_count_where_they_are_as_large_as_the_band() {

@@ -30,6 +30,16 @@ pub(super) enum Rule {
     Naive,
 }
 
+/// How sessions follow their lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    /// All ask again at their turns.
+    Prompt,
+    /// One of `SLOW_IN` asks once a minute only, and a part of each link's load, `BASE_PERMILLE`,
+    /// is no session's.
+    Stubborn,
+}
+
 /// What happens besides an even evening.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -50,6 +60,9 @@ const LENGTH_S: f64 = 300.0;
 const BEFORE: f64 = 0.5;
 const AFTER: f64 = 1.5;
 const SPREAD_S: u32 = 10;
+const SLOW_IN: u32 = 4;
+const SLOW: Nanos = Nanos::seconds(60);
+const BASE_PERMILLE: u64 = 100;
 const PACE: Pace = Pace { ttl: Nanos::seconds(10), rate_max: 100_000 };
 const NAIVE_PERMILLE: u64 = 900;
 const SECOND: u64 = 1_000_000_000;
@@ -57,6 +70,7 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) struct World {
     director: Director,
     rule: Rule,
+    crowd: Crowd,
     draw: Draw,
     turns: Turns,
     version: AssetVersionId,
@@ -80,12 +94,13 @@ pub(super) struct World {
 struct Playing {
     ticket: Ticket,
     number: u64,
+    is_slow: bool,
     with: usize,
     ends: Instant,
 }
 
 impl World {
-    pub(super) fn new(sessions: u32, seed: u64, rule: Rule) -> Result<Self> {
+    pub(super) fn new(sessions: u32, seed: u64, rule: Rule, crowd: Crowd) -> Result<Self> {
         let mut draw = Draw::of(seed, "flap", 0);
         let file = File { object: ObjectId([7; 32]), len: Bytes(1), content_type: String::new() };
         let files = AssetVersion {
@@ -118,6 +133,7 @@ impl World {
         Ok(Self {
             director,
             rule,
+            crowd,
             draw,
             turns: Turns::default(),
             version: version.id().clone(),
@@ -197,14 +213,14 @@ impl World {
             } else {
                 Delta { from: to, to, ..Delta::default() }
             };
-            let (has, room) = (u64::from(self.has[n]), u64::from(self.room[n]));
+            let (asked, room) = (self.asked(n), u64::from(self.room[n]));
             let report = Report {
                 start_id: 1,
                 sequence: u64::from(second) + 1,
                 base_url: format!("https://{name}.example"),
                 // A link carries no more than it can.
                 load: Load {
-                    egress: BitsPerSecond(has.min(room) * BITS_PER_SESSION),
+                    egress: BitsPerSecond(asked.min(room) * BITS_PER_SESSION),
                     egress_max: BitsPerSecond(room * BITS_PER_SESSION),
                     ..Load::default()
                 },
@@ -222,6 +238,20 @@ impl World {
             self.settle(now);
         }
         Ok(())
+    }
+
+    /// What is asked of an appliance, in sessions.
+    fn asked(&self, n: usize) -> u64 {
+        let base = match self.crowd {
+            Crowd::Prompt => 0,
+            Crowd::Stubborn => u64::from(self.room[n]) * BASE_PERMILLE / 1000,
+        };
+        u64::from(self.has[n]) + base
+    }
+
+    /// When one that has asked asks again.
+    fn turn(&mut self, now: Instant, number: u64, is_slow: bool) -> Instant {
+        if is_slow { now + SLOW } else { now + self.turns.take(now, number, &PACE) }
     }
 
     fn settle(&mut self, now: Instant) {
@@ -280,9 +310,10 @@ impl World {
             let ends = now + Nanos(whole(-uniform.ln() * LENGTH_S * 1e9));
             let number = self.draw.next();
             self.has[with] += 1;
-            let turn = now + self.turns.take(now, number, &PACE);
+            let is_slow = self.crowd == Crowd::Stubborn && self.draw.below(SLOW_IN) == 0;
+            let turn = self.turn(now, number, is_slow);
             self.due.push(Reverse((turn.min(ends), self.sessions.len())));
-            self.sessions.push(Playing { ticket, number, with, ends });
+            self.sessions.push(Playing { ticket, number, is_slow, with, ends });
         }
         Ok(())
     }
@@ -307,8 +338,9 @@ impl World {
                 playing.with = with;
                 self.moves += 1;
             }
-            let turn = now + self.turns.take(now, playing.number, &PACE);
-            self.due.push(Reverse((turn.min(playing.ends), n)));
+            let (number, is_slow, ends) = (playing.number, playing.is_slow, playing.ends);
+            let turn = self.turn(now, number, is_slow);
+            self.due.push(Reverse((turn.min(ends), n)));
         }
     }
 
@@ -316,13 +348,14 @@ impl World {
         for (n, name) in ALL.into_iter().enumerate() {
             let share = snapshot.view.all().find(|of| of.id.as_str() == name);
             let (has, room) = (u64::from(self.has[n]), u64::from(self.room[n]));
+            let asked = self.asked(n);
             self.points[n].push(Point {
                 share_permille: share.map_or(0, |of| of.share_permille),
-                load_permille: has * 1000 / room.max(1),
+                load_permille: asked * 1000 / room.max(1),
             });
             if counts {
                 self.lasted += has;
-                self.starved += if room < has { has } else { 0 };
+                self.starved += if room < asked { has } else { 0 };
             }
         }
     }

@@ -201,6 +201,12 @@ impl Version {
         Bytes(lens.fold(0, u64::saturating_add))
     }
 
+    /// The highest bitrate that its entry manifests name, by its pace, so never less than 2.7 Mb/s;
+    /// none if they name none.
+    pub fn bitrate(&self) -> Option<BitsPerSecond> {
+        self.files.pace.map(|pace| BitsPerSecond(pace.0 / PACE_PER_PEAK))
+    }
+
     /// The entry manifest of this format: the one at `path`, or else the one nearest the root.
     pub fn entry(&self, format: Format, path: Option<&str>) -> Option<&Entry> {
         let of_format = self.entries.iter().filter(|entry| entry.format == format);

@@ -13,7 +13,7 @@ use model::units::UnixSeconds;
 use model::view::FleetView;
 use playback::token::Session;
 use routes::filter::Longest;
-use steering::{Query, RankedList};
+use steering::{Nearest, Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::Policy;
@@ -175,6 +175,37 @@ impl Snapshot {
         // All of them are asked about, not only those that a new playback would get.
         let config = steering::Config { explains: !ticket.elsewhere.is_empty(), ..*config };
         steering::rank(&self.view, &query, &config)
+    }
+
+    /// The nearest site of a player whose playback begins, and whether its list leads past it.
+    pub fn nearest(&self, player: &Player<'_>, choice: &Choice) -> Option<Nearest> {
+        let RankedList { candidates, pathways, .. } = &choice.list;
+        let positions = pathways.first()?.positions();
+        let led: Vec<_> = positions.filter_map(|at| Some(&candidates.get(at)?.appliance)).collect();
+        self.set_against(player, choice.version.id(), None, &led)
+    }
+
+    /// The same of one that is steered, with its pathways as they should be used now.
+    pub fn nearest_of(&self, ticket: &Ticket, pathways: &[ApplianceId]) -> Option<Nearest> {
+        let led: Vec<_> = ticket.appliances(pathways.first()?).collect();
+        let all = ticket.pathways.iter().flat_map(|pathway| ticket.appliances(pathway));
+        let all: Vec<ApplianceId> = all.cloned().collect();
+        let Ticket { client, session, plain, .. } = ticket;
+        let player = Player { client: *client, session, plain: *plain };
+        self.set_against(&player, &ticket.version, Some(&all), &led)
+    }
+
+    fn set_against(
+        &self,
+        player: &Player<'_>,
+        version: &AssetVersionId,
+        among: Option<&[ApplianceId]>,
+        led: &[&ApplianceId],
+    ) -> Option<Nearest> {
+        let near = self.routes.locate(&player.client).sites;
+        let session = &player.session.draw();
+        let query = Query { near: &near, version, session, plain: player.plain, among };
+        steering::nearest(&self.view, &query, led)
     }
 
     /// The good ones of a list of a playback's pathways; all of them if there is none, those that

@@ -35,6 +35,7 @@
 mod chain;
 mod pathways;
 mod reason;
+mod shed;
 pub mod turns;
 
 use std::collections::BTreeSet;
@@ -51,6 +52,7 @@ use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, Renditio
 use crate::chain::distance;
 pub use crate::pathways::Pathway;
 pub use crate::reason::{Distance, Fitness, Reason};
+pub use crate::shed::{Nearest, Shed, nearest};
 
 /// How many pathways a player gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -119,6 +119,56 @@ fn a_share_takes_its_part_of_the_sessions_and_moves_no_others() {
     assert_eq!(firsts(&view), whole, "and all come back");
 }
 
+/// Of a client of site a, whose list is made of this picture: whether it is led past the site.
+fn led_past(view: &FleetView, session: &[u8], among: Option<&[ApplianceId]>) -> Option<Shed> {
+    let query = Query { among, ..query("10.9.9.9", session) };
+    let list = rank(view, &query, &CONFIG);
+    let nearest = nearest(view, &query, &first(&list)).expect("a is near");
+    assert_eq!(view.sites.get(nearest.site).unwrap().id.as_str(), "a");
+    nearest.shed
+}
+
+#[test]
+fn a_client_that_is_led_past_its_nearest_site_is_counted_by_the_cause() {
+    let mut view = fleet();
+    assert_eq!(led_past(&view, b"s", None), None);
+    let near: Vec<ApplianceId> = near_a(&view);
+    for id in &near {
+        alter(&mut view, id.as_str(), |of| of.share_permille = 0);
+    }
+    assert_eq!(led_past(&view, b"s", None), Some(Shed::Health), "none has room");
+    for id in &near {
+        alter(&mut view, id.as_str(), |of| of.share_permille = 1000);
+    }
+    for health in [Health::Stale, Health::Unhealthy, Health::Draining, Health::NeverSeen] {
+        let mut view = view.clone();
+        near.iter().for_each(|id| alter(&mut view, id.as_str(), |of| of.health = health));
+        assert_eq!(led_past(&view, b"s", None), Some(Shed::Health), "{health}");
+    }
+    let elsewhere: Vec<ApplianceId> =
+        view.appliances.keys().filter(|id| !near.contains(id)).cloned().collect();
+    assert_eq!(led_past(&view, b"s", Some(&elsewhere)), Some(Shed::Before));
+    lose(&mut view, &near.iter().map(ApplianceId::as_str).collect::<Vec<_>>());
+    assert_eq!(led_past(&view, b"s", None), Some(Shed::Content));
+    assert_eq!(led_past(&view, b"s", Some(&elsewhere)), Some(Shed::Content));
+    alter(&mut view, near[0].as_str(), |of| of.health = Health::Stale);
+    assert_eq!(led_past(&view, b"s", None), Some(Shed::Content), "whatever their health");
+    let stranger = query("192.0.2.1", b"s");
+    let list = rank(&view, &stranger, &CONFIG);
+    assert_eq!(nearest(&view, &stranger, &first(&list)), None, "no site is near to it");
+}
+
+/// The appliances of the first pathway.
+fn first(list: &RankedList) -> Vec<&ApplianceId> {
+    let positions = list.pathways[0].positions();
+    positions.map(|at| &list.candidates[at].appliance).collect()
+}
+
+fn near_a(view: &FleetView) -> Vec<ApplianceId> {
+    let of_a = |id: &&ApplianceId| view.site_of(id).is_some_and(|site| site.as_str() == "a");
+    view.appliances.keys().filter(of_a).cloned().collect()
+}
+
 /// A playback keeps its pathways, so whoever is none of them never gets it back.
 #[test]
 fn a_near_appliance_that_takes_nobody_now_keeps_the_last_place_among_many_others() {
@@ -324,6 +374,28 @@ fn each_step_adds_one_reason_and_its_code_says_what_the_step_found() {
 }
 
 proptest! {
+    #[test]
+    fn a_client_is_led_past_its_site_just_when_the_first_of_its_list_stands_elsewhere(
+        shares in proptest::collection::vec(prop_oneof![Just(0_u32), Just(500), Just(1000)], 6),
+        silent in proptest::collection::vec(proptest::bool::weighted(0.3), 6),
+        session: u64
+    ) {
+        let mut view = view(&[("a", 3), ("b", 3)]);
+        let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
+        for (id, (share, silent)) in ids.iter().zip(shares.iter().zip(&silent)) {
+            let health = if *silent { Health::Stale } else { Health::Healthy };
+            alter(&mut view, id.as_str(), |appliance| {
+                (appliance.share_permille, appliance.health) = (*share, health);
+            });
+        }
+        let session = session.to_le_bytes();
+        let query = query("10.9.9.9", &session);
+        let list = rank(&view, &query, &CONFIG);
+        let is_near = list.offered().first().is_some_and(|first| first.site.as_str() == "a");
+        let found = nearest(&view, &query, &first(&list)).unwrap();
+        prop_assert_eq!(found.shed, (!is_near).then_some(Shed::Health), "all hold it");
+    }
+
     #[test]
     fn lists_are_short_and_name_nobody_twice(
         shares in proptest::collection::vec(prop_oneof![Just(0_u32), Just(500), Just(1000)], 9),

@@ -9,6 +9,7 @@ pub mod issue;
 pub(crate) mod lease;
 pub(crate) mod probe;
 pub(crate) mod replica;
+pub(crate) mod sheds;
 pub mod store;
 pub(crate) mod tick;
 pub(crate) mod vault;

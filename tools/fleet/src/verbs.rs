@@ -32,6 +32,7 @@ const THINGS: &[(&str, &str)] = &[
     ("front", "Control processes that answer players while the writer is away"),
     ("identity", "Certificates of appliances and fronts"),
     ("route", "What sites hear from their routers"),
+    ("shed", "Clients that were led past their nearest site, and why"),
     ("policy", "How asset versions are spread"),
     ("placement", "Which appliance should hold what"),
     ("asset", "Titles: who may play them, and when"),
@@ -117,6 +118,9 @@ const VERBS: &[Verb] = &[
         .says("the identity of {name} is refused from now on"),
     verb("identity", "list", "List identities that are good", IDENTITIES)
         .shows(Shows::Rows(IDENTITY)),
+    // Sheds
+    verb("shed", "list", "List how often and with how many bytes, by site and version", SHEDS)
+        .shows(Shows::Rows(SHED)),
     // Policy and placement
     verb("policy", "show", "Show how asset versions are spread", &[("GET", "/v1/policy")]),
     verb("policy", "set", "Change how asset versions are spread", POLICY).takes(&[
@@ -211,6 +215,7 @@ const TRUST: &[Route] = &[("DELETE", "/v1/appliances/{id}/clone")];
 const IDENTITIES: &[Route] = &[("GET", "/v1/identities")];
 const FRONT_ENROL: &[Route] = &[("POST", "/v1/fronts/{name}/enrolment")];
 const FRONT_REVOKE: &[Route] = &[("DELETE", "/v1/fronts/{name}/identity")];
+const SHEDS: &[Route] = &[("GET", "/v1/sheds")];
 const POLICY: &[Route] = &[("PUT", "/v1/policy"), ("GET", "/v1/policy")];
 const PLACEMENT: &[Route] = &[("GET", "/v1/placement")];
 const SHOW_ASSET: &[Route] = &[FLEET, ("GET", "/v1/assets/{asset}")];
@@ -243,6 +248,14 @@ const IDENTITY: &[(&str, &str)] = &[
     ("SOFTWARE", "software"),
     ("ISSUED", "issued_unix_s"),
     ("EXPIRES", "expires_unix_s"),
+];
+const SHED: &[(&str, &str)] = &[
+    ("BY", "by"),
+    ("NAME", "name"),
+    ("CLASS", "class"),
+    ("BEGUN", "begun"),
+    ("ANSWERS", "answers"),
+    ("RECKONED", "reckoned_bytes"),
 ];
 const KEY: &[(&str, &str)] = &[
     ("KEY", "kid"),

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod replica;
 pub mod report;
 pub mod routes;
+pub mod sheds;
 pub mod signed;
 pub mod site;
 pub mod viewers;

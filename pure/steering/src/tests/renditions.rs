@@ -155,3 +155,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_site_that_lacks_a_rendition_sheds_for_content_and_one_that_has_all_of_them_together_does_not()
+{
+    let shed = |sites: &[(&str, &[u32])], away: &[&str]| {
+        let mut view = fleet(sites);
+        away.iter().for_each(|id| alter(&mut view, id, |of| of.health = Health::Stale));
+        let query = query("10.1.0.1", b"s");
+        let list = rank(&view, &query, &CONFIG);
+        nearest(&view, &query, &first(&list)).unwrap().shed
+    };
+    let lower: &[(&str, &[u32])] = &[("a", &[ALL]), ("b", &[0b011])];
+    assert_eq!(shed(lower, &[]), Some(Shed::Content), "the highest comes from a");
+    let together: &[(&str, &[u32])] = &[("a", &[ALL]), ("b", &[0b011, 0b100])];
+    assert_eq!(shed(together, &[]), None);
+    assert_eq!(shed(together, &["b2"]), Some(Shed::Health), "b2 is away, which has the highest");
+}

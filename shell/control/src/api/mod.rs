@@ -20,6 +20,7 @@ mod play;
 mod problem;
 mod registry;
 mod replica;
+mod sheds;
 mod sources;
 pub(crate) mod standby;
 mod steer;
@@ -107,6 +108,7 @@ fn routes() -> Vec<Route> {
         route!(Service  GET    "/openapi.json" document::openapi),
         route!(Viewer   GET    "/v1/fleet" fleet::fleet),
         route!(Viewer   GET    "/v1/viewers" viewers::viewers),
+        route!(Viewer   GET    "/v1/sheds" sheds::sheds),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
         route!(Viewer   GET    "/v1/explain" fleet::explain),
         route!(Operator GET    "/v1/ledger" ledger::ledger),
@@ -189,7 +191,7 @@ fn fleet_routes() -> Vec<Route> {
 
 /// What a front has of all routes, those of the fleet's address included. Everything else is the
 /// writer's.
-const FRONT_ROUTES: [&str; 17] = [
+const FRONT_ROUTES: [&str; 18] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
@@ -207,6 +209,7 @@ const FRONT_ROUTES: [&str; 17] = [
     "/steer/v1/{session}",
     "/events/v1/{session}",
     "/v1/viewers",
+    "/v1/sheds",
 ];
 
 fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {

@@ -92,12 +92,18 @@ fn answer(
     let decided = Decided { version: &ticket.version, among, list: &ranked };
     control.keep(snapshot, &player, decided);
     let list = Snapshot::pathways(ticket, &ranked);
+    let turn = next_turn(control, &ticket.session);
+    if let Some(nearest) = snapshot.nearest_of(ticket, &list) {
+        let version = snapshot.catalog.version(&ticket.version);
+        let bitrate = version.and_then(|version| version.bitrate()).unwrap_or_default();
+        control.sheds.count(nearest, &ticket.version, Some((turn, bitrate)));
+    }
     let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();
     if uses_another(query.unwrap_or(""), names.first().copied()) {
         control.metrics.steering_failovers.count();
     }
     let url = steering_url(control, headers, sealed);
-    let text = steering_doc(next_turn(control, &ticket.session), &url, &names);
+    let text = steering_doc(turn, &url, &names);
     Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
 }
 

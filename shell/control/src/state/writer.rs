@@ -58,6 +58,7 @@ use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::lease::{self, Leading};
 use crate::state::probe;
+use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
 use crate::state::vault::{self, Vault, VaultError};
 use crate::state::viewers::Viewers;
@@ -94,6 +95,7 @@ pub struct Control {
     /// Of players that steering is answered to; held for O(1).
     pub(crate) turns: Mutex<Turns>,
     pub(crate) viewers: Viewers,
+    pub(crate) sheds: Sheds,
     /// Has a thread of its own.
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) metrics: Metrics,
@@ -344,6 +346,7 @@ impl Control {
             writing: tokio::sync::Mutex::new(()),
             turns: Mutex::default(),
             viewers: Viewers::new(SITES_MAX),
+            sheds: Sheds::default(),
             decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),
             doors,

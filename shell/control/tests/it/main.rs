@@ -24,6 +24,7 @@ mod s3;
 #[path = "../../../../tools/fleet/tests/s3/server.rs"]
 #[expect(dead_code, reason = "some of it is for those")]
 mod s3_server;
+mod sheds;
 mod viewers;
 mod withdrawals;
 mod writers;

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bitRate, bytes, duration, percent, plural } from "../src/units";
 import { position, roundUp, short, text } from "../src/units";
+import { leaveAbortable, type Asked } from "../src/play/abortable";
 import { Tries } from "../src/play/tries";
 import { leaveFailed, note, type Playlist } from "../src/play/vhs";
 
@@ -135,4 +136,18 @@ test("video.js leaves renditions out for their pathway, and not for a minute", (
   const steered = { excludeUntil: Infinity, lastExcludeReason_: "content-steering" };
   assert.deepEqual(playlists, [{}, steered, {}]);
   assert.deepEqual(changes, ["a1"]);
+});
+
+test("what is done to a copy of a request is done to the request: it can be aborted", async () => {
+  const copy = (asked: Asked) => {
+    return { ...asked, url: "u?CMCD=1", customData: { ...asked.customData } };
+  };
+  const interceptors = [copy];
+  leaveAbortable(interceptors);
+  leaveAbortable(interceptors);
+  const asked = { url: "u", customData: { request: 7 } };
+  const passed = await interceptors[0]!(asked);
+  assert.equal(passed, asked);
+  Object.assign(passed.customData, { abort: true });
+  assert.deepEqual(asked, { url: "u?CMCD=1", customData: { request: 7, abort: true } });
 });

@@ -1,6 +1,7 @@
 // dash.js with its defaults, but for the buffer cap and its tries of a segment.
 
 import * as dashjs from "dashjs";
+import { leaveAbortable, type Interceptor } from "./abortable";
 import { EVENTS, EVERY_S } from "./cmcd";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 import { REFUSED, Tries } from "./tries";
@@ -45,9 +46,15 @@ function lookAgain(player: dashjs.MediaPlayerClass): void {
   player.trigger(name, made, {});
 }
 
-/** What is kept of its list of appliances that it has left. */
+interface Model {
+  getRequestInterceptors(): Interceptor[];
+}
+
+/** What is kept of its list of appliances that it has left, and what it is a part of. */
 interface Left {
   parent: { reset(): void; initialize(): void };
+  factory: { getSingletonInstance(context: object, name: "CustomParametersModel"): Model };
+  context: object;
 }
 
 /**
@@ -56,6 +63,8 @@ interface Left {
  */
 function forgetful(this: Left): Pick<Left["parent"], "reset"> {
   const { reset, initialize } = this.parent;
+  const model = this.factory.getSingletonInstance(this.context, "CustomParametersModel");
+  leaveAbortable(model.getRequestInterceptors());
   return {
     reset() {
       reset();

@@ -55,6 +55,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   if (buffer_s !== null) {
     vhs.Vhs["GOAL_BUFFER_LENGTH"] = buffer_s;
     vhs.Vhs["MAX_GOAL_BUFFER_LENGTH"] = buffer_s;
+    // It goes up only with so much in the buffer, which is 30 s as it comes: never, with less.
+    vhs.Vhs["MAX_BUFFER_LOW_WATER_LINE"] = buffer_s / 2;
   }
   // A player that was here before has the element; it goes on with another source.
   const player =

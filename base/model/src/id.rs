@@ -34,6 +34,7 @@ macro_rules! name {
 
         impl $type {
             /// The name as text.
+            #[inline]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -54,6 +55,7 @@ macro_rules! name {
         }
 
         impl std::borrow::Borrow<str> for $type {
+            #[inline]
             fn borrow(&self) -> &str {
                 &self.0
             }

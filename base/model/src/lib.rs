@@ -8,6 +8,7 @@
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! metric       numbers that a process tells of itself, with what Prometheus has to know
+//! names        maps by name that are cheap to copy
 //! number       sets of dense numbers, and their hashes
 //! paged        lists that are cheap to copy
 //! path         the one form of a path inside an asset version
@@ -38,6 +39,7 @@ pub mod limits;
 pub mod machine;
 pub mod manifest;
 pub mod metric;
+pub mod names;
 pub mod near;
 pub mod number;
 pub mod object;

@@ -101,8 +101,24 @@ pub struct File {
     /// The object with its bytes.
     pub object: ObjectId,
     pub len: Bytes,
-    /// `Content-Type` to serve it with.
-    pub content_type: String,
+    /// `Content-Type` to serve it with: one of a few, which files share.
+    pub content_type: Arc<str>,
+}
+
+/// Content types, each in memory once: ten million files have a dozen.
+#[derive(Clone, Debug, Default)]
+pub struct ContentTypes(BTreeSet<Arc<str>>);
+
+impl ContentTypes {
+    /// The one that says this.
+    pub fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&new));
+        new
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +130,7 @@ mod tests {
             let file = |n: u8| File {
                 object: ObjectId([n; 32]),
                 len: Bytes(1),
-                content_type: "video/mp4".to_owned(),
+                content_type: "video/mp4".into(),
             };
             Arc::new(AssetVersion {
                 id: name.parse().unwrap(),

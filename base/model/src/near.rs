@@ -76,11 +76,13 @@ pub enum Step {
 
 impl Near<'_> {
     /// True if an operator said so.
+    #[inline]
     pub fn is_static(&self) -> bool {
         matches!(&self.by, By::Route(route) if route.is_static)
     }
 
     /// True of a site with a longer prefix than that.
+    #[inline]
     pub fn is_longer(&self, len: u8) -> bool {
         matches!(&self.by, By::Route(route) if len < route.prefix.prefix_len())
     }

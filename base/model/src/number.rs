@@ -15,6 +15,7 @@ pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): numbers that are near each other
 /// become numbers that have nothing in common. Each has one of its own.
+#[inline]
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,6 +23,7 @@ pub fn mix(n: u64) -> u64 {
 }
 
 /// The place of a number in a list that has one item for each.
+#[inline]
 pub fn index(number: u32) -> usize {
     usize::try_from(number).expect("Linux has no 16-bit targets")
 }

@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use crate::names::hash_of;
 use crate::number::{GOLDEN, mix};
 use crate::topology::Weight;
 
@@ -36,14 +37,6 @@ impl fmt::Display for Score {
     }
 }
 
-/// A draw from 0 to 999 for a key and a candidate, which says nothing of their score.
-pub fn draw_permille(key: &[u8], candidate: &[u8]) -> u32 {
-    let hash = hash(key, candidate);
-    let (second, _) = hash.as_bytes()[8..].split_first_chunk::<8>().expect("a hash has 32 bytes");
-    let drawn = (u128::from(u64::from_le_bytes(*second)) * 1000) >> 64;
-    u32::try_from(drawn).expect("it is below 1000")
-}
-
 fn hash(key: &[u8], candidate: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     // The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -52,19 +45,51 @@ fn hash(key: &[u8], candidate: &[u8]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// Places among `count`, one after the other, for ever: drawn for the key, the same for everybody.
-/// Each is as likely as any other, and may come again. None of none.
-///
-/// The numbers are those of SplitMix64 (Steele, Lea and Flood, 2014), from a hash of the key.
-pub fn looks(key: &[u8], count: u32) -> impl Iterator<Item = u32> {
-    let hash = blake3::hash(key);
-    let (seed, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash has 32 bytes");
-    let seed = u64::from_le_bytes(*seed);
-    let place = move |n: u32| {
-        let drawn = mix(seed.wrapping_add(u64::from(n).wrapping_mul(GOLDEN))) >> 32;
-        u32::try_from((drawn * u64::from(count)) >> 32).expect("it is below the count")
-    };
-    (0..if count == 0 { 0 } else { u32::MAX }).map(place)
+/// The draws of one key, for decisions that are made all the time: a few multiplications each,
+/// where [`Score::of`] takes two blocks of BLAKE3. They say nothing of each other, nor of those.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// Of a key.
+    #[inline]
+    pub fn of(key: &[u8]) -> Self {
+        Self(hash_of(key))
+    }
+
+    fn draw(self, candidate: u64, kind: u64) -> u64 {
+        mix(mix(self.0.wrapping_add(candidate)).wrapping_add(kind.wrapping_mul(GOLDEN)))
+    }
+
+    /// The score of a candidate, by its name.
+    #[inline]
+    pub fn score(self, candidate: &[u8], weight: Weight) -> Score {
+        let cost = nearly_minus_log2(self.draw(hash_of(candidate), 1));
+        Score((cost << SCALE_BITS) / u64::from(weight.value()))
+    }
+
+    /// A draw from 0 to 999 for a candidate, which says nothing of its score.
+    #[inline]
+    pub fn permille(self, candidate: &[u8]) -> u32 {
+        let drawn = (u128::from(self.draw(hash_of(candidate), 2)) * 1000) >> 64;
+        u32::try_from(drawn).expect("it is below 1000")
+    }
+
+    /// The place of a number in an order that is the key's own.
+    #[inline]
+    pub fn turn(self, number: u32) -> u64 {
+        self.draw(u64::from(number).wrapping_mul(GOLDEN), 3)
+    }
+
+    /// Places among `count`, one after the other, for ever. Each is as likely as any other, and may
+    /// come again. None of none.
+    pub fn looks(self, count: u32) -> impl Iterator<Item = u32> {
+        let place = move |n: u32| {
+            let drawn = self.draw(u64::from(n).wrapping_mul(GOLDEN), 4) >> 32;
+            u32::try_from((drawn * u64::from(count)) >> 32).expect("it is below the count")
+        };
+        (0..if count == 0 { 0 } else { u32::MAX }).map(place)
+    }
 }
 
 /// `-log2((n + 1) / 2^64)` with 32 bits after the point: at most 64, so 39 bits in all.
@@ -72,19 +97,53 @@ pub fn looks(key: &[u8], count: u32) -> impl Iterator<Item = u32> {
 /// Squaring doubles a logarithm: one bit of it falls out whenever the square passes 2.
 fn minus_log2(n: u64) -> u64 {
     let Some(n) = n.checked_add(1) else { return 0 };
-    let mut log = u64::from(n.ilog2());
-    // In [1, 2) with 63 bits after the point.
-    let mut mantissa = u128::from(n) << n.leading_zeros();
-    for _ in 0..FRACTION_BITS {
+    let fraction = log2_of(n << n.leading_zeros());
+    (64 << FRACTION_BITS) - ((u64::from(n.ilog2()) << FRACTION_BITS) + fraction)
+}
+
+/// The logarithm of what is in [1, 2), with 63 bits after the point.
+#[expect(clippy::as_conversions, reason = "a constant is made with it, and u64 fits u128")]
+const fn log2_of(mantissa: u64) -> u64 {
+    let (mut mantissa, mut log, mut left) = (mantissa as u128, 0, FRACTION_BITS);
+    while 0 < left {
         mantissa = (mantissa * mantissa) >> 63;
         log <<= 1;
         if mantissa >> 64 != 0 {
             mantissa >>= 1;
             log |= 1;
         }
+        left -= 1;
     }
-    (64 << FRACTION_BITS) - log
+    log
 }
+
+/// The same, three millionths too much at most, by a line between two points of a table. It never
+/// rises either.
+#[inline]
+fn nearly_minus_log2(n: u64) -> u64 {
+    let Some(n) = n.checked_add(1) else { return 0 };
+    let mantissa = n << n.leading_zeros();
+    let at = usize::try_from((mantissa >> (63 - TABLE_BITS)) & TABLE_MASK).expect("it has 8 bits");
+    let between = (mantissa >> (31 - TABLE_BITS)) & u64::from(u32::MAX);
+    let (low, high) = (LOG2[at], LOG2[at + 1]);
+    let log = low + (((high - low) * between) >> 32);
+    (64 << FRACTION_BITS) - ((u64::from(n.ilog2()) << FRACTION_BITS) + log)
+}
+
+const TABLE_BITS: u32 = 8;
+const TABLE_MASK: u64 = (1 << TABLE_BITS) - 1;
+
+/// `log2(1 + i / 256)`, with 32 bits after the point.
+const LOG2: [u64; 257] = {
+    let mut table = [1 << FRACTION_BITS; 257];
+    let (mut at, mut mantissa) = (0, 1_u64 << 63);
+    while at < 256 {
+        table[at] = log2_of(mantissa);
+        at += 1;
+        mantissa = mantissa.wrapping_add(1 << (63 - TABLE_BITS));
+    }
+    table
+};
 
 const FRACTION_BITS: u32 = 32;
 
@@ -108,12 +167,17 @@ mod tests {
 
     #[test]
     fn winning_is_in_proportion_to_weight() {
+        check_winning(Score::of);
+        check_winning(|key, name, weight| Draws::of(key).score(name, weight));
+    }
+
+    fn check_winning(score: impl Fn(&[u8], &[u8], Weight) -> Score) {
         let weights = [1_u32, 2, 5];
         let mut wins = [0_u32; 3];
         for key in 0..8000_u32 {
             let score = |i: usize| {
                 let name = [u8::try_from(i).unwrap()];
-                Score::of(&key.to_le_bytes(), &name, Weight::new(weights[i]).unwrap())
+                score(&key.to_le_bytes(), &name, Weight::new(weights[i]).unwrap())
             };
             let winner = (0..3).min_by_key(|i| score(*i)).unwrap();
             wins[winner] += 1;
@@ -125,16 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_is_even_and_says_nothing_of_the_score() {
-        let (mut below, mut both) = (0, 0);
-        let score = |key: u32, name: &[u8]| Score::of(&key.to_le_bytes(), name, Weight::ONE);
+    fn a_draw_is_even_and_says_nothing_of_the_others() {
+        let (mut below, mut both, mut turns, mut looks) = (0, 0, 0, 0);
         for key in 0..8000_u32 {
-            let is_below = draw_permille(&key.to_le_bytes(), b"a") < 300;
+            let draws = Draws::of(&key.to_le_bytes());
+            let score = |name: &[u8]| draws.score(name, Weight::ONE);
+            let is_below = draws.permille(b"a") < 300;
+            let is_first = score(b"a") < score(b"b");
             below += u32::from(is_below);
-            both += u32::from(is_below && score(key, b"a") < score(key, b"b"));
+            both += u32::from(is_below && is_first);
+            turns += u32::from(is_first && draws.turn(1) < draws.turn(2));
+            looks += u32::from(is_first && draws.looks(4).nth(3) == Some(1));
         }
-        // 2400 and 1200 are expected; five standard deviations are 205 and 160.
+        // Five standard deviations are 205, 160, 194 and 137.
         assert!(below.abs_diff(2400) < 205 && both.abs_diff(1200) < 160, "{below} {both}");
+        assert!(turns.abs_diff(2000) < 194 && looks.abs_diff(1000) < 137, "{turns} {looks}");
     }
 
     #[test]
@@ -147,6 +216,14 @@ mod tests {
         fn the_logarithm_never_rises(a: u64, b: u64) {
             let (low, high) = (a.min(b), a.max(b));
             prop_assert!(minus_log2(high) <= minus_log2(low));
+            prop_assert!(nearly_minus_log2(high) <= nearly_minus_log2(low));
+        }
+
+        #[test]
+        fn the_table_is_right_to_a_millionth(n: u64, shift in 0_u32..64) {
+            let n = n >> shift;
+            let difference = minus_log2(n).abs_diff(nearly_minus_log2(n));
+            prop_assert!(difference < (3 << FRACTION_BITS) / 1_000_000, "{difference}");
         }
 
         #[test]

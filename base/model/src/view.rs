@@ -1,11 +1,11 @@
 //! The fleet at one moment. Made by the director, read by steering and by every front.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use crate::names::Names;
 use crate::number::NumberSet;
 use crate::paged::Paged;
 use crate::topology::Weight;
@@ -20,13 +20,13 @@ pub struct FleetView {
     /// By number. A number is never used again: one whose site is gone has no appliances.
     pub sites: Paged<Arc<SiteView>>,
     /// The number of each registered appliance.
-    pub appliances: Arc<BTreeMap<ApplianceId, u32>>,
+    pub appliances: Arc<Names<ApplianceId, u32>>,
     /// Where each stands, by number; none where there is no such appliance any more.
     pub positions: Paged<Option<Position>>,
     /// Healthy ones whose sites serve strangers, by number.
     pub open: Arc<NumberSet>,
     /// The number of each asset version that should be held.
-    pub versions: Arc<BTreeMap<AssetVersionId, u32>>,
+    pub versions: Arc<Names<AssetVersionId, u32>>,
     /// By the number of a version: the appliances that hold every object of it, by number.
     pub holders: Paged<Arc<NumberSet>>,
     /// By the number of a version: the numbers of its renditions; none if they cannot be told
@@ -90,6 +90,7 @@ impl FleetView {
     }
 
     /// The appliance of this number, and its site.
+    #[inline]
     pub fn placed(&self, number: u32) -> Option<Placed<'_>> {
         let position = (*self.positions.get(number)?)?;
         let site = self.sites.get(position.site)?;

@@ -311,7 +311,9 @@ pub fn version_in(
             return Err(WireError::Source(source.clone()));
         }
     }
-    let files = wire.files.iter().map(|(path, file)| Ok((path.clone(), file_in(path, file)?)));
+    let mut types = manifest::ContentTypes::default();
+    let file = |(path, file): (&String, _)| Ok((path.clone(), file_in(path, file, &mut types)?));
+    let files = wire.files.iter().map(file);
     Ok(Arc::new(manifest::AssetVersion {
         id: wire.id.parse()?,
         asset: wire.asset.parse()?,
@@ -322,7 +324,11 @@ pub fn version_in(
     }))
 }
 
-fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, WireError> {
+fn file_in(
+    path: &str,
+    wire: &v1::manifest::File,
+    types: &mut manifest::ContentTypes,
+) -> Result<manifest::File, WireError> {
     let len = Bytes(wire.len);
     if !is_path(path) {
         return Err(WireError::Path(path.to_owned()));
@@ -338,7 +344,7 @@ fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, Wire
     Ok(manifest::File {
         object: wire.object.parse()?,
         len,
-        content_type: wire.content_type.clone(),
+        content_type: types.shared(&wire.content_type),
     })
 }
 
@@ -347,7 +353,7 @@ pub fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersi
     let file_out = |file: &manifest::File| v1::manifest::File {
         object: file.object.to_string(),
         len: file.len.0,
-        content_type: file.content_type.clone(),
+        content_type: file.content_type.to_string(),
     };
     v1::manifest::AssetVersion {
         id: version.id.to_string(),
@@ -380,7 +386,7 @@ mod tests {
         let file = v1::manifest::File {
             object: "ab".repeat(32),
             len: 5,
-            content_type: "video/mp4".to_owned(),
+            content_type: "video/mp4".into(),
         };
         v1::manifest::Manifest {
             format: 1,

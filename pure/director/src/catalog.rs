@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
+use model::names::Names;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use playback::{Reference, dash, hls};
 
@@ -15,9 +16,9 @@ use crate::renditions::Renditions;
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Newest first: the first version of each is current. No list is empty.
-    assets: BTreeMap<AssetId, Vec<Arc<Version>>>,
+    assets: Names<AssetId, Vec<Arc<Version>>>,
     /// All of them, by name. Invariant: those of `assets`.
-    versions: BTreeMap<AssetVersionId, Arc<Version>>,
+    versions: Names<AssetVersionId, Arc<Version>>,
 }
 
 /// One version of an asset.
@@ -224,7 +225,7 @@ impl Catalog {
         if let Some(known) = known {
             self.take_out(&known);
         }
-        let versions = self.assets.entry(version.files.asset.clone()).or_default();
+        let versions = self.assets.get_or_insert(&version.files.asset, Vec::new);
         versions.push(version);
         versions.sort_by_key(|version| std::cmp::Reverse(version.sequence));
     }

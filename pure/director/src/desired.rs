@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::manifest::TokenKey;
+use model::names::Names;
 use model::topology::{Appliance, Site};
 use model::units::Bytes;
 
@@ -18,9 +19,9 @@ use crate::withdrawal::Withdrawal;
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
-    pub sites: Arc<BTreeMap<SiteId, Site>>,
+    pub sites: Arc<Names<SiteId, Site>>,
     /// All appliances; each stands in one of the sites.
-    pub appliances: Arc<BTreeMap<ApplianceId, Registered>>,
+    pub appliances: Arc<Names<ApplianceId, Registered>>,
     pub catalog: Arc<Catalog>,
     pub playbacks: Playbacks,
     pub policy: Policy,
@@ -142,13 +143,21 @@ impl Desired {
         }
     }
 
-    /// An appliance, to be changed. All are copied if a plan in the making has them, too: O(1) for
-    /// each, and once for each plan.
+    /// An appliance, to be changed. Those of its part are copied if a plan in the making has them,
+    /// too.
     pub(crate) fn registered_mut(&mut self, id: &ApplianceId) -> Option<&mut Registered> {
         if !self.appliances.contains_key(id) {
             return None;
         }
         Arc::make_mut(&mut self.appliances).get_mut(id)
+    }
+
+    fn register(&mut self, appliance: Appliance) {
+        let all = Arc::make_mut(&mut self.appliances);
+        match all.get_mut(&appliance.id) {
+            Some(known) => known.appliance = appliance,
+            None => drop(all.insert(appliance.id.clone(), Registered::new(appliance))),
+        }
     }
 
     pub(crate) fn apply(&mut self, change: Change) {
@@ -157,14 +166,12 @@ impl Desired {
                 Arc::make_mut(&mut self.sites).insert(site.id.clone(), site);
             }
             Change::SiteGone(id) => {
-                let stands = |of: &Registered| of.appliance.site == id;
-                assert!(!self.appliances.values().any(stands), "nobody stands in {id}");
+                let mut all = self.appliances.unordered();
+                assert!(all.all(|(_, of)| of.appliance.site != id), "nobody stands in {id}");
                 Arc::make_mut(&mut self.sites).remove(&id);
             }
             Change::Appliance(appliance) => {
-                let all = Arc::make_mut(&mut self.appliances);
-                let (id, new) = (appliance.id.clone(), Registered::new(appliance.clone()));
-                all.entry(id).or_insert(new).appliance = appliance;
+                self.register(appliance);
             }
             Change::Usable(id, usable) => {
                 if let Some(known) = self.registered_mut(&id) {

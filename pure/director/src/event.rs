@@ -132,11 +132,29 @@ pub struct Reply {
     pub inventory: u64,
     pub interval: Nanos,
     /// Appliances of the same site that can serve now, and their base URLs.
-    pub siblings: BTreeMap<ApplianceId, Arc<str>>,
+    pub siblings: Beside,
     /// Appliances of the same site that have service addresses, and where they let siblings fetch.
-    pub peers: BTreeMap<ApplianceId, Arc<str>>,
+    pub peers: Beside,
     /// What it hears is wanted.
     pub routes: Option<RoutesWanted>,
+}
+
+/// The others of an appliance's site, and an address of each. Shared by all replies of the site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    pub(crate) all: Arc<Vec<(ApplianceId, Arc<str>)>>,
+    pub(crate) asker: ApplianceId,
+}
+
+impl Beside {
+    /// The first by name, as many as are told.
+    pub fn to_map(&self) -> BTreeMap<ApplianceId, Arc<str>> {
+        let others = self.all.iter().filter(|(id, _)| *id != self.asker);
+        others.take(Self::TOLD_MAX).cloned().collect()
+    }
+
+    /// Most that are told: a large site, and 3 KB.
+    pub const TOLD_MAX: usize = 64;
 }
 
 /// What an appliance hears is wanted, as a difference to what is known of its site.

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::id::{AssetVersionId, ObjectId};
+use model::names::Names;
 use model::number::{NumberSet, OWN_FILES, index};
 use model::paged::Paged;
 
@@ -30,7 +31,7 @@ pub(crate) struct Files {
     firsts: BTreeMap<u32, u32>,
     /// The next own number of a file, as versions have them in a replica whose writer gives none.
     next_own: u32,
-    numbers: Arc<BTreeMap<AssetVersionId, u32>>,
+    numbers: Arc<Names<AssetVersionId, u32>>,
     objects: Table,
     /// By number of a version: the numbers of its renditions, where it has several that can be told
     /// apart. None of these is given twice either.
@@ -115,7 +116,7 @@ impl Files {
     }
 
     /// Names and numbers of all versions.
-    pub(crate) fn numbers(&self) -> &Arc<BTreeMap<AssetVersionId, u32>> {
+    pub(crate) fn numbers(&self) -> &Arc<Names<AssetVersionId, u32>> {
         &self.numbers
     }
 
@@ -182,9 +183,10 @@ fn head(object: &ObjectId) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Files by the first eight bytes of their objects' ids, which are drawn evenly, as they are of a
-/// hash: a table of slots with linear probing needs no other. In parts, so that none takes long to
-/// be made anew when it is full. O(1).
+/// Files by the first five bytes of their objects' ids, which are drawn evenly, as they are of a
+/// hash: a table of slots with linear probing needs no other. Others may begin with the same:
+/// whoever asks compares. In parts, so that none takes long to be made anew when it is full. O(1).
+/// Ten million files take 8 bytes each, and what is free.
 #[derive(Debug)]
 struct Table {
     parts: Vec<Part>,
@@ -193,8 +195,24 @@ struct Table {
 /// Invariant: at most three quarters of the slots are taken; their number is a power of two, or 0.
 #[derive(Debug, Default)]
 struct Part {
-    slots: Vec<Option<(u64, u32)>>,
+    slots: Vec<Slot>,
     taken: usize,
+}
+
+/// The bits of a head that come after those of its part, and its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    tag: u32,
+    file: u32,
+}
+
+impl Slot {
+    /// No file has the last number.
+    const FREE: Self = Self { tag: 0, file: u32::MAX };
+}
+
+fn tag(head: u64) -> u32 {
+    u32::try_from(head << PARTS_BITS >> 32).expect("it has 32 bits")
 }
 
 /// Ten million files have 40,000 in each.
@@ -214,26 +232,26 @@ impl Table {
 
     fn put(&mut self, head: u64, file: u32) {
         let part = self.part(head);
-        self.parts[part].put(head, file);
+        self.parts[part].put(Slot { tag: tag(head), file });
     }
 
     fn take(&mut self, head: u64, file: u32) {
         let part = self.part(head);
-        self.parts[part].take(head, file);
+        self.parts[part].take(Slot { tag: tag(head), file });
     }
 
     fn of(&self, head: u64) -> impl Iterator<Item = u32> + '_ {
         let part = &self.parts[self.part(head)];
-        let found = part.run(part.home(head)).filter(move |(_, (other, _))| *other == head);
-        found.map(|(_, (_, file))| file)
+        let tag = tag(head);
+        let found = part.run(part.home(tag)).filter(move |(_, slot)| slot.tag == tag);
+        found.map(|(_, slot)| slot.file)
     }
 }
 
 impl Part {
     /// Where the search for it begins.
-    fn home(&self, head: u64) -> usize {
-        let bits = usize::try_from(head << PARTS_BITS >> 32).expect("it has 32 bits");
-        bits & self.slots.len().wrapping_sub(1)
+    fn home(&self, tag: u32) -> usize {
+        index(tag) & self.slots.len().wrapping_sub(1)
     }
 
     fn after(&self, slot: usize) -> usize {
@@ -241,45 +259,47 @@ impl Part {
     }
 
     /// The slots from one on that are taken, until one that is not.
-    fn run(&self, from: usize) -> impl Iterator<Item = (usize, (u64, u32))> + '_ {
+    fn run(&self, from: usize) -> impl Iterator<Item = (usize, Slot)> + '_ {
         let all = (0..self.slots.len()).map(move |n| (from + n) & (self.slots.len() - 1));
-        all.map_while(|slot| Some((slot, self.slots[slot]?)))
+        all.map(|at| (at, self.slots[at])).take_while(|(_, slot)| *slot != Slot::FREE)
     }
 
-    fn put(&mut self, head: u64, file: u32) {
+    fn put(&mut self, new: Slot) {
         if self.slots.len() / 4 * 3 <= self.taken {
-            let slots = vec![None; (self.slots.len() * 2).max(8)];
+            let slots = vec![Slot::FREE; (self.slots.len() * 2).max(8)];
             let before = std::mem::replace(self, Self { slots, taken: 0 });
-            before.slots.into_iter().flatten().for_each(|(head, file)| self.put_in(head, file));
+            let taken = before.slots.into_iter().filter(|slot| *slot != Slot::FREE);
+            taken.for_each(|slot| self.put_in(slot));
         }
-        self.put_in(head, file);
+        self.put_in(new);
     }
 
-    fn put_in(&mut self, head: u64, file: u32) {
-        let mut slot = self.home(head);
-        while self.slots[slot].is_some() {
-            slot = self.after(slot);
+    fn put_in(&mut self, new: Slot) {
+        let mut at = self.home(new.tag);
+        while self.slots[at] != Slot::FREE {
+            at = self.after(at);
         }
-        self.slots[slot] = Some((head, file));
+        self.slots[at] = new;
         self.taken += 1;
         assert!(self.taken < self.slots.len(), "every search comes to an end");
     }
 
     /// Frees a slot, and moves those behind it that began their search before it.
-    fn take(&mut self, head: u64, file: u32) {
-        let found = self.run(self.home(head)).find(|(_, known)| *known == (head, file));
+    fn take(&mut self, gone: Slot) {
+        let found = self.run(self.home(gone.tag)).find(|(_, known)| *known == gone);
         let Some((mut free, _)) = found else { return };
-        self.slots[free] = None;
+        self.slots[free] = Slot::FREE;
         self.taken -= 1;
-        let mut slot = self.after(free);
-        while let Some((head, _)) = self.slots[slot] {
+        let mut at = self.after(free);
+        while self.slots[at] != Slot::FREE {
             let mask = self.slots.len() - 1;
-            let from_home = |slot: usize| slot.wrapping_sub(self.home(head)) & mask;
-            if from_home(free) < from_home(slot) {
-                self.slots.swap(free, slot);
-                free = slot;
+            let home = self.home(self.slots[at].tag);
+            let from_home = |at: usize| at.wrapping_sub(home) & mask;
+            if from_home(free) < from_home(at) {
+                self.slots.swap(free, at);
+                free = at;
             }
-            slot = self.after(slot);
+            at = self.after(at);
         }
     }
 }
@@ -292,23 +312,22 @@ mod tests {
     proptest! {
         #[test]
         fn the_table_holds_what_a_list_holds(
-            steps in proptest::collection::vec((any::<bool>(), 0_u64..6, 0_u32..40), 0..300)
+            steps in proptest::collection::vec((any::<bool>(), 0_u32..6, 0_u32..40), 0..300)
         ) {
             let (mut part, mut list) = (Part::default(), Vec::new());
             for (puts, head, file) in steps {
                 // All begin their search at the end of the table, and few slots apart.
-                let head = (u64::MAX - head) << 24;
-                if puts && !list.contains(&(head, file)) {
-                    part.put(head, file);
-                    list.push((head, file));
+                let slot = Slot { tag: u32::MAX - head, file };
+                if puts && !list.contains(&slot) {
+                    part.put(slot);
+                    list.push(slot);
                 } else if !puts {
-                    part.take(head, file);
-                    list.retain(|known| *known != (head, file));
+                    part.take(slot);
+                    list.retain(|known| *known != slot);
                 }
                 prop_assert_eq!(part.taken, list.len());
-                for (head, file) in &list {
-                    let mut run = part.run(part.home(*head));
-                    prop_assert!(run.any(|(_, known)| known == (*head, *file)));
+                for slot in &list {
+                    prop_assert!(part.run(part.home(slot.tag)).any(|(_, known)| known == *slot));
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::names::Names;
 use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
 use model::view::FleetView;
@@ -27,7 +28,7 @@ pub struct Snapshot {
     /// The sites of each client.
     pub routes: routes::Table,
     /// As they should be.
-    pub sites: Arc<BTreeMap<SiteId, Site>>,
+    pub sites: Arc<Names<SiteId, Site>>,
     pub catalog: Arc<Catalog>,
     pub policy: Policy,
     pub playbacks: Playbacks,
@@ -112,14 +113,14 @@ impl Snapshot {
             version: version.clone(),
             list: self.rank(version.id(), player, config),
         };
-        let is_known = !self.catalog.versions(asset).is_empty();
-        let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
-        let current = self.shown(asset, now).next().map(choice).ok_or(none)?;
+        let all = self.catalog.versions(asset);
+        let none = if all.is_empty() { Unplayable::UnknownAsset } else { Unplayable::NotShown };
+        let mut shown = self.shown_of(all, now).map(choice);
+        let current = shown.next().ok_or(none)?;
         if current.list.is_good {
             return Ok(current);
         }
-        let older = self.shown(asset, now).skip(1).map(choice);
-        let playable = older.into_iter().find(|choice| choice.list.is_good);
+        let playable = shown.find(|choice| choice.list.is_good);
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
     }
@@ -127,8 +128,17 @@ impl Snapshot {
     /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
     /// may be old where nobody makes a new one.
     fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
+        self.shown_of(self.catalog.versions(asset), now)
+    }
+
+    /// Those of an asset's versions.
+    fn shown_of<'a>(
+        &self,
+        versions: &'a [Arc<Version>],
+        now: UnixSeconds,
+    ) -> impl Iterator<Item = &'a Arc<Version>> + use<'a> {
         let kept = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX).max(1);
-        let versions = self.catalog.versions(asset).iter().take(kept);
+        let versions = versions.iter().take(kept);
         versions.filter(move |version| version.window.is_open(now))
     }
 

@@ -3,33 +3,68 @@
 //! ```text
 //! catalogue, policy ──> kept ──> numbers of versions and files ──> what each appliance holds whole
 //! ```
+//!
+//! A change of the catalogue costs what it touches, and a look at each appliance.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::id::ObjectId;
+use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::number::NumberSet;
-use model::units::Bytes;
+use model::units::Instant;
 
 use crate::Director;
-use crate::catalog::{Catalog, Version};
+use crate::catalog::Version;
 use crate::observed::Known;
 
+/// The part of the catalogue that a change is about.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub(crate) versions: BTreeSet<AssetVersionId>,
+    pub(crate) assets: BTreeSet<AssetId>,
+}
+
 impl Director {
+    /// All of the catalogue, and all that has numbers.
+    pub(crate) fn all_touched(&self) -> Touched {
+        let catalog = &self.desired.catalog;
+        let numbered = self.files.numbers().unordered().map(|(id, _)| id.clone());
+        Touched {
+            versions: catalog.all().map(|version| version.id().clone()).chain(numbered).collect(),
+            assets: catalog.assets().map(|(asset, _)| asset.clone()).collect(),
+        }
+    }
+
     /// Numbers follow the catalogue, and which versions should be held follows from it and from the
     /// policy. Looked at are the objects of those that come and go, for each appliance that holds
-    /// some of them. O(versions) besides.
-    pub(crate) fn choose_kept(&mut self) {
+    /// some of them. O(touched + appliances).
+    pub(crate) fn choose_kept(&mut self, now: Instant, touched: &Touched) {
+        let gone = self.number_versions(&touched.versions);
+        let (mut came, mut lost) = (NumberSet::new(), NumberSet::new());
+        for number in gone.into_iter().filter(|number| self.kept_numbers.contains(*number)) {
+            lost.insert(number);
+        }
         let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
         let catalog = Arc::clone(&self.desired.catalog);
-        self.number_versions(&catalog);
-        self.kept = catalog.kept(count).into_iter().map(|(_, version)| version.clone()).collect();
-        let number = |version: &Arc<Version>| self.files.number(version.id());
-        let kept = self.kept.iter().filter_map(number).collect::<NumberSet>();
-        assert_eq!(kept.len(), Bytes::of(self.kept.len()).0, "each that is kept has a number");
-        let came = &kept - &self.kept_numbers;
-        let is_same = kept == self.kept_numbers;
-        self.kept_numbers = kept;
-        if is_same {
+        for asset in &touched.assets {
+            for (age, version) in catalog.versions(asset).iter().enumerate() {
+                let number = self.files.number(version.id()).expect("each has a number by now");
+                match (age < count, self.kept_numbers.contains(number)) {
+                    (true, false) => came.insert(number),
+                    (false, true) => lost.insert(number),
+                    (true, true) | (false, false) => continue,
+                };
+            }
+        }
+        self.kept_numbers |= &came;
+        self.kept_numbers -= &lost;
+        self.look_at_versions(now, touched);
+        self.recount(&came, &lost);
+    }
+
+    /// Who holds these, that should be held from now on, and those, that should not.
+    fn recount(&mut self, came: &NumberSet, lost: &NumberSet) {
+        if came.is_empty() && lost.is_empty() {
             return;
         }
         let known = Known {
@@ -39,33 +74,38 @@ impl Director {
         };
         for member in self.members.values_mut() {
             let Some(observed) = &mut member.observed else { continue };
-            let before = observed.wholes();
-            observed.keep(&came, known);
-            if !before.is(&observed.wholes()) {
+            if let Some(before) = observed.keep(came, lost, known) {
                 self.map.holds(member.number, &before, &observed.wholes());
                 self.map.outdate(member.site);
             }
         }
     }
 
-    /// Gives numbers to versions that are new in the catalogue, and takes those of others.
-    fn number_versions(&mut self, catalog: &Catalog) {
+    /// Gives numbers to versions that are new in the catalogue, and takes those of others: those
+    /// that are taken.
+    fn number_versions(&mut self, touched: &BTreeSet<AssetVersionId>) -> Vec<u32> {
+        let catalog = Arc::clone(&self.desired.catalog);
+        let mut gone = Vec::new();
         // One that came back with other files between two looks is another version.
         let files = &self.files;
         let is_other = |number: u32, version: &Arc<Version>| {
             files.version(number).is_some_and(|before| !before.has_same_objects(version))
         };
-        let numbers = files.numbers().iter().map(|(id, number)| (catalog.version(id), *number));
-        let (mut gone, mut other) = (Vec::new(), Vec::new());
-        for (version, number) in numbers {
-            match version {
-                None => gone.push(number),
-                Some(version) if is_other(number, version) => other.push(number),
-                Some(_) => {}
+        let (mut others, mut here) = (Vec::new(), Vec::new());
+        for id in touched {
+            let number = self.files.number(id);
+            match (number, catalog.version(id)) {
+                (Some(number), None) => gone.push(number),
+                (Some(number), Some(version)) if is_other(number, version) => {
+                    others.push(number);
+                    here.push(version);
+                }
+                (_, Some(version)) => here.push(version),
+                (None, None) => {}
             }
         }
-        other.into_iter().for_each(|number| self.number_goes(number));
-        for version in catalog.all() {
+        others.iter().for_each(|number| self.number_goes(*number));
+        for version in here {
             let is_new = self.files.number(version.id()).is_none();
             let number = self.files.put(version);
             if is_new {
@@ -74,7 +114,9 @@ impl Director {
                 observed.for_each(|of| of.version_came(number, &twins, &self.files));
             }
         }
-        gone.into_iter().for_each(|number| self.number_goes(number));
+        gone.iter().for_each(|number| self.number_goes(*number));
+        gone.extend(others);
+        gone
     }
 
     fn number_goes(&mut self, number: u32) {

@@ -42,6 +42,7 @@ mod identity;
 mod kept;
 mod machines;
 mod map;
+mod members;
 mod observed;
 mod plan;
 mod playbacks;
@@ -70,14 +71,16 @@ use model::view::{Health, Load};
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
-pub use event::{Action, Event, NotRegistered, Notice, Reply, RoutesWanted};
+pub use event::{Action, Beside, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
 pub use front::Snapshot;
 use history::Sums;
 pub use history::{History, Sample, Span};
+use kept::Touched;
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
+use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
 pub use plan::{Plan, PlanInput, Spent};
@@ -136,7 +139,7 @@ pub struct Config {
 pub struct Director {
     config: Config,
     desired: Desired,
-    members: BTreeMap<ApplianceId, Member>,
+    members: Members,
     /// Sites, and the picture of them that is in the making.
     map: Map,
     /// When each appliance's clock is looked at next.
@@ -144,9 +147,7 @@ pub struct Director {
     /// Who is healthy.
     healthy: Healthy,
     files: Files,
-    /// Versions that should be held somewhere, current ones first.
-    kept: Vec<Arc<Version>>,
-    /// Their numbers. Invariant: each has one.
+    /// Versions that should be held somewhere, by number.
     kept_numbers: NumberSet,
     role: Role,
     placement: Arc<placement::Placement>,
@@ -208,6 +209,8 @@ struct Member {
     overtaken: Option<Instant>,
     /// How far an operator's drain of it has come.
     course: drain::Course,
+    /// How long it waits between two reports.
+    interval: Nanos,
 }
 
 /// One appliance for the status page.
@@ -301,12 +304,11 @@ impl Director {
         let mut director = Self {
             config,
             desired,
-            members: BTreeMap::new(),
+            members: Members::default(),
             map: Map::default(),
             looks: Looks::default(),
             healthy: Healthy::default(),
             files: Files::default(),
-            kept: Vec::new(),
             kept_numbers: NumberSet::new(),
             role,
             placement: Arc::default(),
@@ -328,8 +330,9 @@ impl Director {
         };
         director.begin_rotation(now);
         director.find_places(now, std::iter::empty());
-        director.choose_kept();
-        director.look_at_withdrawals(now);
+        let all = director.all_touched();
+        director.choose_kept(now, &all);
+        director.look_at_withdrawals();
         director.want_plan(Wanted::Places);
         director.refresh_view();
         director
@@ -361,7 +364,10 @@ impl Director {
         let before = member.observed.as_ref().map(Observed::wholes).unwrap_or_default();
         let observed = match &mut member.observed {
             Some(observed) => {
-                observed.take(now, report);
+                if observed.take(now, report) {
+                    self.map.outdate(site);
+                    self.view_is_old = true;
+                }
                 observed
             }
             none => {
@@ -391,7 +397,7 @@ impl Director {
             self.view_is_old |= self.map.holds(number, &before, &wholes);
         }
         // Load alone can wait for the next tick; a change of players' lists cannot.
-        self.map.outdate(site);
+        self.map.outdate_loads(site);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
         self.move_share(now, id, report.load.permille());
@@ -543,8 +549,9 @@ impl Director {
             }
         }
         self.find_places(now, before.sites.keys().cloned());
-        self.choose_kept();
-        self.look_at_withdrawals(now);
+        let all = self.all_touched();
+        self.choose_kept(now, &all);
+        self.look_at_withdrawals();
         self.follow_drains(now, &before);
         self.view_is_old = true;
     }
@@ -561,6 +568,8 @@ impl Director {
             let id = id.clone();
             return self.change_site(id, change);
         }
+        let touched = self.touched_by(&change);
+        let needs_receipts = self.changes_receipts(&change);
         self.desired.apply(change.clone());
         let wanted = match change {
             // No file moves for it.
@@ -596,17 +605,19 @@ impl Director {
                 Some(Wanted::Manifests)
             }
             Change::TokenKeys(..) | Change::Revoked(_) => Some(Wanted::Manifests),
-            Change::Version(_)
-            | Change::Withdrawn(_)
-            | Change::Superseded(_)
-            | Change::Policy(_) => {
-                self.choose_kept();
+            Change::Version(_) | Change::Withdrawn(_) | Change::Superseded(_) => {
+                self.choose_kept(now, &touched);
+                Some(Wanted::Places)
+            }
+            Change::Policy(_) => {
+                let all = self.all_touched();
+                self.choose_kept(now, &all);
                 Some(Wanted::Places)
             }
             Change::Site(_) | Change::SiteGone(_) | Change::Playbacks(_) => None,
         };
-        if wanted == Some(Wanted::Places) {
-            self.look_at_withdrawals(now);
+        if needs_receipts {
+            self.look_at_withdrawals();
         }
         if let Some(wanted) = wanted {
             self.want_plan(wanted);
@@ -628,6 +639,60 @@ impl Director {
         let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
         self.change_sites(gone, there);
         self.view_is_old = true;
+    }
+
+    /// What a change touches that is about to be done.
+    fn touched_by(&self, change: &Change) -> Touched {
+        let mut touched = Touched::default();
+        match change {
+            Change::Version(version) => {
+                touched.versions.insert(version.id().clone());
+                touched.assets.insert(version.files.asset.clone());
+            }
+            Change::Withdrawn(of) => touched.versions.extend(of.versions.keys().cloned()),
+            Change::Superseded(versions) => touched.versions.extend(versions.iter().cloned()),
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::Usable(..)
+            | Change::Drain(..)
+            | Change::ApplianceGone(_)
+            | Change::Playbacks(_)
+            | Change::Policy(_)
+            | Change::SigningKeys(_)
+            | Change::TokenKeys(..)
+            | Change::Enrolled { .. }
+            | Change::IdentityRevoked(_)
+            | Change::CloneGone(_)
+            | Change::Revoked(_) => {}
+        }
+        let catalog = &self.desired.catalog;
+        let before = touched.versions.iter().filter_map(|id| catalog.version(id));
+        touched.assets.extend(before.map(|version| version.files.asset.clone()));
+        touched
+    }
+
+    /// Whether a change that is about to be done changes who has to sign what.
+    fn changes_receipts(&self, change: &Change) -> bool {
+        match change {
+            Change::Withdrawn(_) | Change::ApplianceGone(_) => true,
+            // It may be wanted again.
+            Change::Version(version) => self.takedown.withdrawn.contains(version.id()),
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::Usable(..)
+            | Change::Drain(..)
+            | Change::Superseded(_)
+            | Change::Playbacks(_)
+            | Change::Policy(_)
+            | Change::SigningKeys(_)
+            | Change::TokenKeys(..)
+            | Change::Enrolled { .. }
+            | Change::IdentityRevoked(_)
+            | Change::CloneGone(_)
+            | Change::Revoked(_) => false,
+        }
     }
 
     /// A second of the fleet and of each site. O(appliances + sites).
@@ -696,6 +761,7 @@ impl Machine for Director {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;
                 self.view_is_old |= self.map.is_outdated();
+                self.draw_loads();
                 self.watch(now);
                 self.settle_usable(now);
                 self.watch_routes(now);
@@ -743,6 +809,7 @@ impl Member {
             moved: None,
             overtaken: None,
             course: drain::Course::default(),
+            interval: Nanos(0), // whoever registers it says
         }
     }
 

@@ -20,6 +20,7 @@ use model::view::{ApplianceView, FleetView, SiteView};
 use crate::files::Files;
 use crate::history::{Sample, Thinned};
 use crate::observed::Wholes;
+use crate::reply::{Standers, spread};
 use crate::{Director, Member};
 
 /// Sites by number, and the picture in the making.
@@ -31,6 +32,9 @@ pub(crate) struct Map {
     next: u32,
     /// Numbers of sites whose picture is old.
     outdated: NumberSet,
+    /// Numbers of sites whose loads alone are old, and the one whose turn is next.
+    loads: NumberSet,
+    turn: u32,
     /// All of it is up to date, but for the outdated sites.
     view: FleetView,
 }
@@ -40,6 +44,8 @@ pub(crate) struct Map {
 struct Standing {
     id: SiteId,
     appliances: BTreeSet<ApplianceId>,
+    /// As of the last picture of the site.
+    standers: Standers,
     day: Thinned,
 }
 
@@ -51,8 +57,12 @@ impl Map {
         }
         let number = u32::try_from(self.sites.len()).expect("32 bits are enough for sites");
         self.numbers.insert(id.clone(), number);
-        let (id, appliances, day) = (id.clone(), BTreeSet::new(), Thinned::day());
-        self.sites.push(Standing { id, appliances, day });
+        self.sites.push(Standing {
+            id: id.clone(),
+            appliances: BTreeSet::new(),
+            standers: Standers::default(),
+            day: Thinned::day(),
+        });
         self.outdate(number);
         number
     }
@@ -93,7 +103,31 @@ impl Map {
     }
 
     pub(crate) fn is_outdated(&self) -> bool {
-        !self.outdated.is_empty()
+        !self.outdated.is_empty() || !self.loads.is_empty()
+    }
+
+    /// The loads in the picture of a site are old. Lists do not follow from them.
+    pub(crate) fn outdate_loads(&mut self, site: u32) {
+        self.loads.insert(site);
+    }
+
+    /// Sites whose loads are drawn now: not all at once, but in turns.
+    fn loads_due(&mut self) -> Vec<u32> {
+        let (mut due, mut left) = (Vec::new(), LOADS_MAX);
+        while 0 < left && !self.loads.is_empty() {
+            let next = self.loads.range(self.turn..).next().or_else(|| self.loads.min());
+            let Some(site) = next else { break };
+            self.loads.remove(site);
+            self.turn = site.wrapping_add(1);
+            left = left.saturating_sub(self.standing(site).len().max(1));
+            due.push(site);
+        }
+        due
+    }
+
+    /// What the appliances of a site are told of each other.
+    pub(crate) fn standers(&self, site: u32) -> &Standers {
+        &self.sites[index(site)].standers
     }
 
     /// An appliance holds other versions, or renditions of others, wholly than before; true if so.
@@ -107,11 +141,6 @@ impl Map {
     /// The appliances that hold all of a version.
     pub(crate) fn holders(&self, version: u32) -> Option<&NumberSet> {
         self.view.holders.get(version).map(AsRef::as_ref)
-    }
-
-    /// The appliance of a number, as far as the last picture knows it.
-    pub(crate) fn name(&self, appliance: u32) -> Option<&ApplianceId> {
-        Some(&self.view.placed(appliance)?.appliance.id)
     }
 
     /// All numbers of appliances are below.
@@ -151,6 +180,10 @@ fn replace(
     !came.is_empty() || !gone.is_empty()
 }
 
+/// Appliances whose loads are drawn in a tick, or those of one site more: of 20,000 each is drawn
+/// every 2 s, as often as it reports.
+const LOADS_MAX: usize = 1024;
+
 impl Director {
     /// Where everybody stands, and which prefixes sites have. `before` were there until now.
     pub(crate) fn find_places(&mut self, now: Instant, before: impl Iterator<Item = SiteId>) {
@@ -186,7 +219,9 @@ impl Director {
             None => {
                 let number = self.map.next;
                 self.map.next = number.checked_add(1).expect("32 bits are enough");
-                self.members.insert(id.clone(), Member::unknown(now, number, site));
+                let interval = spread(self.config.report_interval, id);
+                let member = Member { interval, ..Member::unknown(now, number, site) };
+                self.members.insert(id.clone(), member);
             }
         }
         self.map.standing_mut(site).insert(id.clone());
@@ -221,13 +256,26 @@ impl Director {
     /// Draws the sites whose picture is old. O(their appliances).
     pub(crate) fn draw_sites(&mut self) {
         for number in std::mem::take(&mut self.map.outdated) {
-            let Standing { id, appliances, .. } = &self.map.sites[index(number)];
-            let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
-            let known = self.desired.sites.get(id);
-            let serves_strangers = known.is_none_or(Site::serves_strangers);
-            let site = SiteView { id: id.clone(), serves_strangers, appliances };
-            self.map.view.put_site(number, Arc::new(site));
+            self.map.sites[index(number)].standers = self.standers_of(number);
+            self.draw_site(number);
+            self.map.loads.remove(number);
         }
+    }
+
+    /// Draws the loads of some sites of which they are old. O([`LOADS_MAX`]).
+    pub(crate) fn draw_loads(&mut self) {
+        for number in self.map.loads_due() {
+            self.draw_site(number);
+        }
+    }
+
+    fn draw_site(&mut self, number: u32) {
+        let Standing { id, appliances, .. } = &self.map.sites[index(number)];
+        let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
+        let known = self.desired.sites.get(id);
+        let serves_strangers = known.is_none_or(Site::serves_strangers);
+        let site = SiteView { id: id.clone(), serves_strangers, appliances };
+        self.map.view.put_site(number, Arc::new(site));
     }
 
     fn drawn(&self, id: &ApplianceId) -> Option<ApplianceView> {

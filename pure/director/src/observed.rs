@@ -272,20 +272,26 @@ impl Observed {
         self.inventory_state = 0;
     }
 
-    /// Takes over all but the inventory. A new start forgets what the old process held.
-    pub(crate) fn take(&mut self, now: Instant, report: &Report) {
+    /// Takes over all but the inventory. A new start forgets what the old process held. True if it
+    /// has another address than before.
+    pub(crate) fn take(&mut self, now: Instant, report: &Report) -> bool {
         if report.start_id != self.start_id {
             (self.start_id, self.begun) = (report.start_id, now);
             self.inventory_state = 0;
         }
-        if *self.base_url != *report.base_url {
+        let mut has_moved = *self.base_url != *report.base_url;
+        if has_moved {
             self.base_url = report.base_url.as_str().into();
         }
-        if self.plain_url.as_deref() != report.plain_url.as_deref() {
-            self.plain_url = report.plain_url.as_deref().map(Into::into);
-        }
-        if self.peer_address.as_deref() != report.peer_address.as_deref() {
-            self.peer_address = report.peer_address.as_deref().map(Into::into);
+        let addresses = [
+            (&mut self.plain_url, &report.plain_url),
+            (&mut self.peer_address, &report.peer_address),
+        ];
+        for (known, told) in addresses {
+            if known.as_deref() != told.as_deref() {
+                *known = told.as_deref().map(Into::into);
+                has_moved = true;
+            }
         }
         self.told = report.state();
         self.said = Said {
@@ -304,6 +310,7 @@ impl Observed {
         self.sums.fill = self.sums.fill.saturating_add(report.fill.0);
         self.sums.cpu_percent += report.cpu_percent;
         self.summed = self.summed.saturating_add(1);
+        has_moved
     }
 
     /// The means since this was last asked; the latest report's values if none came since.
@@ -571,14 +578,25 @@ impl Observed {
         }
     }
 
-    /// Which versions should be held is different: `came` should from now on. O(those).
-    pub(crate) fn keep(&mut self, came: &NumberSet, known: Known<'_>) {
-        let mut complete = self.complete.as_ref() & known.kept;
-        complete.extend(came.iter().filter(|version| self.is_whole(*version, known.files)));
-        if *self.complete != complete {
-            self.complete = Arc::new(complete);
+    /// Versions that `came` should be held from now on, and `lost` ones no longer: what it held
+    /// before, if that is different now. O(those).
+    pub(crate) fn keep(
+        &mut self,
+        came: &NumberSet,
+        lost: &NumberSet,
+        known: Known<'_>,
+    ) -> Option<Wholes> {
+        let before = self.wholes();
+        let is_whole = |version: &u32| self.is_whole(*version, known.files);
+        let gained: NumberSet = came.iter().filter(is_whole).collect();
+        if !gained.is_empty() || !self.complete.is_disjoint(lost) {
+            let complete = Arc::make_mut(&mut self.complete);
+            *complete |= gained;
+            *complete -= lost;
+            assert!(complete.is_subset(known.kept), "no other versions count");
         }
-        self.keep_renditions(came, known);
+        self.keep_renditions(came, lost, known);
+        (!before.is(&self.wholes())).then_some(before)
     }
 
     /// What it holds.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, Manifest, SiteMember, TokenKey, Trust};
+use model::names::Names;
 use model::topology::{Appliance, Site};
 use model::units::{BitsPerSecond, UnixSeconds};
 
@@ -31,8 +32,8 @@ use crate::{Action, Director, Role};
 #[derive(Clone, Debug)]
 pub struct PlanInput {
     number: u64,
-    sites: Arc<BTreeMap<SiteId, Site>>,
-    appliances: Arc<BTreeMap<ApplianceId, Registered>>,
+    sites: Arc<Names<SiteId, Site>>,
+    appliances: Arc<Names<ApplianceId, Registered>>,
     catalog: Arc<Catalog>,
     policy: Policy,
     token_keys: Vec<TokenKey>,
@@ -270,14 +271,14 @@ impl Director {
 /// The appliances that should hold a version, site by site, and those with service addresses.
 /// O(versions held by all appliances) to make.
 struct Holders<'a> {
-    appliances: &'a BTreeMap<ApplianceId, Registered>,
+    appliances: &'a Names<ApplianceId, Registered>,
     by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<&'a ApplianceId>>>,
     members: BTreeMap<&'a SiteId, Vec<SiteMember>>,
 }
 
 impl<'a> Holders<'a> {
     fn new(
-        appliances: &'a BTreeMap<ApplianceId, Registered>,
+        appliances: &'a Names<ApplianceId, Registered>,
         placement: &'a placement::Placement,
     ) -> Self {
         let mut by_site: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();

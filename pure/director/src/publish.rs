@@ -1,11 +1,11 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
 use model::manifest::{AssetVersion, Manifest};
+use model::names::Names;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
@@ -27,14 +27,14 @@ pub struct Ledger {
     /// The newest of all; grows for ever.
     pub generation: Generation,
     /// For each appliance (or, in an action, each that changed) its newest.
-    pub entries: BTreeMap<ApplianceId, LedgerEntry>,
+    pub entries: Names<ApplianceId, LedgerEntry>,
 }
 
 /// Stages, and once they are durable publishes, manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     ledger: Ledger,
-    published: BTreeMap<ApplianceId, Arc<Manifest>>,
+    published: Names<ApplianceId, Arc<Manifest>>,
     staged: Option<Staged>,
 }
 
@@ -47,7 +47,7 @@ struct Staged {
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        Self { ledger, published: BTreeMap::new(), staged: None }
+        Self { ledger, published: Names::default(), staged: None }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -89,13 +89,12 @@ impl Publisher {
             match self.ledger.entries.get(&id) {
                 _ if !is_there(&id) => spent.push(manifest),
                 Some(entry) if entry.digest == digest => {
-                    match self.published.entry(id) {
-                        Slot::Vacant(vacant) => {
-                            Arc::make_mut(&mut manifest).generation = entry.generation;
-                            vacant.insert(manifest);
-                        }
-                        Slot::Occupied(_) => spent.push(manifest),
-                    };
+                    if self.published.contains_key(&id) {
+                        spent.push(manifest);
+                    } else {
+                        Arc::make_mut(&mut manifest).generation = entry.generation;
+                        self.published.insert(id, manifest);
+                    }
                 }
                 Some(_) | None => {
                     Arc::make_mut(&mut manifest).generation = generation;
@@ -124,7 +123,7 @@ impl Publisher {
         let is_of_it = |manifest: &Arc<Manifest>| manifest.generation == generation;
         assert!(staged.manifests.values().all(is_of_it), "one stage is one generation");
         self.ledger.generation = generation;
-        self.ledger.entries.extend(staged.ledger.entries);
+        self.ledger.entries.take_all(&staged.ledger.entries);
         let published = &mut self.published;
         staged.manifests.into_iter().filter_map(|(id, of)| published.insert(id, of)).collect()
     }

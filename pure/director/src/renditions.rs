@@ -142,7 +142,7 @@ mod tests {
         let file = |n: u8| File {
             object: ObjectId([n; 32]),
             len: Bytes(u64::from(n) * 5_000),
-            content_type: "video/mp4".to_owned(),
+            content_type: "video/mp4".into(),
         };
         let paths =
             ["a.m3u8", "a.mp4", "h.m3u8", "h.mp4", "h.same", "l.m3u8", "l.mp4", "l.same", "m.jpg"];

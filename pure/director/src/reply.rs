@@ -1,66 +1,64 @@
 //! What an appliance is told in answer to its report.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation};
 use model::units::Nanos;
 use model::view::Health;
 
-use crate::event::{NotRegistered, Reply};
+use crate::event::{Beside, NotRegistered, Reply};
 use crate::observed::Observed;
 use crate::{Director, Member};
 
-/// Most siblings that a reply names: a large site, and 3 KB.
-const NEIGHBOURS_MAX: usize = 64;
+/// The appliances of a site, and an address of each, by name: for all of them the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standers {
+    /// That can serve now, for players.
+    serving: Arc<Vec<(ApplianceId, Arc<str>)>>,
+    /// Whose service addresses another may take over, well or not, for siblings.
+    peers: Arc<Vec<(ApplianceId, Arc<str>)>>,
+}
 
 impl Director {
-    /// The answer to the report of an appliance that was handled last.
+    /// The answer to the report of an appliance that was handled last. O(1).
     pub fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
-        let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
+        let member = self.members.get(id).ok_or(NotRegistered)?;
+        let observed = member.observed.as_ref();
         // Two machines are asked for no full list: nobody knows which of them it is of.
         let is_cloned = self.is_cloned(id);
         let known = |of: &Observed| if is_cloned { of.told } else { of.inventory_state() };
+        let Standers { serving, peers } = self.map.standers(member.site);
+        let beside = |all: &Arc<Vec<_>>| Beside { all: Arc::clone(all), asker: id.clone() };
         Ok(Reply {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
             inventory: observed.map_or(0, known),
-            interval: spread(self.config.report_interval, id),
-            siblings: self.serving_beside(id),
+            interval: member.interval,
+            siblings: beside(serving),
             routes: self.routes_wanted(id),
-            peers: self.peers_beside(id),
+            peers: beside(peers),
         })
     }
 
-    /// The other appliances of a site. Each report asks: a look at its site, not at the fleet.
-    fn beside<'a>(
-        &'a self,
-        id: &'a ApplianceId,
-    ) -> impl Iterator<Item = (&'a ApplianceId, &'a Member)> {
-        let near = self.members.get(id).map(|member| self.map.standing(member.site));
-        let near = near.into_iter().flatten().filter(move |other| *other != id);
-        near.filter_map(|other| Some((other, self.members.get(other)?)))
-    }
-
-    /// The base URLs of the others that can serve now.
-    fn serving_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let serving = self
-            .beside(id)
-            .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
-        let url = |(id, member): (&ApplianceId, &Member)| {
-            Some((id.clone(), member.observed.as_ref()?.base_url.clone()))
-        };
-        serving.filter_map(url).take(NEIGHBOURS_MAX).collect()
-    }
-
-    /// Where the others let siblings fetch whose addresses this one may take over, well or not.
-    fn peers_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let has_addresses =
-            |id: &ApplianceId| !self.desired.appliances[id].appliance.addresses.is_empty();
-        let peers = self.beside(id).filter(|(other, _)| has_addresses(other));
-        let address = |(id, member): (&ApplianceId, &Member)| {
-            Some((id.clone(), member.observed.as_ref()?.peer_address.clone()?))
-        };
-        peers.filter_map(address).take(NEIGHBOURS_MAX).collect()
+    /// What the appliances of a site are told of each other. O(those of the site).
+    pub(crate) fn standers_of(&self, site: u32) -> Standers {
+        let (mut serving, mut peers) = (Vec::new(), Vec::new());
+        for id in self.map.standing(site) {
+            let (Some(Member { observed: Some(observed), health, .. }), Some(registered)) =
+                (self.members.get(id), self.desired.appliances.get(id))
+            else {
+                continue;
+            };
+            if *health == Health::Healthy && !registered.cloned {
+                serving.push((id.clone(), Arc::clone(&observed.base_url)));
+            }
+            let has_addresses = !registered.appliance.addresses.is_empty();
+            let address = observed.peer_address.as_ref().filter(|_| has_addresses);
+            peers.extend(address.map(|address| (id.clone(), Arc::clone(address))));
+        }
+        for all in [&mut serving, &mut peers] {
+            all.truncate(Beside::TOLD_MAX + 1);
+        }
+        Standers { serving: Arc::new(serving), peers: Arc::new(peers) }
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, ObjectId, SiteId};
 use model::manifest::AssetVersion;
 use model::number::NumberSet;
-use model::rendezvous::{self, Score};
+use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
 use model::units::Bytes;
 use model::view::{Health, Load};
@@ -159,18 +159,18 @@ impl Director {
             return siblings;
         }
         let mut numbers = NumberSet::new();
-        let key = key(query);
+        let draws = Draws::of(&key(query));
         for holders in versions.iter().filter_map(|version| self.map.holders(*version)) {
             let count = u32::try_from(holders.len()).unwrap_or(u32::MAX);
-            let drawn = rendezvous::looks(&key, count).take(ELSEWHERE_MAX);
+            let drawn = draws.looks(count).take(ELSEWHERE_MAX);
             numbers.extend(drawn.filter_map(|at| holders.select(at)));
             if Bytes::of(ELSEWHERE_MAX).0 <= numbers.len() {
                 break;
             }
         }
-        let all = rendezvous::looks(&key, self.map.numbers_end()).take(ELSEWHERE_MAX);
+        let all = draws.looks(self.map.numbers_end()).take(ELSEWHERE_MAX);
         numbers.extend(all);
-        for id in numbers.iter().filter_map(|number| self.map.name(number)) {
+        for id in numbers.iter().filter_map(|number| self.members.name(number)) {
             if self.members.get(id).is_some_and(|member| Some(member.site) != own) {
                 siblings.extend(self.sibling(id, files));
             }

@@ -32,7 +32,7 @@ impl Director {
     /// they did.
     pub(crate) fn watch(&mut self, now: Instant) {
         for number in self.looks.due(now) {
-            let Some(id) = self.map.name(number).cloned() else { continue };
+            let Some(id) = self.members.name(number).cloned() else { continue };
             self.judge(now, &id);
             self.probe_if_late(now, &id);
             if let Some(next) = self.next_look(now, &id) {
@@ -96,7 +96,11 @@ impl Director {
         if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {
             let before = member.share.permille();
             member.share.heard(now, load, &self.config.shares);
-            self.counters.share_cuts += u64::from(member.share.permille() < before);
+            let after = member.share.permille();
+            self.counters.share_cuts += u64::from(after < before);
+            if after != before {
+                self.map.outdate(member.site);
+            }
         }
     }
 

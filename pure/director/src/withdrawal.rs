@@ -17,6 +17,7 @@ use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, UnixSeconds};
 
 use crate::catalog::Window;
+use crate::kept::Touched;
 use crate::observed::Report;
 use crate::{Action, Director, Role, SAY_AGAIN_AFTER};
 
@@ -63,6 +64,8 @@ pub(crate) struct Takedown {
     unsigned: BTreeMap<ApplianceId, BTreeMap<u64, Option<Generation>>>,
     /// Versions beyond those that are held, since when.
     superseded: BTreeMap<AssetVersionId, Instant>,
+    /// When versions may be shown, of those that may not always.
+    windows: BTreeMap<AssetVersionId, Window>,
     /// When a window opens or closes next.
     next_edge: Option<UnixSeconds>,
     /// All that is listed as withdrawn.
@@ -79,8 +82,9 @@ impl Director {
         self.takedown.unsigned.values().map(BTreeMap::len).sum()
     }
 
-    /// After desired state has changed. O(versions + withdrawals x appliances).
-    pub(crate) fn look_at_withdrawals(&mut self, now: Instant) {
+    /// After withdrawals, or appliances that have to sign, have changed. O(withdrawals x
+    /// appliances).
+    pub(crate) fn look_at_withdrawals(&mut self) {
         let max = self.config.withdrawals_max;
         let dropped = drop_beyond(&mut self.desired.withdrawals, max);
         if !dropped.is_empty() {
@@ -101,8 +105,6 @@ impl Director {
         let awaits_some = |pending: &BTreeMap<_, _>| !pending.is_empty();
         assert!(unsigned.values().all(awaits_some), "whoever is listed has something to sign");
         self.takedown.unsigned = unsigned;
-        self.look_at_superseded(now);
-        self.look_at_windows();
     }
 
     /// Manifests are as desired state wants them, and stored: from these generations on the
@@ -175,15 +177,13 @@ impl Director {
         }
     }
 
-    /// Looks whose window is over, and when another opens or closes. O(versions).
+    /// Looks whose window is over, and when another opens or closes. O(versions that have one).
     fn look_at_windows(&mut self) {
         let now = self.now_unix;
-        let catalog = &self.desired.catalog;
-        let versions = || catalog.assets().flat_map(|(_, versions)| versions);
-        let windowed = || versions().filter(|version| version.window != Window::default());
-        let over = windowed().filter(|version| version.window.is_over(now));
-        self.takedown.over = over.map(|version| version.id().clone()).collect();
-        let edges = windowed().flat_map(|version| [version.window.from, version.window.until]);
+        let windows = &self.takedown.windows;
+        let over = windows.iter().filter(|(_, window)| window.is_over(now));
+        self.takedown.over = over.map(|(id, _)| id.clone()).collect();
+        let edges = windows.values().flat_map(|window| [window.from, window.until]);
         self.takedown.next_edge = match now {
             UnixSeconds(0) => Some(UnixSeconds(1)),
             now => edges.flatten().filter(|edge| now < *edge).min(),
@@ -192,20 +192,33 @@ impl Director {
         assert!(self.takedown.next_edge.is_none_or(is_ahead), "an edge that is due was looked at");
     }
 
-    /// Since when versions are beyond those that are held.
-    fn look_at_superseded(&mut self, now: Instant) {
+    /// The catalogue has changed: which versions are beyond those that are held, since when, and
+    /// when they may be shown. O(touched).
+    pub(crate) fn look_at_versions(&mut self, now: Instant, touched: &Touched) {
+        let Takedown { superseded, windows, .. } = &mut self.takedown;
         let catalog = &self.desired.catalog;
-        let mut superseded = BTreeMap::new();
-        if matches!(self.role, Role::Writer(_)) && self.kept.len() < catalog.version_count() {
-            let kept: BTreeSet<_> = self.kept.iter().map(|version| version.id()).collect();
-            let versions = catalog.assets().flat_map(|(_, versions)| versions);
-            for version in versions.filter(|version| !kept.contains(version.id())) {
-                let id = version.id();
-                let since = self.takedown.superseded.get(id).copied().unwrap_or(now);
-                superseded.insert(id.clone(), since);
+        for id in &touched.versions {
+            let window = catalog.version(id).map(|version| version.window).unwrap_or_default();
+            if window == Window::default() {
+                windows.remove(id);
+            } else {
+                windows.insert(id.clone(), window);
+            }
+            if catalog.version(id).is_none() {
+                superseded.remove(id);
             }
         }
-        self.takedown.superseded = superseded;
+        let all = touched.assets.iter().flat_map(|asset| catalog.versions(asset));
+        for version in all.filter(|_| matches!(self.role, Role::Writer(_))) {
+            let number = self.files.number(version.id());
+            if number.is_some_and(|number| self.kept_numbers.contains(number)) {
+                superseded.remove(version.id());
+            } else {
+                superseded.entry(version.id().clone()).or_insert(now);
+            }
+        }
+        assert!(superseded.len() <= catalog.version_count(), "those of the catalogue");
+        self.look_at_windows();
     }
 }
 

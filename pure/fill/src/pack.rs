@@ -115,7 +115,7 @@ mod tests {
 
     fn version(files: &[(&str, u8, u64)]) -> AssetVersion {
         let file = |(path, n, len): &(&str, u8, u64)| {
-            let content_type = "video/mp4".to_owned();
+            let content_type = "video/mp4".into();
             let file = File { object: object(*n), len: Bytes(*len), content_type };
             ((*path).to_owned(), file)
         };

@@ -206,7 +206,7 @@ mod tests {
     fn manifest(versions: &[&[(u8, u64)]]) -> Manifest {
         let version = |(i, files): (usize, &&[(u8, u64)])| {
             let file = |(n, len): &(u8, u64)| {
-                let content_type = "video/mp4".to_owned();
+                let content_type = "video/mp4".into();
                 let file = File { object: object(*n), len: Bytes(*len), content_type };
                 (format!("r{n} é.mp4"), file)
             };

@@ -26,6 +26,9 @@ pub use work::{Done, SLICE};
 /// Most sites that a client is told of. Beyond the first eight or so a client never comes.
 pub const NEAR_MAX: usize = 32;
 
+/// Few clients have more prefixes, or more sites.
+const USUAL: usize = 8;
+
 /// Sites that are looked up by the distance to a client's place.
 const NEAREST_MAX: usize = 8;
 
@@ -174,7 +177,8 @@ impl<N: Net> Family<N> {
     fn covering(&self, client: N) -> Vec<(N, &Ways)> {
         let part = client.part().and_then(|part| self.parts[part].as_deref());
         let in_part = part.into_iter().flat_map(|part| part.cover(&client));
-        let mut found: Vec<_> = self.short.cover(&client).chain(in_part).collect();
+        let mut found = Vec::with_capacity(USUAL);
+        found.extend(self.short.cover(&client).chain(in_part));
         found.reverse();
         assert!(found.len() <= 129, "a family has no more lengths");
         found
@@ -234,7 +238,7 @@ impl Table {
     fn locate_in<'a, N: Net>(&'a self, family: &'a Family<N>, client: N) -> Located<'a> {
         let covering = family.covering(client);
         let longest = covering.first().map(|(prefix, _)| prefix.any());
-        let mut sites: Vec<Near<'a>> = Vec::new();
+        let mut sites: Vec<Near<'a>> = Vec::with_capacity(USUAL);
         for (prefix, ways) in covering {
             for way in ways.iter() {
                 if NEAR_MAX <= sites.len() {

@@ -2,10 +2,10 @@
 //! question; its answer is the data of one [`Reason`](crate::Reason).
 
 use model::near::{By, Near, Step};
-use model::rendezvous::{self, Score};
+use model::rendezvous::{Draws, Score};
 use model::view::{ApplianceView, FleetView, Health, Renditions, SiteView};
 
-use crate::{Distance, Fitness, Query};
+use crate::{Distance, Fitness};
 
 /// Whether a site is for the client at all: an embedded one serves those whom it announced.
 pub(crate) fn locate(site: &SiteView, distance: &Distance) -> bool {
@@ -37,15 +37,14 @@ pub(crate) fn content(
 
 /// Whether the session is none of the share that an appliance takes. Most take all, and nothing is
 /// drawn.
-pub(crate) fn load(query: &Query<'_>, appliance: &ApplianceView) -> bool {
+pub(crate) fn load(draws: Draws, appliance: &ApplianceView) -> bool {
     let share = appliance.share_permille;
-    let drawn = || rendezvous::draw_permille(query.session, appliance.id.as_str().as_bytes());
-    share < 1000 && share <= drawn()
+    share < 1000 && share <= draws.permille(appliance.id.as_str().as_bytes())
 }
 
 /// An appliance's draw for a session among those of its site, the lowest first.
-pub(crate) fn affinity(query: &Query<'_>, appliance: &ApplianceView) -> Score {
-    Score::of(query.session, appliance.id.as_str().as_bytes(), appliance.weight)
+pub(crate) fn affinity(draws: Draws, appliance: &ApplianceView) -> Score {
+    draws.score(appliance.id.as_str().as_bytes(), appliance.weight)
 }
 
 /// How near the site is that has this place among the client's. Sites that operators gave the same

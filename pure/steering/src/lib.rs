@@ -43,8 +43,8 @@ use std::ops::Range;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::near::Near;
-use model::number::NumberSet;
-use model::rendezvous::{self, Score};
+use model::number::{NumberSet, index};
+use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
 use model::units::Bytes;
 use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, Renditions, SiteView};
@@ -171,6 +171,12 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
 /// Most appliances that are looked at though their sites do not announce the client.
 pub const OTHERS_MAX: usize = 32;
 
+/// Appliances that are found at once.
+const AT_ONCE: usize = 8;
+
+/// A list looks at no more, as a rule.
+const LOOKS: usize = 16;
+
 /// Most others that are drawn to find them: those of embedded sites are for their own clients.
 const DRAWS_MAX: usize = 2 * OTHERS_MAX;
 
@@ -185,6 +191,7 @@ struct Ranking<'a> {
     holders: Option<&'a NumberSet>,
     /// The numbers of its renditions; none if they cannot be told apart.
     renditions: Range<u32>,
+    draws: Draws,
     looks: Vec<Look<'a>>,
     /// How many good ones hold each rendition. One stands for all that cannot be told apart.
     good: Vec<usize>,
@@ -211,7 +218,8 @@ impl<'a> Ranking<'a> {
         let renditions = number.and_then(|number| view.renditions.get(number).cloned());
         let renditions = renditions.unwrap_or_default();
         let good = vec![0; renditions.len().max(1)];
-        Self { view, query, config, number, holders, renditions, looks: Vec::new(), good }
+        let (draws, looks) = (Draws::of(query.session), Vec::with_capacity(LOOKS));
+        Self { view, query, config, number, holders, renditions, draws, looks, good }
     }
 
     fn look_at_named(&mut self, among: &[ApplianceId]) {
@@ -231,13 +239,19 @@ impl<'a> Ranking<'a> {
     fn look_near(&mut self) {
         let (view, near) = (self.view, self.query.near);
         let mut last = None;
+        // As in `look_at_numbers`.
+        let mut found = [None; AT_ONCE];
+        for (found, of) in found.iter_mut().zip(near) {
+            *found = view.sites.get(of.number).filter(|site| !site.appliances.is_empty());
+        }
         for (place, of) in near.iter().enumerate() {
             let distance = distance(near, place);
             let is_farther = last.replace(distance.place()) != Some(distance.place());
             if is_farther && self.has_enough() && !self.config.explains {
                 break;
             }
-            let Some(site) = view.sites.get(of.number) else { continue };
+            let site = found.get(place).copied().unwrap_or_else(|| view.sites.get(of.number));
+            let Some(site) = site else { continue };
             for appliance in &site.appliances {
                 self.look(site, appliance, distance);
             }
@@ -286,7 +300,7 @@ impl<'a> Ranking<'a> {
             }
         }
         self.look_at_drawn(&view.open, Self::has_least);
-        let all = rendezvous::looks(self.query.session, view.positions.len());
+        let all = self.draws.looks(view.positions.len());
         self.look_at_numbers(all, Self::has_least);
     }
 
@@ -295,15 +309,20 @@ impl<'a> Ranking<'a> {
         self.config.pathways_min <= possible.count()
     }
 
-    /// Looks at all if they are few, else at some, drawn for the session.
+    /// Looks at some, drawn for the session: if they are few, each has its turn.
     fn look_at_drawn(&mut self, numbers: &NumberSet, is_enough: impl Fn(&Self) -> bool) {
         if numbers.len() <= Bytes::of(OTHERS_MAX).0 {
-            let few = numbers.iter().filter_map(|number| self.view.placed(number));
-            few.for_each(|placed| self.look_at_other(placed));
-            return;
+            let mut turns = [(u64::MAX, 0); OTHERS_MAX];
+            for (turn, number) in turns.iter_mut().zip(numbers) {
+                *turn = (self.draws.turn(number), number);
+            }
+            let turns = &mut turns[..index(u32::try_from(numbers.len()).unwrap_or(0))];
+            turns.sort_unstable();
+            let numbers = turns.iter().map(|(_, number)| *number);
+            return self.look_at_numbers(numbers, is_enough);
         }
         let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        let drawn = rendezvous::looks(self.query.session, count);
+        let drawn = self.draws.looks(count);
         let numbers = drawn.map(|at| numbers.select(at).expect("it is one of them"));
         self.look_at_numbers(numbers, is_enough);
     }
@@ -314,14 +333,20 @@ impl<'a> Ranking<'a> {
         is_enough: impl Fn(&Self) -> bool,
     ) {
         let mut left = OTHERS_MAX;
-        for number in numbers.take(DRAWS_MAX) {
-            if left == 0 || is_enough(self) {
-                break;
-            }
-            let placed = self.view.placed(number).filter(|placed| placed.site.serves_strangers);
-            if let Some(placed) = placed {
+        let mut numbers = numbers.take(DRAWS_MAX);
+        while 0 < left && !is_enough(self) {
+            // Several are found before one is looked at: each lies somewhere else in memory, and
+            // the processor fetches them side by side.
+            let found: [_; AT_ONCE] = std::array::from_fn(|_| self.view.placed(numbers.next()?));
+            for placed in found.into_iter().flatten().filter(|of| of.site.serves_strangers) {
+                if left == 0 || is_enough(self) {
+                    return;
+                }
                 self.look_at_other(placed);
                 left -= 1;
+            }
+            if numbers.size_hint().1 == Some(0) {
+                return;
             }
         }
     }
@@ -339,7 +364,7 @@ impl<'a> Ranking<'a> {
         let is_for_client = chain::locate(site, &distance);
         let fitness = chain::health(appliance, self.query.plain);
         let held = chain::content(self.view, self.number, appliance);
-        let is_spilled = chain::load(self.query, appliance);
+        let is_spilled = chain::load(self.draws, appliance);
         let standing = Standing::of(is_for_client, fitness, held != Renditions::NONE, is_spilled);
         if standing == Standing::Good {
             let held = self.good.iter_mut().zip(0..).filter(|(_, at)| held.has(*at));
@@ -372,7 +397,7 @@ impl<'a> Ranking<'a> {
                 break;
             }
             sorted += equals.len();
-            sort_by_draw(self.query, equals);
+            sort_by_draw(self.draws, equals);
         }
         if self.query.among.is_none() {
             self.keep_nearest();
@@ -391,7 +416,7 @@ impl<'a> Ranking<'a> {
         }
         let is_equal = |look: &&Look<'_>| is_spilled(look) && look.distance.place() == place;
         let equals = self.looks[first..].iter().take_while(is_equal).count();
-        sort_by_draw(self.query, &mut self.looks[first..first + equals]);
+        sort_by_draw(self.draws, &mut self.looks[first..first + equals]);
         self.looks[most - 1..=first].rotate_right(1);
     }
 
@@ -422,9 +447,9 @@ impl<'a> Ranking<'a> {
     }
 }
 
-fn sort_by_draw(query: &Query<'_>, equals: &mut [Look<'_>]) {
+fn sort_by_draw(draws: Draws, equals: &mut [Look<'_>]) {
     for look in &mut *equals {
-        look.score = Some(chain::affinity(query, look.appliance));
+        look.score = Some(chain::affinity(draws, look.appliance));
     }
     // Ends with the name, so that equal scores cannot make two lists.
     equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use model::id::ApplianceId;
 use model::near::Near;
+use model::rendezvous::Draws;
 use model::view::{ApplianceView, FleetView, Renditions, SiteView};
 
 use crate::{Fitness, Query, chain};
@@ -87,13 +88,13 @@ fn class<'a>(
     // One stands for all that cannot be told apart.
     let count = renditions.map_or(0, |numbers| numbers.len()).max(1);
     let mut lacking: BTreeSet<u32> = (0..).take(count).collect();
-    let mut is_before = false;
+    let (draws, mut is_before) = (Draws::of(query.session), false);
     for appliance in appliances {
         let held = chain::content(view, version, appliance);
         lacking.retain(|at| !held.has(*at));
         is_before |= held != Renditions::NONE
             && chain::health(appliance, query.plain) == Fitness::Healthy
-            && !chain::load(query, appliance)
+            && !chain::load(draws, appliance)
             && query.among.is_some_and(|among| !among.contains(&appliance.id));
     }
     match (lacking.is_empty(), is_before) {

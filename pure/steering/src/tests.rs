@@ -542,7 +542,7 @@ fn fleet() -> FleetView {
 fn view(sites: &[(&str, u32)]) -> FleetView {
     let mut view = FleetView {
         generation: Generation(1),
-        versions: Arc::new(BTreeMap::from([(version().clone(), 0)])),
+        versions: Arc::new([(version().clone(), 0)].into()),
         ..FleetView::default()
     };
     let mut holders = NumberSet::new();

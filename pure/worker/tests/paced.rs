@@ -141,7 +141,7 @@ impl World {
 
     fn publish(&mut self) {
         let (object, len) = (ObjectId([1; 32]), Bytes(FILE_LEN));
-        let file = File { object, len, content_type: "video/mp4".to_owned() };
+        let file = File { object, len, content_type: "video/mp4".into() };
         let version = |id: &str, pace| {
             Arc::new(AssetVersion {
                 id: id.parse().unwrap(),

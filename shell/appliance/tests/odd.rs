@@ -148,7 +148,7 @@ fn config() -> Config {
 fn publish(sender: &Sender) -> Names {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let (object, len) = (ObjectId([1; 32]), Bytes::of(CONTENT.len()));
-    let file = |object, len| File { object, len, content_type: "video/mp4".to_owned() };
+    let file = |object, len| File { object, len, content_type: "video/mp4".into() };
     let version = |id: &str, modified| {
         let whole = ("v.mp4".to_owned(), file(object, len));
         let empty = ("empty.mp4".to_owned(), file(ObjectId([2; 32]), Bytes(0)));

@@ -19,8 +19,9 @@ use anyhow::{Context, Result, ensure};
 use director::front::{Player, Ticket};
 use director::{Action, Change, Desired, Director, Event, Hardware, Ledger, Report as Told};
 use model::id::{ApplianceId, Generation};
-use model::inventory::{Check, Delta};
+use model::inventory::{Check, FilesDelta};
 use model::machine::Machine;
+use model::number::NumberSet;
 use model::topology::Site;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::Load;
@@ -148,9 +149,9 @@ pub(crate) const STEERING: steering::Config =
 const BEGIN: Instant = Instant(1_000_000_000_000);
 const INTERVAL: Nanos = Nanos::seconds(2);
 const TICKS_PER_INTERVAL: u32 = 20;
-/// One report in so many says that objects came or went.
+/// One report in so many says that files came or went.
 const DELTA: u32 = 50;
-const DELTA_OBJECTS: usize = 10;
+const DELTA_FILES: usize = 10;
 /// One report in so many has all of an inventory.
 const FULL: u32 = 10_000;
 /// One appliance in so many is silent, for so many rounds.
@@ -189,14 +190,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
 }
 
+/// The inventory of an appliance: its state, all that it holds, and whether its delta is out.
+#[derive(Clone, Copy, Default)]
+struct State {
+    number: u64,
+    check: Check,
+    is_out: bool,
+}
+
 /// A director, and the appliances as far as they have a state.
 struct Stand<'a> {
     world: &'a World,
     director: Director,
     now: Instant,
     names: Vec<ApplianceId>,
-    /// State of the inventory of each, and whether its delta is out.
-    states: Vec<(u64, bool)>,
+    states: Vec<State>,
     sequence: u64,
     template: Told,
 }
@@ -238,7 +246,7 @@ impl<'a> Stand<'a> {
             director,
             now: BEGIN,
             names: (0..world.size.appliances).map(world::appliance).collect::<Result<_>>()?,
-            states: vec![(0, false); count],
+            states: vec![State::default(); count],
             sequence: 0,
             template,
         })
@@ -269,7 +277,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Lets one report be taken and answered; how long that took, in seconds.
-    fn tell(&mut self, n: u32, inventory: Delta) -> Result<f64> {
+    fn tell(&mut self, n: u32, inventory: FilesDelta) -> Result<f64> {
         let at = usize::try_from(n)?;
         self.sequence += 1;
         let id = &self.names[at];
@@ -288,7 +296,9 @@ impl<'a> Stand<'a> {
         };
         self.template.generation = self.director.reply(id).map_or(Generation(0), |r| r.generation);
         self.template.served = Some(self.template.generation);
-        self.template.inventory = inventory;
+        let to = inventory.to;
+        self.template.came = if inventory.from == 0 { inventory.check } else { Check::default() };
+        self.template.files = Some(inventory);
         let begun = Clock::now();
         let event = Event::Reported { appliance: id, report: &self.template };
         self.director.handle(self.now, event);
@@ -296,8 +306,7 @@ impl<'a> Stand<'a> {
         black_box(self.director.snapshot());
         self.settle()?;
         let took = begun.elapsed().as_secs_f64();
-        let told = &self.template.inventory;
-        ensure!(reply.inventory == told.to, "{n} is asked for {} to {}", reply.inventory, told.to);
+        ensure!(reply.inventory == to, "{n} is asked for {} to {to}", reply.inventory);
         Ok(took)
     }
 
@@ -311,7 +320,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Lets these be told after a tick; how long all of that took of this thread's CPU.
-    fn tell_all(&mut self, told: Vec<(u32, Delta)>, report: &mut Report) -> Result<Duration> {
+    fn tell_all(&mut self, told: Vec<(u32, FilesDelta)>, report: &mut Report) -> Result<Duration> {
         rig::stop::check()?;
         let begun = rig::cpu::of_this_thread()?;
         report.tick_ms_max = report.tick_ms_max.max(self.tick()? * 1e3);
@@ -328,7 +337,7 @@ impl<'a> Stand<'a> {
         let mut whole = Duration::ZERO;
         for n in 0..count {
             let inventory = self.full(n, 1)?;
-            report.held += Bytes::of(inventory.held.len()).0;
+            report.held += inventory.came.len();
             whole += self.tell_all(vec![(n, inventory)], report)?;
         }
         report.first_reports_s = whole.as_secs_f64();
@@ -336,23 +345,29 @@ impl<'a> Stand<'a> {
         Ok(())
     }
 
-    fn full(&mut self, n: u32, to: u64) -> Result<Delta> {
-        let held = self.world.holdings(n).objects();
-        let check = Some(Check::of(&held));
-        self.states[usize::try_from(n)?] = (to, false);
-        Ok(Delta { from: 0, to, held, gone: Vec::new(), check })
+    fn full(&mut self, n: u32, to: u64) -> Result<FilesDelta> {
+        let came = self.world.holdings(n).files()?;
+        let check = Check::of_files(&came);
+        self.states[usize::try_from(n)?] = State { number: to, check, is_out: false };
+        Ok(FilesDelta { to, came, check, ..FilesDelta::default() })
     }
 
-    /// The first objects of an appliance's first version go, or come back.
-    fn delta(&mut self, n: u32) -> Result<Delta> {
+    /// The first files of an appliance's first version go, or come back.
+    fn delta(&mut self, n: u32) -> Result<FilesDelta> {
         let Holdings { versions, .. } = self.world.holdings(n);
         let first = versions.first().context("it holds something")?;
-        let objects: Vec<_> = first.objects().iter().take(DELTA_OBJECTS).copied().collect();
-        let (state, is_out) = &mut self.states[usize::try_from(n)?];
-        let (from, to) = (*state, *state + 1);
-        (*state, *is_out) = (to, !*is_out);
-        let (held, gone) = if *is_out { (Vec::new(), objects) } else { (objects, Vec::new()) };
-        Ok(Delta { from, to, held, gone, check: None })
+        let files: NumberSet = world::files_of(first)?.take(DELTA_FILES).collect();
+        let state = &mut self.states[usize::try_from(n)?];
+        let from = state.number;
+        state.number += 1;
+        state.is_out = !state.is_out;
+        for file in &files {
+            if state.is_out { state.check.take_file(file) } else { state.check.put_file(file) }
+        }
+        let (came, gone) =
+            if state.is_out { (NumberSet::new(), files) } else { (files, NumberSet::new()) };
+        let State { number: to, check, .. } = *state;
+        Ok(FilesDelta { from, to, came, gone, check, others: 0 })
     }
 
     fn mix(&mut self, args: &Args, report: &mut Report) -> Result<()> {
@@ -377,18 +392,18 @@ impl<'a> Stand<'a> {
     }
 
     /// The report of an appliance in a round; none of one that is silent.
-    fn turn(&mut self, seed: u64, round: u32, n: u32) -> Result<Option<(u32, Delta)>> {
+    fn turn(&mut self, seed: u64, round: u32, n: u32) -> Result<Option<(u32, FilesDelta)>> {
         if Draw::of(seed, "silent", (round / SILENT_ROUNDS) ^ (n << 8)).below(SILENT) == 0 {
             return Ok(None);
         }
         let mut draw = Draw::of(u64::from(round), "mix", n);
-        let state = self.states[usize::try_from(n)?].0;
+        let State { number, check, .. } = self.states[usize::try_from(n)?];
         let inventory = if draw.below(FULL) == 0 {
-            self.full(n, state + 1)?
+            self.full(n, number + 1)?
         } else if draw.below(DELTA) == 0 {
             self.delta(n)?
         } else {
-            Delta { from: state, to: state, ..Delta::default() }
+            FilesDelta { from: number, to: number, check, ..FilesDelta::default() }
         };
         Ok(Some((n, inventory)))
     }

@@ -294,7 +294,7 @@ impl Life {
             let claim = self.step(Kind::Object, Holdings::next_fetch).0;
             let Some(claim) = claim else { break };
             let fetch = &claim.fetch[0];
-            let (object, content_type) = (fetch.object, String::new());
+            let (object, content_type) = (fetch.object, "".into());
             let extent = self.extent(&File { object, len: fetch.len, content_type }).1;
             let lacking: &[ObjectId] = if n % 2 == 0 { &[object] } else { &[] };
             self.step(Kind::Object, |holdings| {
@@ -385,7 +385,7 @@ fn version(number: u32, edition: u32) -> Arc<AssetVersion> {
         let name = format!("{number} {edition} {n}");
         let object = ObjectId(*blake3::hash(name.as_bytes()).as_bytes());
         let len = if n.is_multiple_of(100) { SMALL_LEN } else { LEN };
-        (format!("1080p/{n:05}.m4s"), File { object, len, content_type: "video/mp4".to_owned() })
+        (format!("1080p/{n:05}.m4s"), File { object, len, content_type: "video/mp4".into() })
     };
     Arc::new(AssetVersion {
         id: format!("film-{number}-{edition}").parse().expect("a name"),

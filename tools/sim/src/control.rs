@@ -277,7 +277,7 @@ impl Control {
             {
                 let mut durable = control.durable.borrow_mut();
                 durable.1.generation = durable.1.generation.max(generation);
-                durable.1.entries.extend(ledger.entries);
+                durable.1.entries.take_all(&ledger.entries);
             }
             // Killed here, it is durable, and nobody was told.
             let again = Rc::clone(&control);

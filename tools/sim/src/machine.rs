@@ -213,7 +213,7 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
         let reply = fleet.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
-            process.with(|holdings| holdings.set_siblings(reply.siblings));
+            process.with(|holdings| holdings.set_siblings(reply.siblings.to_map()));
             if process.ask(Holdings::generation) < reply.generation {
                 take_manifest(&fleet, &process).await;
             }

@@ -38,7 +38,7 @@ pub(crate) fn new_version(fleet: &Rc<Fleet>) {
             Object::draw(stage, len)
         });
         fleet.objects.borrow_mut().insert(object.id, Rc::clone(&object));
-        let content_type = "video/mp4".to_owned();
+        let content_type = "video/mp4".into();
         let file = File { object: object.id, len: object.len(), content_type };
         files.insert(format!("{index}.mp4"), file);
     }

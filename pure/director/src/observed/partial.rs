@@ -64,10 +64,9 @@ impl Observed {
         }
     }
 
-    /// Which versions should be held is different. O(those that are held in part, and `came`).
-    pub(super) fn keep_renditions(&mut self, came: &NumberSet, known: Known<'_>) {
-        let gone = self.counted.0.keys().filter(|version| !known.kept.contains(**version));
-        for version in gone.copied().collect::<Vec<_>>() {
+    /// Which versions should be held is different. O(those).
+    pub(super) fn keep_renditions(&mut self, came: &NumberSet, lost: &NumberSet, known: Known<'_>) {
+        for version in lost {
             self.forget_renditions(version, known);
         }
         for version in came {

@@ -71,8 +71,8 @@ fn those_who_fill_the_same_object_do_not_all_ask_the_same_sibling() {
 fn origins_are_every_source_of_every_version_and_the_path_that_it_has_there() {
     let version = |name: &str, sources: &[&str], files: &[(&str, u8)]| {
         let file = |(path, n): &(&str, u8)| {
-            let (object, content_type) = (fleet::object(*n), "video/mp4".to_owned());
-            ((*path).to_owned(), File { object, len: Bytes(1), content_type })
+            let (object, content_type) = (fleet::object(*n), "video/mp4");
+            ((*path).to_owned(), File { object, len: Bytes(1), content_type: content_type.into() })
         };
         Arc::new(AssetVersion {
             id: name.parse::<AssetVersionId>().unwrap(),

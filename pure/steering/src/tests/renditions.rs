@@ -51,7 +51,7 @@ fn each_rendition_has_the_best_that_hold_it() {
         &["b1: b1 b1 a1", "a1: a1 a1 c1", "c1"],
     );
     check(&[("a", &[0b110]), ("b", &[0b001])], &["b1: b1 a1 a1"]);
-    check(&[("a", &[0b100, 0b100]), ("b", &[0b011])], &["a2: b1 b1 a2", "a1: b1 b1 a1"]);
+    check(&[("a", &[0b100, 0b100]), ("b", &[0b011])], &["a1: b1 b1 a1", "a2: b1 b1 a2"]);
 }
 
 #[test]

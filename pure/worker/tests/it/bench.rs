@@ -55,7 +55,7 @@ pub(crate) fn content(n: u64, len: u64) -> Vec<u8> {
 }
 
 pub(crate) fn file(n: u8, len: u64) -> File {
-    File { object: ObjectId([n; 32]), len: Bytes(len), content_type: "video/mp4".to_owned() }
+    File { object: ObjectId([n; 32]), len: Bytes(len), content_type: "video/mp4".into() }
 }
 
 /// The catalogue of all tests: path, object number, length, on which drive.

@@ -17,7 +17,7 @@ use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 pub(crate) fn publish(sender: &Sender, len: usize) -> String {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let object = ObjectId([1; 32]);
-    let file = File { object, len: Bytes::of(len), content_type: "video/mp4".to_owned() };
+    let file = File { object, len: Bytes::of(len), content_type: "video/mp4".into() };
     let version = AssetVersion {
         id: "film-1".parse().unwrap(),
         asset: "film".parse().unwrap(),

@@ -53,7 +53,7 @@ pub(crate) fn put(drive: &Path, state: &Path) -> ObjectId {
 }
 
 fn manifest(object: ObjectId) -> Vec<u8> {
-    let file = File { object, len: Bytes::of(LEN), content_type: "video/mp4".to_owned() };
+    let file = File { object, len: Bytes::of(LEN), content_type: "video/mp4".into() };
     let version = AssetVersion {
         id: "film-1".parse().unwrap(),
         asset: "film".parse().unwrap(),

@@ -60,7 +60,7 @@ impl TestFile {
 /// One asset version of these files.
 pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) -> AssetVersion {
     let file = |file: &TestFile| {
-        let content_type = "video/mp4".to_owned();
+        let content_type = "video/mp4".into();
         let entry = File { object: file.id(), len: file.blocks.len(), content_type };
         (file.path.clone(), entry)
     };

@@ -493,7 +493,7 @@ fn what_finds_no_room_does_not_keep_others_from_moving() {
     let files = files(700_000);
     let mut w = on_bulk(&files, LINGER);
     let mut wanted = version("film-1", &[w.origin_address()], &files);
-    let (object, content_type) = (ObjectId([9; 32]), "video/mp4".to_owned());
+    let (object, content_type) = (ObjectId([9; 32]), "video/mp4".into());
     let huge = File { object, len: OBJECT_LEN_MAX, content_type };
     wanted.files.insert("huge.mp4".to_owned(), huge);
     w.control.publish(2, vec![wanted], &files);

@@ -64,8 +64,8 @@ pub(crate) async fn report(
         inventory: reply.inventory,
         by_number: true,
         interval_ms: reply.interval.as_millis(),
-        siblings: by_name(&reply.siblings),
-        peers: by_name(&reply.peers),
+        siblings: by_name(&reply.siblings.to_map()),
+        peers: by_name(&reply.peers.to_map()),
         routes: reply.routes.map(|wanted| wire::v1::routes::Wanted {
             known: wanted.known.map(|known| known.to_string()),
         }),

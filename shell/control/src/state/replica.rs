@@ -375,8 +375,8 @@ mod tests {
             catalog.put(Arc::new(version(sequence)));
         }
         Desired {
-            sites: Arc::new(BTreeMap::from([(site.id.clone(), site)])),
-            appliances: Arc::new(BTreeMap::from([(id, registered)])),
+            sites: Arc::new([(site.id.clone(), site)].into()),
+            appliances: Arc::new([(id, registered)].into()),
             catalog: Arc::new(catalog),
             playbacks: Playbacks::new(
                 ["lecture".parse().unwrap()].into(),
@@ -393,7 +393,7 @@ mod tests {
 
     fn version(sequence: u64) -> Version {
         let len = Bytes(5);
-        let file = File { object: ObjectId([9; 32]), len, content_type: "video/mp4".to_owned() };
+        let file = File { object: ObjectId([9; 32]), len, content_type: "video/mp4".into() };
         let files = AssetVersion {
             id: format!("film-{sequence}").parse().unwrap(),
             asset: "film".parse().unwrap(),

@@ -23,7 +23,8 @@ use director::{
     Version, Window,
 };
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
-use model::manifest::{AssetVersion, File};
+use model::manifest::{AssetVersion, ContentTypes, File};
+use model::names::Names;
 use model::number::OWN_FILES;
 use model::object::{BlockHash, Blocks};
 use model::topology::{Appliance, Prefix, Site, Weight};
@@ -339,7 +340,7 @@ impl Store {
             .bind(files.id.as_str())
             .bind(path)
             .bind(file.object.0.as_slice())
-            .bind(&file.content_type)
+            .bind(&*file.content_type)
             .execute(&mut *transaction)
             .await?;
         }
@@ -379,7 +380,7 @@ impl Store {
         value.try_into().map_err(|_| StoreError::Damaged(format!("{key} is {value}")))
     }
 
-    async fn sites(&self) -> Result<BTreeMap<SiteId, Site>> {
+    async fn sites(&self) -> Result<Names<SiteId, Site>> {
         let query = sqlx::query_as("SELECT id, prefixes, about FROM sites");
         let rows: Vec<(String, String, String)> = query.fetch_all(&self.pool).await?;
         let site = |(id, prefixes, about): (String, String, String)| {
@@ -395,7 +396,7 @@ impl Store {
         rows.into_iter().map(site).collect()
     }
 
-    async fn appliances(&self) -> Result<BTreeMap<ApplianceId, Registered>> {
+    async fn appliances(&self) -> Result<Names<ApplianceId, Registered>> {
         type Row = (
             String,
             String,
@@ -481,8 +482,10 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let mut versions: BTreeMap<_, BTreeMap<String, File>> = BTreeMap::new();
+        let mut types = ContentTypes::default();
         for (version, path, object, len, content_type) in rows {
             let object = ObjectId(fixed(&object)?);
+            let content_type = types.shared(&content_type);
             let file = File { object, len: Bytes(unsigned(len)?), content_type };
             versions.entry(parse(&version)?).or_default().insert(path, file);
         }

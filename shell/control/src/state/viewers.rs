@@ -14,6 +14,7 @@ use director::front::Ticket;
 use model::cmcd::Report;
 use model::id::{ApplianceId, SiteId};
 use model::metric::{Kind, Metric};
+use model::names::Names;
 use model::topology::{Prefix, Site};
 use model::units::{Instant, Nanos, UnixSeconds};
 use playback::player::{NAMES, Player};
@@ -55,7 +56,7 @@ const UNTOLD_MAX: Nanos = Nanos::seconds(3000);
 /// microseconds, and not for megabytes of JSON or hundreds of thousands of lines.
 const ROWS_AT_ONCE: usize = 512;
 
-type Sites = Arc<BTreeMap<SiteId, Site>>;
+type Sites = Arc<Names<SiteId, Site>>;
 
 /// All of it.
 pub(crate) struct Viewers {
@@ -409,7 +410,7 @@ fn known_asset(snapshot: &Snapshot, version: &str) -> Option<Arc<str>> {
     known.map(|known| known.files.asset.as_str().into())
 }
 
-fn names_of(sites: &BTreeMap<SiteId, Site>) -> BTreeMap<Prefix, Arc<str>> {
+fn names_of(sites: &Names<SiteId, Site>) -> BTreeMap<Prefix, Arc<str>> {
     let prefixes: BTreeSet<Prefix> =
         sites.values().flat_map(|site| &site.prefixes).map(Prefix::trunc).collect();
     let name = |prefix: Prefix| (prefix, prefix.to_string().into());

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use director::{Desired, Registered, Version};
 use model::id::{ApplianceId, AssetId, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
+use model::number::NumberSet;
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 
@@ -29,6 +31,8 @@ pub(super) struct World {
     pub(super) size: Size,
     seed: u64,
     pub(super) versions: Vec<Arc<Version>>,
+    /// The number of the next file.
+    next: u32,
 }
 
 /// One in so many sites is an exchange, and has the appliances beyond one per site.
@@ -87,8 +91,13 @@ impl World {
         ensure!(size.sites <= size.appliances, "each site has an appliance");
         ensure!(0 < size.sites && HEAD <= size.versions, "a fleet, and {HEAD} versions");
         ensure!(FILES_MIN * 2 <= size.files / size.versions, "{FILES_MIN} files or more each");
-        let versions = (0..size.versions).map(|n| version(&size, seed, n));
-        Ok(Self { size, seed, versions: versions.collect::<Result<_>>()? })
+        let (mut versions, mut next) = (Vec::new(), 0);
+        for n in 0..size.versions {
+            let version = version(&size, seed, n, next)?;
+            next = files_of(&version)?.end;
+            versions.push(version);
+        }
+        Ok(Self { size, seed, versions, next })
     }
 
     fn draw(&self, kind: &str, n: u32) -> Draw {
@@ -190,16 +199,23 @@ pub(super) struct Holdings<'a> {
 }
 
 impl Holdings<'_> {
-    pub(super) fn objects(&self) -> Vec<ObjectId> {
-        let mut objects = Vec::new();
+    pub(super) fn files(&self) -> Result<NumberSet> {
+        let mut files = NumberSet::new();
         for (at, version) in self.versions.iter().enumerate() {
-            let all = version.objects();
-            let lacks = self.is_filling && at + 1 == self.versions.len();
-            let most = if lacks { all.len() * 7 / 10 } else { all.len() };
-            objects.extend(all.iter().take(most).copied());
+            let mut all = files_of(version)?;
+            if self.is_filling && at + 1 == self.versions.len() {
+                all.end -= (all.end - all.start) * 3 / 10;
+            }
+            files.insert_range(all);
         }
-        objects
+        Ok(files)
     }
+}
+
+/// The numbers of a version's files.
+pub(super) fn files_of(version: &Version) -> Result<Range<u32>> {
+    let first = version.first_file.context("it has numbers")?;
+    Ok(first..first + u32::try_from(version.objects().len())?)
 }
 
 pub(super) fn site(n: u32) -> Result<SiteId> {
@@ -231,7 +247,7 @@ pub(super) fn prefix(n: u32) -> Result<Prefix> {
     Ok(prefix)
 }
 
-fn version(size: &Size, seed: u64, n: u32) -> Result<Arc<Version>> {
+fn version(size: &Size, seed: u64, n: u32, first_file: u32) -> Result<Arc<Version>> {
     let mut draw = Draw::of(seed, "version", n);
     let mean = size.files / size.versions;
     let long = LONG_FILES / LONG;
@@ -241,10 +257,11 @@ fn version(size: &Size, seed: u64, n: u32) -> Result<Arc<Version>> {
     };
     let drawn = FILES_MIN + draw.below(2 * (others - FILES_MIN) + 1);
     let count = if is_long { LONG_FILES } else { drawn };
+    let content_type: Arc<str> = "video/mp4".into();
     let file = |i: u32| {
         let object = ObjectId(draw.bytes());
         let len = Bytes(u64::from(1 + draw.below(5)) << 20);
-        let content_type = "video/mp4".to_owned();
+        let content_type = Arc::clone(&content_type);
         (format!("v/r{}/{:05}.m4s", i % 8, i / 8), File { object, len, content_type })
     };
     let files = AssetVersion {
@@ -256,13 +273,15 @@ fn version(size: &Size, seed: u64, n: u32) -> Result<Arc<Version>> {
         files: (0..count).map(file).collect(),
     };
     let sequence = u64::from(n) + 1;
-    Ok(Arc::new(Version::new(Arc::new(files), Vec::new(), sequence)))
+    let version = Version::new(Arc::new(files), Vec::new(), sequence);
+    Ok(Arc::new(version.numbered(Some(first_file))))
 }
 
 /// Another version, that nobody has yet.
 pub(super) fn new_version(world: &World, n: u32) -> Result<Arc<Version>> {
+    let first = n.checked_mul(2 * LONG_FILES).and_then(|more| world.next.checked_add(more));
     let n = n.checked_add(world.size.versions).context("a number")?;
-    version(&world.size, world.seed, n)
+    version(&world.size, world.seed, n, first.context("a number")?)
 }
 
 #[cfg(test)]
@@ -282,14 +301,17 @@ mod tests {
         let world = World::new(size, 1).unwrap();
         let files: usize = world.versions.iter().map(|version| version.objects().len()).sum();
         assert!(files.abs_diff(50_000) < 2500, "{files}");
-        let held: usize = (0..300).map(|n| world.holdings(n).objects().len()).sum();
+        let held: u64 = (0..300).map(|n| world.holdings(n).files().unwrap().len()).sum();
         assert!(held.abs_diff(750_000) < 75_000, "{held}");
         let prefixes: BTreeSet<_> = (0..2000).map(|n| prefix(n).unwrap()).collect();
         assert_eq!(prefixes.len(), 2000, "each once");
         let desired = world.desired().unwrap();
         assert_eq!((desired.sites.len(), desired.appliances.len()), (120, 300));
         let again = World::new(size, 1).unwrap();
-        assert_eq!(again.holdings(7).objects(), world.holdings(7).objects());
-        assert_ne!(World::new(size, 2).unwrap().holdings(7).objects(), again.holdings(7).objects());
+        assert_eq!(again.holdings(7).files().unwrap(), world.holdings(7).files().unwrap());
+        assert_ne!(
+            World::new(size, 2).unwrap().holdings(7).files().unwrap(),
+            again.holdings(7).files().unwrap()
+        );
     }
 }

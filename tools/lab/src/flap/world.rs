@@ -102,7 +102,7 @@ struct Playing {
 impl World {
     pub(super) fn new(sessions: u32, seed: u64, rule: Rule, crowd: Crowd) -> Result<Self> {
         let mut draw = Draw::of(seed, "flap", 0);
-        let file = File { object: ObjectId([7; 32]), len: Bytes(1), content_type: String::new() };
+        let file = File { object: ObjectId([7; 32]), len: Bytes(1), content_type: "".into() };
         let files = AssetVersion {
             id: "launch-1".parse()?,
             asset: "launch".parse()?,

@@ -264,7 +264,7 @@ impl Stage {
                 Some("mpd") => "application/dash+xml",
                 _ => "video/mp4",
             };
-            let file = File { object: object.id(), len, content_type: content_type.to_owned() };
+            let file = File { object: object.id(), len, content_type: content_type.into() };
             (object.path.clone(), file)
         };
         Ok(Arc::new(AssetVersion {

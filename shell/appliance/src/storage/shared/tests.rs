@@ -65,7 +65,7 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
 /// A manifest of one rendition of these.
 pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Arc<Manifest> {
     let file = |(object, len): &(ObjectId, Bytes)| {
-        let content_type = "video/mp4".to_owned();
+        let content_type = "video/mp4".into();
         (format!("{object}.m4s"), File { object: *object, len: *len, content_type })
     };
     let version = AssetVersion {

@@ -65,7 +65,7 @@ async fn what_is_written_is_there_after_opening_again() {
     };
     let policy = Policy { copies: 3, versions_kept: 1 };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
-    let entries = BTreeMap::from([(appliance.id.clone(), entry)]);
+    let entries = [(appliance.id.clone(), entry)].into();
     let ledger = Ledger { generation: Generation(9), entries };
     let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
     let version = version(&blocks);
@@ -263,7 +263,7 @@ async fn of_before_numbers() -> (tempfile::TempDir, Store) {
 
 fn version(blocks: &Blocks) -> Version {
     let (object, len) = (blocks.id(), blocks.len());
-    let file = File { object, len, content_type: "video/mp4".to_owned() };
+    let file = File { object, len, content_type: "video/mp4".into() };
     let files = AssetVersion {
         id: "film-1".parse().unwrap(),
         asset: "film".parse().unwrap(),

@@ -196,7 +196,7 @@ pub(crate) mod tests {
     pub(crate) fn version(sequence: u64, objects: &[Blocks]) -> Version {
         let file = |blocks: &Blocks| {
             let (object, len) = (blocks.id(), blocks.len());
-            (object.to_string(), File { object, len, content_type: "video/mp4".to_owned() })
+            (object.to_string(), File { object, len, content_type: "video/mp4".into() })
         };
         let files = AssetVersion {
             id: format!("film-{sequence}").parse().unwrap(),

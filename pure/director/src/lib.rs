@@ -58,7 +58,6 @@ mod watch;
 mod withdrawal;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
@@ -490,9 +489,7 @@ impl Director {
             };
             (id.clone(), status)
         };
-        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let members = self.members.range::<ApplianceId, _>((after, Bound::Unbounded));
-        members.take(most).map(status).collect()
+        self.members.after(after).take(most).map(status).collect()
     }
 
     /// The files that an appliance says that it holds, by number; none if it tells no numbers.

@@ -1,5 +1,8 @@
 //! Registered appliances and what is known of each: by number, and by name.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use model::id::ApplianceId;
 use model::names::Names;
 use model::number::index;
@@ -10,6 +13,8 @@ use crate::Member;
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     numbers: Names<ApplianceId, u32>,
+    /// The same names, for whoever goes through all of them.
+    order: BTreeSet<ApplianceId>,
     /// By number. Invariant: those of `numbers`, and none for one that is gone.
     all: Vec<Option<(ApplianceId, Member)>>,
 }
@@ -47,13 +52,26 @@ impl Members {
         }
         let before = self.all[index(number)].replace((id.clone(), member));
         assert!(before.is_none(), "no number is given twice");
+        self.order.insert(id.clone());
         self.numbers.insert(id, number);
+        assert_eq!(self.order.len(), self.numbers.len(), "each has a number");
     }
 
     pub(crate) fn remove(&mut self, id: &ApplianceId) -> Option<Member> {
         let number = self.numbers.remove(id)?;
+        self.order.remove(id);
         let (_, member) = self.all[index(number)].take()?;
         Some(member)
+    }
+
+    /// All whose names come after this, by name; without one all.
+    pub(crate) fn after(
+        &self,
+        after: Option<&ApplianceId>,
+    ) -> impl Iterator<Item = (&ApplianceId, &Member)> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.order.range::<ApplianceId, _>((after, Bound::Unbounded));
+        names.filter_map(|id| Some((id, self.get(id)?)))
     }
 
     /// All, by number.

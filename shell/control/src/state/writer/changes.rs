@@ -17,11 +17,11 @@ use crate::state::convert::{self, Checked, Refused};
 use crate::state::directing::Desk;
 use crate::state::store::StoreError;
 
-/// Bounds of desired state, as far as all of control was tried with so much. The director alone is
-/// made for more.
-pub(super) const SITES_MAX: usize = 4096;
-const APPLIANCES_MAX: usize = 4096;
-pub(super) const VERSIONS_MAX: usize = 100_000;
+/// Bounds of desired state: half as much again and more than the director is made for, which is
+/// 8,000 sites, 20,000 appliances and 100,000 versions (docs/internals/director.md).
+pub(super) const SITES_MAX: usize = 16_384;
+const APPLIANCES_MAX: usize = 32_768;
+pub(super) const VERSIONS_MAX: usize = 200_000;
 
 /// Why a change was refused. What the client did wrong, but for `Store`.
 #[derive(Debug, thiserror::Error)]
@@ -261,7 +261,7 @@ fn of_version(version: Option<&AssetVersionId>) -> String {
 /// Addresses of others in the site of an appliance, if it can stand beside them. O(addresses of
 /// all).
 fn beside(appliance: &Appliance, desired: &Desired) -> Result<usize, ChangeError> {
-    let others = || desired.appliances.values().map(|of| &of.appliance);
+    let others = || desired.appliances.unordered().map(|(_, of)| &of.appliance);
     let others = || others().filter(|other| other.id != appliance.id);
     for address in &appliance.addresses {
         if let Some(other) = others().find(|other| other.addresses.contains(address)) {

@@ -254,11 +254,16 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn it_holds_what_a_tree_holds_and_gives_it_in_the_same_order(
-            steps in proptest::collection::vec((any::<bool>(), 0_u32..60), 0..300)
+            steps in proptest::collection::vec((any::<bool>(), 0_usize..3000), 0..300)
         ) {
-            let (mut names, mut tree) = (Names::<String, usize>::default(), BTreeMap::new());
+            // A dozen in each part.
+            let mut tree: BTreeMap<_, _> = (0..3000).map(|n| (format!("s{n}"), n)).collect();
+            let mut names: Names<String, usize> =
+                tree.iter().map(|(name, n)| (name.clone(), *n)).collect();
             for (at, (puts, n)) in steps.into_iter().enumerate() {
                 let name = format!("s{n}");
                 if puts {
@@ -267,9 +272,9 @@ mod tests {
                     prop_assert_eq!(names.remove(&name), tree.remove(&name));
                 }
                 prop_assert_eq!(names.len(), tree.len());
-                prop_assert!(names.iter().eq(tree.iter()));
-                prop_assert!(tree.iter().all(|(name, value)| names.get(name) == Some(value)));
             }
+            prop_assert!(names.iter().eq(tree.iter()));
+            prop_assert!(tree.iter().all(|(name, value)| names.get(name) == Some(value)));
             let other: Names<String, usize> = tree.into_iter().rev().collect();
             prop_assert_eq!(names, other);
         }

@@ -131,6 +131,8 @@ pub struct Reply {
     /// The inventory state known here; the next delta should start from it.
     pub inventory: u64,
     pub interval: Nanos,
+    /// The share of its sessions that it takes, in thousandths.
+    pub share_permille: u32,
     /// Appliances of the same site that can serve now, and their base URLs.
     pub siblings: Beside,
     /// Appliances of the same site that have service addresses, and where they let siblings fetch.

@@ -399,7 +399,7 @@ impl Director {
         self.map.outdate_loads(site);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
-        self.move_share(now, id, report.load.permille());
+        self.move_share(now, id, report);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);

@@ -64,6 +64,8 @@ pub struct Report {
     pub came: Check,
     /// What it hears from its routers; none if it has none.
     pub routes: Option<Hears>,
+    /// The least share that other processes of the control plane told it of late, in thousandths.
+    pub told_share: Option<u32>,
 }
 
 impl Report {
@@ -98,6 +100,8 @@ pub(crate) struct Observed {
     pub(crate) probe: Probe,
     pub(crate) starts: Starts,
     start_id: u64,
+    /// When its first report came, of whatever start.
+    pub(crate) since: Instant,
     /// When the first report of that start came.
     pub(crate) begun: Instant,
     /// The inventory state that the latest report led to, believed or not.
@@ -254,7 +258,7 @@ impl Observed {
     /// Starts with an appliance's first report. Its inventory is not yet looked at.
     pub(crate) fn new(now: Instant, report: &Report, known: Known<'_>) -> Self {
         let starts = Starts::new(report.start_id, report.sequence);
-        let mut observed = Self { starts, ..Self::default() };
+        let mut observed = Self { starts, since: now, ..Self::default() };
         observed.complete = Arc::new(known.files.empty() & known.kept);
         observed.take(now, report);
         observed

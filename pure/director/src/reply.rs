@@ -33,6 +33,7 @@ impl Director {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
             inventory: observed.map_or(0, known),
             interval: member.interval,
+            share_permille: member.share_permille(),
             siblings: beside(serving),
             routes: self.routes_wanted(id),
             peers: beside(peers),

@@ -77,6 +77,14 @@ impl Share {
         (self.permille == 0).then_some(self.at)
     }
 
+    /// Another process of the control plane gives it so much, and has heard it for longer. That
+    /// cuts, and never raises: an appliance passes it on.
+    pub fn told(&mut self, permille: u64) {
+        if permille < self.permille {
+            (self.permille, self.rest) = (permille.max(FLOOR).min(self.permille), 0);
+        }
+    }
+
     /// It was not lost after all: nobody could hear it.
     pub fn found(&mut self) {
         if self.permille == 0 {

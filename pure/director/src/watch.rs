@@ -12,7 +12,7 @@ use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
 
 use crate::drain::State;
-use crate::observed::{Cause, Probe};
+use crate::observed::{Cause, Probe, Report};
 use crate::{Action, Director, Member, Notice, Role};
 
 impl Director {
@@ -91,11 +91,18 @@ impl Director {
 
     /// An appliance reports, with so much of its scarcest resource in use. Whether that shows in
     /// lists can wait for the next tick.
-    pub(crate) fn move_share(&mut self, now: Instant, id: &ApplianceId, load: u64) {
+    ///
+    /// Of one that has not been heard here for long, others may know that it comes back slowly.
+    pub(crate) fn move_share(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
         let Some(member) = self.members.get_mut(id) else { return };
+        let load = report.load.permille();
+        let since = member.observed.as_ref().map_or(now, |observed| observed.since);
+        let is_new = now.since(since) < self.config.shares.settle;
+        let told = report.told_share.filter(|_| is_new);
         if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {
             let before = member.share.permille();
             member.share.heard(now, load, &self.config.shares);
+            told.iter().for_each(|told| member.share.told(u64::from(*told)));
             let after = member.share.permille();
             self.counters.share_cuts += u64::from(after < before);
             if after != before {

@@ -21,3 +21,4 @@ pub mod membership;
 pub mod process;
 pub mod serving;
 pub mod storage;
+mod told;

@@ -57,6 +57,11 @@ pub struct Report {
     /// What its viewers felt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub viewers: Option<ViewerBatch>,
+    /// The least share of its sessions that other processes of the control plane told it of late,
+    /// in thousandths (`ReportReply::share_permille`), for one that has just started; none if none
+    /// did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_share_permille: Option<u32>,
     /// The networks that it knows (`Networks::state`); none from an appliance that tells viewers
     /// not apart by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -238,6 +243,9 @@ pub struct ReportReply {
     pub by_number: bool,
     /// When to report next, milliseconds.
     pub interval_ms: u64,
+    /// The share of its sessions that this process gives it, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_permille: Option<u32>,
     /// Appliances of the same site that can serve now, by name: their base URLs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub siblings: BTreeMap<String, String>,

@@ -124,6 +124,28 @@ fn an_appliance_that_could_not_be_heard_for_a_moment_keeps_its_share_and_one_tha
 }
 
 #[test]
+fn one_that_others_give_less_gets_no_more_from_a_process_that_has_just_started() {
+    let mut director = running(&["a1", "a2"]);
+    let mut told = |name: &str, second: u64, told_share: Option<u32>| {
+        let report = Report { told_share, ..report(100 + second) };
+        director.report(at(second * 1000), &id(name), &report).unwrap();
+        director.handle(at(second * 1000), Event::Tick(UnixSeconds(second)));
+        let share = director.reply(&id(name)).unwrap().share_permille;
+        assert_eq!(share, seen(&director, name).share_permille, "it is told to it");
+        share
+    };
+    assert_eq!(told("a1", 0, Some(300)), 300, "it comes back slowly, there");
+    assert_eq!(told("a1", 2, Some(900)), 301, "here, too: nobody's word raises it");
+    assert_eq!(told("a2", 0, None), 1000);
+    assert_eq!(told("a2", 1, Some(0)), 50, "somebody must try it");
+    for second in 3..1200 {
+        told("a1", second, None);
+        told("a2", second, None);
+    }
+    assert_eq!(told("a1", 1200, Some(300)), 1000, "it has been heard here for long");
+}
+
+#[test]
 fn one_that_was_unhealthy_before_it_could_not_be_heard_comes_back_slowly() {
     let mut director = running(&["a1", "a2"]);
     tell_until(&mut director, 0..5, &["a1", "a2"], 0);

@@ -168,6 +168,7 @@ impl Link<'_> {
         let reply = self.client.report(&report).inspect_err(|_| book.lost(self.viewers))?;
         (self.known, self.by_number) = (reply.inventory, Some(reply.by_number));
         book.came(self.viewers, reply.viewers);
+        self.shared.told.set(began, &self.client.whom, reply.share_permille);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -337,6 +338,7 @@ impl Link<'_> {
             routes: about.routes.as_ref().map(|routes| routes.told(shared.ledger.now())),
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
+            told_share_permille: shared.told.of_others(shared.ledger.now(), &self.client.whom),
             networks: Some(shared.counters.serving.viewers.networks_state()),
         }
     }

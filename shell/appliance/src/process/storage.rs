@@ -62,6 +62,7 @@ use crate::storage::shared::Shared;
 use crate::storage::slots::{Aside, Slot, Slots};
 use crate::storage::source::{self, TrustError};
 use crate::storage::tiering::{self, Tier, TieringStatus};
+use crate::told::Shares;
 use settings::Text;
 
 /// What the storage side needs to know.
@@ -227,7 +228,7 @@ impl Storage {
         let counters = StorageCounters::new(serving, slots.len());
         let slots = Slots::new(config.drives.clone(), config.rules.clone(), slots);
         let linger = tier.as_ref().map_or(tiering::LINGER, |tier| tier.config.linger);
-        let shared = Arc::new(Shared { ledger, slots, counters, linger });
+        let shared = Arc::new(Shared { ledger, slots, counters, linger, told: Shares::default() });
         load_manifest(&shared, &state_file, &config.appliance, &own);
         load_objects(&shared, &loaded);
 

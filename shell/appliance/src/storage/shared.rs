@@ -7,6 +7,7 @@ use model::units::{Bytes, Nanos};
 use crate::counters::{StorageCounters, now};
 use crate::storage::ledger::Ledger;
 use crate::storage::slots::Slots;
+use crate::told::Shares;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) counters: StorageCounters,
     /// How long a file stays when workers were told of its copy.
     pub(crate) linger: Nanos,
+    pub(crate) told: Shares,
 }
 
 impl Shared {

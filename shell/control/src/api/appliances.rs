@@ -64,6 +64,7 @@ pub(crate) async fn report(
         inventory: reply.inventory,
         by_number: true,
         interval_ms: reply.interval.as_millis(),
+        share_permille: Some(reply.share_permille),
         siblings: by_name(&reply.siblings.to_map()),
         peers: by_name(&reply.peers.to_map()),
         routes: reply.routes.map(|wanted| wire::v1::routes::Wanted {

@@ -120,6 +120,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         came: all.map_or_else(Check::default, |files| Check::of_files(&files.came)),
         files,
         routes: wire.routes.as_ref().map(hears_in).transpose()?,
+        told_share: wire.told_share_permille,
     })
 }
 

@@ -91,6 +91,10 @@ model::metrics! {
         tickets_expired: Counter("tickets_expired_total"),
         /// Steering requests refused with 403: the session was revoked.
         tickets_revoked: Counter("tickets_revoked_total"),
+        /// Whole snapshots that fronts were given.
+        snapshots_given: Counter("replica_snapshots_total"),
+        /// Answers to fronts with the differences since what they had.
+        differences_given: Counter("replica_differences_total"),
         /// Sessions that services have ended.
         sessions_revoked: Counter("sessions_revoked_total"),
         /// Requests of members whose identity was revoked, superseded or has expired.

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! GET /v1/replica/snapshot?known=G   200 with a `Snapshot` newer than G, in an envelope; or 204
+//!   &differences=true                the same, or all `Difference`s since G, each in an envelope
+//!                                    of two lines and a line feed, where they are still there
 //! GET /v1/replica/keys               `Keys`
 //! ```
 //!
@@ -52,6 +54,44 @@ pub struct Snapshot {
     /// Versions that were withdrawn and are still listed, each with its asset.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub withdrawn: BTreeMap<String, String>,
+}
+
+/// What leads from one snapshot to the next. Signed (`signed::Kind::Difference`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Difference {
+    /// Format, 1.
+    pub format: u32,
+    /// The generation that it leads from.
+    pub from: u64,
+    /// The next one: of sites, appliances, versions, public assets and ended sessions those that
+    /// are new or other, all else whole.
+    pub changed: Snapshot,
+    #[serde(default)]
+    pub gone: Gone,
+    /// Of all that is there then.
+    pub check: Check,
+}
+
+/// What is not there any more, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Gone {
+    pub sites: Vec<String>,
+    pub appliances: Vec<String>,
+    pub versions: Vec<String>,
+    pub public: Vec<String>,
+    pub revoked_sessions: Vec<String>,
+}
+
+/// How many there are, and a sum over them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Check {
+    pub count: u64,
+    /// Of the first eight bytes of SHA-256 of each, little endian, modulo 2^64.
+    pub sum: u64,
 }
 
 /// A playback that a service has ended.

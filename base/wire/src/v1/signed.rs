@@ -26,6 +26,8 @@ pub enum Kind {
     Manifest,
     /// Desired state for fronts.
     Snapshot,
+    /// What has changed of it.
+    Difference,
 }
 
 /// An envelope, opened but not believed.
@@ -56,6 +58,7 @@ impl Kind {
         match self {
             Self::Manifest => "manifest",
             Self::Snapshot => "snapshot",
+            Self::Difference => "difference",
         }
     }
 }
@@ -74,7 +77,7 @@ pub fn decode(bytes: &[u8]) -> Result<Signed<'_>, SignedError> {
     else {
         return Err(SignedError::Line);
     };
-    let kinds = [Kind::Manifest, Kind::Snapshot];
+    let kinds = [Kind::Manifest, Kind::Snapshot, Kind::Difference];
     let kind = kinds.into_iter().find(|known| known.word() == kind).ok_or(SignedError::Kind)?;
     let (text, mut signature) = (signature, [0; 64]);
     if !parse_hex(text, &mut signature) || !is_kid(kid) {

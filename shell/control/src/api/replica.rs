@@ -26,19 +26,23 @@ pub(crate) struct KnownSnapshot {
     /// Generation of the snapshot that the front has already; 0 or nothing for none.
     #[serde(default)]
     known: u64,
+    /// `true` if differences will do, where they are there.
+    #[serde(default)]
+    differences: bool,
 }
 
 /// Desired state for a front, if it is newer than what the front has: a line with its signature,
-/// then its JSON.
+/// then its JSON. With `differences`, and where the writer still has them, all that lead there: the
+/// same and a line feed for each.
 #[utoipa::path(get, path = "/v1/replica/snapshot", tag = "members", params(KnownSnapshot),
     responses((status = 200, content_type = "application/vnd.nearcast.signed", body = Snapshot),
         (status = 204, description = "Nothing newer")))]
 pub(crate) async fn replica_snapshot(
     State(control): Shared,
     _: FrontCaller,
-    Query(KnownSnapshot { known }): Query<KnownSnapshot>,
+    Query(KnownSnapshot { known, differences }): Query<KnownSnapshot>,
 ) -> Result<Response, Problem> {
-    match control.replica_snapshot(Generation(known)).await? {
+    match control.replica_snapshot(Generation(known), differences).await? {
         Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }

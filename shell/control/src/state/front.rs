@@ -9,11 +9,13 @@
 //! What is on disk is checked like what comes over the wire: it is believed for its signature and
 //! not for its place. Nothing observed is on disk: reports make it anew.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use director::Desired;
 use identity::code::Code;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::{self, About, Address, EnrolError};
@@ -22,11 +24,13 @@ use identity::secret_file::{self, SecretError};
 use identity::signing::VerifyError;
 use model::id::Generation;
 use model::manifest::TokenKey;
-use model::units::UnixSeconds;
+use model::units::{Bytes, UnixSeconds};
 use wire::v1::replica as wire_replica;
+use wire::v1::signed::{self, Kind};
 
 use crate::config::Config;
 use crate::members::keys::Keys;
+use crate::state::difference;
 use crate::state::replica::{self, Picture, SnapshotError};
 
 /// The writer's address, and the data that came from it.
@@ -36,6 +40,12 @@ pub(crate) struct Follower {
     credentials: Credentials,
     agent: ureq::Agent,
     known: Generation,
+    /// Desired state of that generation, to which differences are applied; none before the first.
+    desired: Option<Desired>,
+    /// A difference was lost, or there are so many on disk that a whole snapshot is shorter.
+    wants_whole: bool,
+    /// On disk: the snapshot, and the differences since.
+    kept: Kept,
     /// Keys that the next snapshot may be signed with.
     signing_keys: Vec<TokenKey>,
     keys_at: Option<Instant>,
@@ -44,9 +54,20 @@ pub(crate) struct Follower {
     unsaved: Option<Unsaved>,
 }
 
-/// A snapshot that could not be stored waits here: a full disk does not delay a revocation.
+/// What the files have, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    whole: u64,
+    differences: u64,
+}
+
+/// News that could not be stored wait here: a full disk does not delay a revocation.
+#[derive(Default)]
 struct Unsaved {
-    bytes: Vec<u8>,
+    /// In place of what is on disk.
+    whole: Option<Vec<u8>>,
+    /// Behind that.
+    differences: Vec<u8>,
     /// The last attempt to store it, and its error.
     failed: Option<(Instant, String)>,
 }
@@ -90,6 +111,9 @@ impl Follower {
             writer,
             state: state.to_owned(),
             known: Generation(0),
+            desired: None,
+            wants_whole: false,
+            kept: Kept::default(),
             signing_keys: credentials.signing_keys(),
             credentials,
             keys_at: None,
@@ -101,7 +125,10 @@ impl Follower {
         match load(&path) {
             Ok(None) => {}
             Ok(Some(bytes)) => match follower.open_snapshot(&bytes) {
-                Ok(picture) => news.picture = Some(picture),
+                Ok(picture) => {
+                    follower.kept.whole = len_of(&bytes);
+                    news.picture = Some(follower.read_differences(picture));
+                }
                 Err(error) => {
                     let path = path.display();
                     tracing::warn!(%path, %error, "what is on disk is refused: asking the writer");
@@ -135,20 +162,26 @@ impl Follower {
     }
 
     fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
-        let path = format!("/v1/replica/snapshot?known={}", self.known.0);
+        let path = match (&self.desired, self.wants_whole) {
+            (Some(_), false) => format!("{SNAPSHOT}?known={}&differences=true", self.known.0),
+            (None, false) => format!("{SNAPSHOT}?known={}", self.known.0),
+            (_, true) => SNAPSHOT.to_owned(),
+        };
         let answer = self.get(&path, SNAPSHOT_LEN_MAX)?;
         news.heard = true;
         if let Some(bytes) = answer {
-            let opened = match self.open_snapshot(&bytes) {
+            let opened = match self.open_news(&bytes) {
                 // A key that it did not know of when it enrolled: the authority knows.
                 Err(SnapshotError::Verify(VerifyError::UnknownKey(_))) => {
                     self.renew_if(true, news)?;
-                    self.open_snapshot(&bytes)
+                    self.open_news(&bytes)
                 }
                 opened => opened,
             };
+            // Whatever is wrong with differences, a whole snapshot mends it.
+            self.wants_whole |= opened.is_err() && self.desired.is_some();
             news.picture = Some(opened?);
-            self.unsaved = Some(Unsaved { bytes, failed: None });
+            self.remember(bytes);
             self.keys_at = None;
         }
         if self.keys_at.is_none_or(|at| KEYS_EVERY < at.elapsed()) {
@@ -157,14 +190,29 @@ impl Follower {
         Ok(())
     }
 
+    /// What was opened is to be kept.
+    fn remember(&mut self, bytes: Vec<u8>) {
+        let unsaved = self.unsaved.get_or_insert_default();
+        if is_of_differences(&bytes) {
+            unsaved.differences.extend_from_slice(&bytes);
+        } else {
+            self.wants_whole = false;
+            *unsaved = Unsaved { whole: Some(bytes), ..Unsaved::default() };
+        }
+        let (whole, waiting) = (unsaved.whole.as_ref(), len_of(&unsaved.differences));
+        let before = if whole.is_some() { 0 } else { self.kept.differences };
+        let whole = whole.map_or(self.kept.whole, |whole| len_of(whole));
+        self.wants_whole |= whole.max(DIFFERENCES_MIN) < before + waiting;
+    }
+
     /// Brings to disk what is in force. A restart begins with it while the writer is away.
     fn keep(&mut self) -> Result<(), FollowError> {
         let Some(mut unsaved) = self.unsaved.take() else { return Ok(()) };
         let path = self.state.join(SNAPSHOT_FILE);
-        let said = unsaved.failed.filter(|(at, _)| at.elapsed() < SAVE_EVERY);
+        let said = unsaved.failed.take().filter(|(at, _)| at.elapsed() < SAVE_EVERY);
         let failed = match said {
             Some(said) => said,
-            None => match secret_file::replace(&path, &unsaved.bytes) {
+            None => match self.save(&mut unsaved) {
                 Ok(()) => return Ok(()),
                 Err(error) => (Instant::now(), error.to_string()),
             },
@@ -175,12 +223,81 @@ impl Follower {
         Err(FollowError::State { path, error })
     }
 
+    /// Differences that a crash left beside a newer snapshot do not go on from it: the next ones
+    /// stand in their place.
+    fn save(&mut self, unsaved: &mut Unsaved) -> io::Result<()> {
+        if let Some(whole) = &unsaved.whole {
+            secret_file::replace(&self.state.join(SNAPSHOT_FILE), whole)?;
+            self.kept = Kept { whole: len_of(whole), differences: 0 };
+            unsaved.whole = None;
+        }
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(self.state.join(DIFFERENCES_FILE))?;
+        // Half of one may stand there.
+        file.set_len(self.kept.differences)?;
+        file.seek(io::SeekFrom::End(0))?;
+        file.write_all(&unsaved.differences)?;
+        file.sync_all()?;
+        File::open(&self.state)?.sync_all()?;
+        self.kept.differences += len_of(&unsaved.differences);
+        Ok(())
+    }
+
+    /// What is on disk behind a snapshot. The first that is cut off, or does not go on from there,
+    /// ends it: the writer has the rest.
+    fn read_differences(&mut self, mut picture: Picture) -> Picture {
+        let bytes = match load(&self.state.join(DIFFERENCES_FILE)) {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(%error, "differences on disk are not read: asking the writer");
+                return picture;
+            }
+        };
+        for envelope in envelopes(&bytes) {
+            match self.open_difference(envelope) {
+                Ok(next) => picture = next,
+                Err(error) => {
+                    tracing::warn!(%error, "differences on disk end here: asking the writer");
+                    break;
+                }
+            }
+            self.kept.differences += len_of(envelope) + 1;
+        }
+        picture
+    }
+
+    fn open_news(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
+        if !is_of_differences(bytes) {
+            return self.open_snapshot(bytes);
+        }
+        let mut last = Err(SnapshotError::Lost);
+        for envelope in envelopes(bytes) {
+            last = Ok(self.open_difference(envelope)?);
+        }
+        last
+    }
+
     /// Believes an envelope, and from then on the keys that it names.
     fn open_snapshot(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
-        let picture = replica::open(&self.signing_keys, self.known, bytes)?;
+        // One that was asked for to mend something may be the one that should be there.
+        let known = self.known.0.saturating_sub(u64::from(self.wants_whole));
+        let picture = replica::open(&self.signing_keys, Generation(known), bytes)?;
+        Ok(self.believe(picture))
+    }
+
+    fn open_difference(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
+        let desired = self.desired.as_ref().ok_or(SnapshotError::Lost)?;
+        let from = (self.known, desired);
+        let picture = difference::open(&self.signing_keys, from, bytes)?;
+        Ok(self.believe(picture))
+    }
+
+    fn believe(&mut self, picture: Picture) -> Picture {
         self.known = picture.generation;
         self.signing_keys.clone_from(&picture.desired.signing_keys);
-        Ok(picture)
+        self.desired = Some(picture.desired.clone());
+        picture
     }
 
     fn keys(&mut self) -> Result<Keys, FollowError> {
@@ -267,8 +384,38 @@ fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The newest snapshot in its envelope, as it came.
+/// Differences, each in an envelope of two lines and a line feed.
+fn is_of_differences(bytes: &[u8]) -> bool {
+    signed::decode(bytes).is_ok_and(|signed| signed.kind == Kind::Difference)
+}
+
+/// Each of them. One that is cut off is none.
+fn envelopes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let mut ends = (0..).zip(rest).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+        let end: usize = ends.nth(1)?;
+        let envelope = &rest[..end];
+        rest = &rest[end + 1..];
+        Some(envelope)
+    })
+}
+
+fn len_of(bytes: &[u8]) -> u64 {
+    Bytes::of(bytes.len()).0
+}
+
+const SNAPSHOT: &str = "/v1/replica/snapshot";
+
+/// A whole snapshot in its envelope, as it came.
 const SNAPSHOT_FILE: &str = "snapshot.signed";
+
+/// The differences since, as they came.
+const DIFFERENCES_FILE: &str = "differences.signed";
+
+/// With more differences than that on disk, and more than the snapshot is long, a whole one is
+/// asked for.
+const DIFFERENCES_MIN: u64 = 1 << 20;
 
 /// No snapshot is longer: a million files are about 200 MB.
 const SNAPSHOT_LEN_MAX: u64 = 1 << 30;
@@ -339,6 +486,67 @@ mod tests {
         assert!(matches!(outcome, Err(FollowError::Status { status: 409, .. })), "{outcome:?}");
         let serial = &news.credentials.expect("it is told").seen().serial.clone();
         assert_eq!(*serial, follower.credentials().seen().serial);
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_follows_by_differences_and_a_lost_one_is_mended() {
+        let (_files, control, serving, follower) = following().await;
+        let site = model::topology::Site::new("s1".parse().unwrap(), vec![]);
+        control.put_site(site).await.unwrap();
+        let turn = async |mut follower: Follower| {
+            let asked = spawn_blocking(move || (follower.turn(NOW), follower));
+            asked.await.unwrap()
+        };
+        let copies_of = |news: News| Some(news.picture?.desired.policy.copies);
+        let put = async |copies| control.put_policy(Policy { copies, versions_kept: 1 }).await;
+        let given = || {
+            let metrics = &control.metrics;
+            (metrics.snapshots_given.value(), metrics.differences_given.value())
+        };
+        let ((_, outcome), mut follower) = turn(follower).await;
+        outcome.unwrap();
+        for copies in [3, 4] {
+            put(copies).await.unwrap();
+            let ((news, outcome), back) = turn(follower).await;
+            outcome.unwrap();
+            assert_eq!(copies_of(news), Some(copies));
+            follower = back;
+        }
+        assert_eq!(given(), (1, 2));
+
+        // From disk, as after a restart.
+        let (writer, state) = (follower.writer.clone(), follower.state.clone());
+        let (mut follower, news) = Follower::open(writer.clone(), &state).unwrap();
+        assert_eq!(copies_of(news), Some(4));
+        // One was not applied as the writer applied it.
+        follower.desired = Some(Desired::default());
+        put(5).await.unwrap();
+        let ((news, outcome), follower) = turn(follower).await;
+        let lost = matches!(outcome, Err(FollowError::Snapshot(SnapshotError::Lost)));
+        assert!(lost && copies_of(news).is_none(), "what was in force stays so: {outcome:?}");
+        let ((news, outcome), follower) = turn(follower).await;
+        outcome.unwrap();
+        assert_eq!((copies_of(news), given()), (Some(5), (2, 3)), "a whole one mends it");
+
+        // The last one is cut off by a crash.
+        let mut follower = follower;
+        for copies in [6, 7] {
+            put(copies).await.unwrap();
+            let ((_, outcome), back) = turn(follower).await;
+            outcome.unwrap();
+            follower = back;
+        }
+        let path = state.join(DIFFERENCES_FILE);
+        let len = fs::metadata(&path).unwrap().len();
+        File::options().write(true).open(&path).unwrap().set_len(len - 9).unwrap();
+        let (follower, news) = Follower::open(writer.clone(), &state).unwrap();
+        assert_eq!(copies_of(news), Some(6));
+        let ((news, outcome), _) = turn(follower).await;
+        outcome.unwrap();
+        assert_eq!((copies_of(news), given()), (Some(7), (2, 6)));
+        let (_, news) = Follower::open(writer, &state).unwrap();
+        assert_eq!(copies_of(news), Some(7), "and stands where the half one was");
         serving.abort();
     }
 

@@ -3,9 +3,10 @@
 //! ```text
 //! writer: Desired ──> snapshot_out ──> sign ──> GET /v1/replica/snapshot
 //! front:  verify ──> newer? ──> snapshot_in ──> Desired      [`open`], also for what is on disk
+//!                                                            `difference` has what changed of it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use director::{
@@ -13,8 +14,9 @@ use director::{
     Withdrawal,
 };
 use identity::signing::{self, VerifyError};
-use model::id::{Generation, IdError};
+use model::id::{AssetId, Generation, IdError, SiteId};
 use model::manifest::TokenKey;
+use model::names::Names;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use model::units::UnixSeconds;
 use playback::token::Session;
@@ -56,6 +58,10 @@ pub enum SnapshotError {
     Id(#[from] IdError),
     #[error("site {site}: \"{prefix}\" is not a prefix")]
     Prefix { site: String, prefix: String },
+    #[error(
+        "a difference to an earlier snapshot was lost, or is damaged: a whole one is asked for"
+    )]
+    Lost,
     #[error("a session is revoked that is not a valid session id")]
     Session,
     #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
@@ -85,101 +91,134 @@ pub(crate) fn snapshot_out(
     generation: Generation,
     issued: UnixSeconds,
 ) -> wire_replica::Snapshot {
-    let site = |site: &Site| wire_replica::Site {
-        id: site.id.to_string(),
-        prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
-        about: site.into(),
-    };
-    let appliance =
-        |Registered { appliance, cloned, drain, .. }: &Registered| wire_replica::Appliance {
-            id: appliance.id.to_string(),
-            site: appliance.site.to_string(),
-            weight: appliance.weight.value(),
-            cloned: *cloned,
-            drain: drain.map(convert::drain_out),
-        };
-    let Policy { copies, versions_kept } = desired.policy;
-    let count = usize::try_from(versions_kept).unwrap_or(usize::MAX);
+    let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
     let kept = desired.catalog.kept(count);
     wire_replica::Snapshot {
-        format: 1,
         generation: generation.0,
         issued_unix_s: issued.0,
         manifests: manifests.0,
-        sites: desired.sites.values().map(site).collect(),
-        appliances: desired.appliances.values().map(appliance).collect(),
+        sites: desired.sites.values().map(site_out).collect(),
+        appliances: desired.appliances.values().map(appliance_out).collect(),
+        versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
+        public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
+        revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
+        ..short_out(desired)
+    }
+}
+
+/// What is short, and told whole whenever something is told.
+pub(crate) fn short_out(desired: &Desired) -> wire_replica::Snapshot {
+    let Policy { copies, versions_kept } = desired.policy;
+    wire_replica::Snapshot {
+        format: 1,
         copies,
         versions_kept,
         token_keys: desired.token_keys.iter().map(token_key_out).collect(),
         signing_keys: desired.signing_keys.iter().map(token_key_out).collect(),
         revoked: desired.revoked.iter().cloned().collect(),
-        versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
-        public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
-        revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
         withdrawn: withdrawn_out(desired),
+        ..wire_replica::Snapshot::default()
     }
 }
 
-fn revoked_out((session, until): (&Session, &UnixSeconds)) -> wire_replica::RevokedSession {
+pub(crate) fn short_in(
+    wire: &wire_replica::Snapshot,
+    desired: &mut Desired,
+) -> Result<(), SnapshotError> {
+    desired.policy = Policy { copies: wire.copies, versions_kept: wire.versions_kept };
+    desired.token_keys = wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
+    desired.signing_keys = wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
+    desired.revoked = Arc::new(wire.revoked.iter().cloned().collect());
+    desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
+    Ok(())
+}
+
+pub(crate) fn site_out(site: &Site) -> wire_replica::Site {
+    wire_replica::Site {
+        id: site.id.to_string(),
+        prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
+        about: site.into(),
+    }
+}
+
+pub(crate) fn site_in(wire: &wire_replica::Site) -> Result<Site, SnapshotError> {
+    let prefix = |text: &String| {
+        let refused = |_| SnapshotError::Prefix { site: wire.id.clone(), prefix: text.clone() };
+        text.parse::<Prefix>().map_err(refused)
+    };
+    let prefixes = wire.prefixes.iter().map(prefix).collect::<Result<_, _>>()?;
+    Ok(site_with(Site::new(wire.id.parse()?, prefixes), &wire.about)?)
+}
+
+pub(crate) fn appliance_out(registered: &Registered) -> wire_replica::Appliance {
+    let Registered { appliance, cloned, drain, .. } = registered;
+    wire_replica::Appliance {
+        id: appliance.id.to_string(),
+        site: appliance.site.to_string(),
+        weight: appliance.weight.value(),
+        cloned: *cloned,
+        drain: drain.map(convert::drain_out),
+    }
+}
+
+/// One that stands in one of the sites.
+pub(crate) fn appliance_in(
+    wire: &wire_replica::Appliance,
+    sites: &Names<SiteId, Site>,
+) -> Result<Registered, SnapshotError> {
+    let refused = || SnapshotError::Appliance(wire.id.clone());
+    let weight = Weight::new(wire.weight).ok_or_else(refused)?;
+    let (id, site) = (wire.id.parse()?, wire.site.parse()?);
+    if !sites.contains_key(&site) {
+        return Err(refused());
+    }
+    // Manifests have its addresses, and fronts make none.
+    let appliance = Appliance { id, site, weight, addresses: Vec::new() };
+    let drain = wire.drain.map(convert::drain_in);
+    Ok(Registered { cloned: wire.cloned, drain, ..Registered::new(appliance) })
+}
+
+pub(crate) fn revoked_out(
+    (session, until): (&Session, &UnixSeconds),
+) -> wire_replica::RevokedSession {
     wire_replica::RevokedSession { session: session.to_string(), until_unix_s: until.0 }
 }
 
-fn playbacks_in(wire: &wire_replica::Snapshot) -> Result<Playbacks, SnapshotError> {
+type PlaybacksIn = (BTreeSet<AssetId>, BTreeMap<Session, UnixSeconds>);
+
+pub(crate) fn playbacks_in(wire: &wire_replica::Snapshot) -> Result<PlaybacksIn, SnapshotError> {
     let public = wire.public.iter().map(|asset| asset.parse()).collect::<Result<_, _>>()?;
     let revoked = |revoked: &wire_replica::RevokedSession| {
         let session = revoked.session.parse().map_err(|_| SnapshotError::Session)?;
         Ok::<_, SnapshotError>((session, UnixSeconds(revoked.until_unix_s)))
     };
     let revoked = wire.revoked_sessions.iter().map(revoked).collect::<Result<_, _>>()?;
-    Ok(Playbacks::new(public, revoked))
+    Ok((public, revoked))
 }
 
 fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
     if wire.format != 1 {
         return Err(WireError::Format(wire.format).into());
     }
-    let mut desired = Desired {
-        policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept },
-        token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
-        token_rotation: director::TokenRotation::default(),
-        signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
-        revoked: Arc::new(wire.revoked.iter().cloned().collect()),
-        ..Desired::default()
-    };
+    let mut desired = Desired::default();
+    short_in(wire, &mut desired)?;
+    let sites = Arc::make_mut(&mut desired.sites);
     for site in &wire.sites {
-        let prefix = |text: &String| {
-            let refused = |_| SnapshotError::Prefix { site: site.id.clone(), prefix: text.clone() };
-            text.parse::<Prefix>().map_err(refused)
-        };
-        let prefixes = site.prefixes.iter().map(prefix).collect::<Result<_, _>>()?;
-        let site = site_with(Site::new(site.id.parse()?, prefixes), &site.about)?;
-        Arc::make_mut(&mut desired.sites).insert(site.id.clone(), site);
+        let site = site_in(site)?;
+        sites.insert(site.id.clone(), site);
     }
+    let appliances = Arc::make_mut(&mut desired.appliances);
     for wire in &wire.appliances {
-        let refused = || SnapshotError::Appliance(wire.id.clone());
-        let weight = Weight::new(wire.weight).ok_or_else(refused)?;
-        let appliance = Appliance {
-            id: wire.id.parse()?,
-            site: wire.site.parse()?,
-            weight,
-            // Manifests have them, and fronts make none.
-            addresses: Vec::new(),
-        };
-        if !desired.sites.contains_key(&appliance.site) {
-            return Err(refused());
-        }
-        let drain = wire.drain.map(convert::drain_in);
-        let registered = Registered { cloned: wire.cloned, drain, ..Registered::new(appliance) };
-        let id = registered.appliance.id.clone();
-        Arc::make_mut(&mut desired.appliances).insert(id, registered);
+        let registered = appliance_in(wire, sites)?;
+        appliances.insert(registered.appliance.id.clone(), registered);
     }
-    desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
     let mut catalog = Catalog::default();
     for version in &wire.versions {
         catalog.put(Arc::new(one_in(version)?));
     }
     desired.catalog = Arc::new(catalog);
-    desired.playbacks = playbacks_in(wire)?;
+    let (public, revoked) = playbacks_in(wire)?;
+    desired.playbacks = Playbacks::new(public, revoked);
     Ok(Picture {
         generation: Generation(wire.generation),
         issued: UnixSeconds(wire.issued_unix_s),
@@ -202,7 +241,7 @@ fn withdrawn_in(wire: &BTreeMap<String, String>) -> Result<BTreeMap<u64, Withdra
     Ok([withdrawal].into_iter().filter(|w| !w.versions.is_empty()).map(|w| (w.id, w)).collect())
 }
 
-fn one_out(version: &Version) -> wire_replica::Version {
+pub(crate) fn one_out(version: &Version) -> wire_replica::Version {
     let entry = |entry: &Entry| ingest::Entry {
         path: entry.path.clone(),
         format: match entry.format {
@@ -223,7 +262,7 @@ fn one_out(version: &Version) -> wire_replica::Version {
     }
 }
 
-fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
+pub(crate) fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
     let entry = |entry: &ingest::Entry| Entry {
         path: entry.path.clone(),
         format: match entry.format {

@@ -1,23 +1,74 @@
-//! The writer's side of fronts: the snapshot that they are given, signed when one asks.
+//! The writer's side of fronts: what they are given, signed once, when the first one asks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use axum::body;
+use director::Desired;
 use model::id::Generation;
+use model::units::UnixSeconds;
+use tokio::task::spawn_blocking;
 use wire::v1::signed::Kind;
 
 use super::Control;
 use crate::state::directing::Desk;
-use crate::state::replica;
 use crate::state::store::StoreError;
+use crate::state::{difference, replica};
 
-/// The last snapshot that fronts were given.
+/// What fronts were given last, and the differences that led there.
 #[derive(Debug, Default)]
 pub(crate) struct Replication {
     /// None before the first front has asked.
-    signed: Option<(Generation, body::Bytes)>,
+    last: Option<Last>,
+    /// The whole of it as it was signed, if a front has asked for that.
+    whole: Option<body::Bytes>,
+    log: Log,
+}
+
+/// A state that fronts may have.
+#[derive(Debug)]
+struct Last {
+    generation: Generation,
+    manifests: Generation,
+    issued: UnixSeconds,
+    desired: Arc<Desired>,
+    /// By which it is known after a start.
+    weight: u64,
+}
+
+/// Differences, each in its envelope and as it is sent, oldest first. Each leads from the one
+/// before it. A front that it does not reach gets a whole snapshot.
+#[derive(Debug, Default)]
+struct Log {
+    all: VecDeque<(Generation, Vec<u8>)>,
+    len: usize,
+}
+
+/// Differences are kept up to so many bytes in all. One that is longer is as good as a snapshot.
+const LOG_LEN_MAX: usize = 8 << 20;
+
+impl Log {
+    /// The newest, which leads from this generation.
+    fn push(&mut self, from: Generation, envelope: Vec<u8>) {
+        self.len += envelope.len();
+        self.all.push_back((from, envelope));
+        while LOG_LEN_MAX < self.len
+            && let Some((_, oldest)) = self.all.pop_front()
+        {
+            self.len -= oldest.len();
+        }
+    }
+
+    /// All that lead on from a generation, as they are sent; none if that is too long ago.
+    fn since(&self, known: Generation) -> Option<body::Bytes> {
+        let first = self.all.iter().position(|(from, _)| *from == known)?;
+        let mut bytes = Vec::new();
+        for (_, envelope) in self.all.iter().skip(first) {
+            bytes.extend_from_slice(envelope);
+        }
+        Some(bytes.into())
+    }
 }
 
 /// Why a front gets no snapshot.
@@ -53,64 +104,120 @@ impl Drop for StillOld<'_> {
 }
 
 impl Control {
-    /// The newest snapshot in its envelope, if it is newer than `known`.
+    /// What is newer than `known`: all differences since, where the front takes them and they are
+    /// there, else the newest snapshot in its envelope.
     pub(crate) async fn replica_snapshot(
         self: &Arc<Self>,
         known: Generation,
+        takes_differences: bool,
     ) -> Result<Option<body::Bytes>, ReplicaError> {
         let mut replication = self.replication.lock().await;
         let is_old = self.replica_is_old.swap(false, Ordering::SeqCst);
-        let (newest, bytes) = match &replication.signed {
-            Some(signed) if !is_old => signed.clone(),
-            _ => {
-                let still_old = StillOld(Some(&self.replica_is_old));
-                let signed = self.sign_snapshot().await?;
-                still_old.renewed();
-                replication.signed.insert(signed).clone()
-            }
-        };
+        if is_old || replication.last.is_none() {
+            let still_old = StillOld(Some(&self.replica_is_old));
+            self.look_for_news(&mut replication).await?;
+            still_old.renewed();
+        }
+        let last = replication.last.as_ref().expect("there is one after a look");
+        let newest = last.generation;
         if newest < known {
             return Err(ReplicaError::Behind { known, newest });
         }
-        Ok((known < newest).then_some(bytes))
+        if newest == known {
+            return Ok(None);
+        }
+        if takes_differences && let Some(bytes) = replication.log.since(known) {
+            self.metrics.differences_given.count();
+            return Ok(Some(bytes));
+        }
+        self.metrics.snapshots_given.count();
+        if let Some(whole) = &replication.whole {
+            return Ok(Some(whole.clone()));
+        }
+        let (desired, control) = (last.desired.clone(), self.clone());
+        let (manifests, issued) = (last.manifests, last.issued);
+        // A large catalogue takes a while, which no other request should wait.
+        let work = move || {
+            let wire = replica::snapshot_out(&desired, manifests, newest, issued);
+            let payload = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
+            body::Bytes::from(control.signing.sign(Kind::Snapshot, &payload))
+        };
+        let whole = spawn_blocking(work).await.expect("nothing in it panics");
+        Ok(Some(replication.whole.insert(whole).clone()))
     }
 
-    /// Signs what should be now. Its generation grows if it is not what fronts were given last, and
-    /// is durable before they see it.
-    async fn sign_snapshot(self: &Arc<Self>) -> Result<(Generation, body::Bytes), StoreError> {
+    /// Looks what is otherwise than fronts were given last. Its generation is durable before they
+    /// see it. After a start it is the one before, if nothing has changed since that was given.
+    async fn look_for_news(
+        self: &Arc<Self>,
+        replication: &mut Replication,
+    ) -> Result<(), StoreError> {
         let look = |desk: &mut Desk, _| {
             (desk.director.desired().without_receipts(), desk.director.generation())
         };
         let (desired, manifests) = self.directing.ask_in_turn(look).await;
-        let issued = self.clock.unix();
-        let none = Generation(0);
-        // A large catalogue takes a while, which no other request should wait.
-        let work = move || {
-            let wire = replica::snapshot_out(&desired, none, none, model::units::UnixSeconds(0));
-            let bytes = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
-            (wire, digest(&SHA256, &bytes))
+        let (desired, issued) = (Arc::new(desired), self.clock.unix());
+        let (generation, weight) = match &replication.last {
+            None => self.first_generation(desired.clone()).await?,
+            Some(last) => {
+                let (before, now) = (last.desired.clone(), desired.clone());
+                let weight = last.weight;
+                let work = move || {
+                    let found = difference::between(&before, &now)?;
+                    let back = difference::between(&now, &before)?;
+                    let weight = weight.wrapping_sub(difference::weight(&back.changed));
+                    let weight = weight.wrapping_add(difference::weight(&found.changed));
+                    Some((found, weight))
+                };
+                let found = spawn_blocking(work).await.expect("nothing in it panics");
+                let Some((mut found, weight)) = found else { return Ok(()) };
+                let (from, next) = (last.generation, last.generation.next());
+                let changed = &mut found.changed;
+                (found.from, changed.generation) = (from.0, next.0);
+                (changed.manifests, changed.issued_unix_s) = (manifests.0, issued.0);
+                let control = self.clone();
+                let work = move || {
+                    let payload = serde_json::to_vec(&found).expect("it always becomes JSON");
+                    let mut envelope = control.signing.sign(Kind::Difference, &payload);
+                    envelope.push(b'\n');
+                    envelope
+                };
+                let envelope = spawn_blocking(work).await.expect("nothing in it panics");
+                self.store.put_replica(next, kept(weight)).await?;
+                tracing::info!(generation = next.0, len = envelope.len(), "news for fronts");
+                replication.log.push(from, envelope);
+                (next, weight)
+            }
         };
-        let (mut wire, digest) =
-            tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
-        let first = digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
-        // A database's numbers are signed.
-        let digest = u64::from_le_bytes(*first) >> 1;
-        let (known, known_digest) = self.store.replica().await?;
-        let generation = if known_digest == digest { known } else { known.next() };
+        replication.last = Some(Last { generation, manifests, issued, desired, weight });
+        replication.whole = None;
+        Ok(())
+    }
+
+    /// The generation of what is there at the start, which is known by its weight, or the next; and
+    /// the weight. O(files), once.
+    async fn first_generation(
+        &self,
+        desired: Arc<Desired>,
+    ) -> Result<(Generation, u64), StoreError> {
+        let none = Generation(0);
+        let work = move || {
+            difference::weight(&replica::snapshot_out(&desired, none, none, UnixSeconds(0)))
+        };
+        let weight = spawn_blocking(work).await.expect("nothing in it panics");
+        let (known, known_weight) = self.store.replica().await?;
+        let generation = if known_weight == kept(weight) { known } else { known.next() };
         if generation != known {
-            self.store.put_replica(generation, digest).await?;
+            self.store.put_replica(generation, kept(weight)).await?;
             tracing::info!(generation = generation.0, "a snapshot for fronts");
         }
-        (wire.generation, wire.manifests, wire.issued_unix_s) =
-            (generation.0, manifests.0, issued.0);
-        let control = self.clone();
-        let work = move || {
-            let payload = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
-            body::Bytes::from(control.signing.sign(Kind::Snapshot, &payload))
-        };
-        let bytes = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
-        Ok((generation, bytes))
+        Ok((generation, weight))
     }
+}
+
+/// A weight as it is stored: SQLite's numbers are signed.
+fn kept(weight: u64) -> u64 {
+    weight >> 1
 }
 
 #[cfg(test)]
@@ -123,15 +230,41 @@ mod tests {
     #[tokio::test]
     async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
-        let first = control.replica_snapshot(Generation(0)).await.unwrap();
+        let first = control.replica_snapshot(Generation(0), false).await.unwrap();
         let known = control.store.replica().await.unwrap().0;
         assert!(first.is_some());
         control.put_policy(Policy { copies: 5, versions_kept: 1 }).await.unwrap();
-        let mut asked = Box::pin(control.replica_snapshot(known));
+        let mut asked = Box::pin(control.replica_snapshot(known, false));
         let begins = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending()));
         assert!(begins.await, "it is signed on another thread");
         drop(asked);
-        assert!(control.replica_snapshot(known).await.unwrap().is_some());
-        assert!(control.replica_snapshot(known.next()).await.unwrap().is_none());
+        assert!(control.replica_snapshot(known, false).await.unwrap().is_some());
+        assert!(control.replica_snapshot(known.next(), false).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_front_of_the_release_before_gets_whole_snapshots() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        control.replica_snapshot(Generation(0), true).await.unwrap().expect("there is one");
+        let known = control.store.replica().await.unwrap().0;
+        control.put_policy(Policy { copies: 5, versions_kept: 1 }).await.unwrap();
+        for (takes, word) in [(true, "difference"), (false, "snapshot"), (true, "difference")] {
+            let given = control.replica_snapshot(known, takes).await.unwrap().unwrap();
+            assert!(given.starts_with(format!("nearcast-signed-1 {word} ").as_bytes()), "{word}");
+        }
+        let given = control.replica_snapshot(Generation(known.0 - 1), true).await.unwrap().unwrap();
+        assert!(given.starts_with(b"nearcast-signed-1 snapshot "), "before the first difference");
+    }
+
+    #[test]
+    fn a_log_keeps_the_last_differences_and_no_gap() {
+        let mut log = Log::default();
+        for from in 0..20 {
+            log.push(Generation(from), vec![0; 1 << 20]);
+        }
+        let len = |from| log.since(Generation(from)).map(|bytes| bytes.len() >> 20);
+        assert_eq!((len(11), len(12), len(19), len(20)), (None, Some(8), Some(1), None));
+        log.push(Generation(20), vec![0; LOG_LEN_MAX + 1]);
+        assert!(log.all.is_empty() && log.len == 0);
     }
 }

@@ -37,6 +37,8 @@ pub struct Share {
     permille: u64,
     /// As it was when the appliance was lost.
     before: u64,
+    /// It was lost to one thing after another, with no report as a healthy one between them.
+    lost_again: bool,
     /// The part of a thousandth that it has risen beyond `permille`, in nanoseconds of rising.
     rest: u64,
     /// Smoothed, in thousandths.
@@ -57,7 +59,8 @@ const SMOOTHED: Nanos = Nanos::seconds(6);
 impl Share {
     /// Of an appliance that nobody has lost.
     pub fn whole(now: Instant) -> Self {
-        Self { permille: WHOLE, before: WHOLE, rest: 0, load: 0, at: now, cut_at: None }
+        let (permille, before) = (WHOLE, WHOLE);
+        Self { permille, before, lost_again: false, rest: 0, load: 0, at: now, cut_at: None }
     }
 
     /// In thousandths.
@@ -65,16 +68,20 @@ impl Share {
         self.permille
     }
 
-    /// The appliance cannot serve, or does not report.
+    /// The appliance cannot serve, or does not report. Told once of each.
     pub fn lost(&mut self, now: Instant) {
-        if self.permille != 0 {
-            *self = Self { permille: 0, before: self.permille, ..Self::whole(now) };
+        if self.permille == 0 {
+            self.lost_again = true;
+            return;
         }
+        // The load and the last cut stay: a moment of silence makes room for nobody.
+        (self.before, self.permille, self.at) = (self.permille, 0, now);
     }
 
-    /// When it was lost, unless it has reported since. Time in which nobody listened is left out.
-    pub fn lost_at(&self) -> Option<Instant> {
-        (self.permille == 0).then_some(self.at)
+    /// When it was lost, if it was to one thing only, and it has not reported since. Time in which
+    /// nobody listened is left out.
+    pub fn lost_once(&self) -> Option<Instant> {
+        (self.permille == 0 && !self.lost_again).then_some(self.at)
     }
 
     /// Another process of the control plane gives it so much, and has heard it for longer. That
@@ -88,7 +95,7 @@ impl Share {
     /// It was not lost after all: nobody could hear it.
     pub fn found(&mut self) {
         if self.permille == 0 {
-            self.permille = self.before;
+            (self.permille, self.lost_again) = (self.before, false);
         }
     }
 
@@ -104,7 +111,7 @@ impl Share {
         self.at = now;
         if self.permille == 0 {
             // The time for which it was away is none of its rise.
-            (self.permille, self.load) = (FLOOR, load);
+            *self = Self { permille: FLOOR, load, ..Self::whole(now) };
             return;
         }
         let weight = passed.0.min(SMOOTHED.0);
@@ -204,8 +211,9 @@ mod tests {
     fn time_that_it_was_away_is_none_of_its_rise() {
         let mut share = Share::whole(at(0));
         share.lost(at(10));
+        assert_eq!(share.lost_once(), Some(at(10)));
         share.lost(at(20));
-        assert_eq!(share.lost_at(), Some(at(10)));
+        assert_eq!(share.lost_once(), None);
         share.heard(at(5000), 100, &POLICY);
         assert_eq!(share.permille(), FLOOR);
         share.heard(at(5012), 100, &POLICY);
@@ -233,6 +241,31 @@ mod tests {
         assert_eq!(share.permille(), before);
         share.found();
         assert_eq!(share.permille(), before, "it is not lost");
+    }
+
+    #[test]
+    fn silences_that_a_load_makes_do_not_put_off_the_cut() {
+        let mut share = Share::whole(at(0));
+        for second in (0..120).step_by(6) {
+            share.heard(at(second), 970, &POLICY);
+            share.heard(at(second + 2), 970, &POLICY);
+            share.lost(at(second + 4));
+            share.found();
+        }
+        assert!(share.permille() < 930, "{}", share.permille());
+    }
+
+    #[test]
+    fn a_moment_of_silence_makes_no_second_cut() {
+        let mut share = Share::whole(at(0));
+        share.load = WHOLE;
+        share.heard(at(2), 1000, &POLICY);
+        let cut = share.permille();
+        assert_eq!(cut, WHOLE / 2);
+        share.lost(at(4));
+        share.found();
+        share.heard(at(6), 1000, &POLICY);
+        assert_eq!(share.permille(), cut, "players have not asked again yet");
     }
 
     #[test]

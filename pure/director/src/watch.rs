@@ -185,9 +185,10 @@ impl Director {
 }
 
 /// Whether an appliance that is back was only not heard for a moment: most of its players have not
-/// asked meanwhile, and are with it still. One that restarted has lost them.
+/// asked meanwhile, and are with it still. One that restarted has lost them, and so has one whose
+/// drives failed before it fell silent.
 fn is_blip(now: Instant, member: &Member, settle: Nanos) -> bool {
-    let lost = member.share.lost_at().filter(|_| member.health == Health::Stale);
+    let lost = member.share.lost_once().filter(|_| member.health == Health::Stale);
     let begun = member.observed.as_ref().map(|observed| observed.begun);
     lost.is_some_and(|lost| now.since(lost) < settle && begun.is_some_and(|begun| begun <= lost))
 }

@@ -161,6 +161,22 @@ fn one_that_was_unhealthy_before_it_could_not_be_heard_comes_back_slowly() {
 }
 
 #[test]
+fn one_whose_drives_failed_just_before_its_silence_comes_back_slowly() {
+    let mut director = running(&["a1", "a2"]);
+    tell_until(&mut director, 0..5, &["a1", "a2"], 0);
+    let failed = Report { drives_in_use: 0, ..report(200) };
+    director.report(at(5000), &id("a1"), &failed).unwrap();
+    assert_eq!(seen(&director, "a1").health, Health::Unhealthy);
+    tell_until(&mut director, 5..10, &["a2"], 0);
+    assert_eq!(seen(&director, "a1").health, Health::Stale);
+    let well = report(201);
+    director.report(at(10_000), &id("a1"), &well).unwrap();
+    director.handle(at(10_000), Event::Tick(UnixSeconds(10)));
+    assert_eq!(seen(&director, "a1").health, Health::Healthy);
+    assert_eq!(seen(&director, "a1").share_permille, 50, "its drives were lost, not its path");
+}
+
+#[test]
 fn a_load_cuts_the_share_and_is_named() {
     let mut director = running(&["a1", "a2"]);
     // Smoothed from nothing on, it passes 900 after 17 s.

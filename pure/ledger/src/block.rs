@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field, numbers little-endian
 //! 0       4     magic "NCLG"
-//! 4       1     version: 1
+//! 4       1     version: 2; 1 where sessions were drawn in another way
 //! 5       1     1: the first of its file; 2: the last; 3: both
 //! 6       2     zeros
 //! 8       4     its number in the file, from 0
@@ -26,7 +26,9 @@ pub const SIGNATURE_LEN: usize = 64;
 pub const BLOCK_LEN_MAX: usize = 16 << 20;
 
 const MAGIC: &[u8; 4] = b"NCLG";
-const VERSION: u8 = 1;
+/// It grows with what a file means, and with each change of the draws of `steering`: what another
+/// version decided comes out otherwise here.
+const VERSION: u8 = 2;
 const HEAD_LEN: usize = 64;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
@@ -36,8 +38,14 @@ const LAST: u8 = 2;
 pub enum Fault {
     #[error("it is no ledger: a ledger begins with NCLG")]
     NotOne,
-    #[error("it has version {0}, and this program reads version 1: use a newer one")]
+    #[error("it has version {0}, and this program reads up to {VERSION}: use a newer one")]
     Version(u8),
+    #[error(
+        "its seals hold, and it is of an earlier version, which drew sessions in another way: its \
+         decisions cannot be made again by this program. The nearcast of the control plane that \
+         wrote it makes them"
+    )]
+    Older,
     #[error(
         "it is cut off in block {0}: take the file whole, from where it was written. If its \
          process or its machine was stopped in the middle of a write, --unfinished takes the \
@@ -82,6 +90,8 @@ pub struct Opened<'a> {
     pub hash: [u8; HASH_LEN],
     /// What follows that, where a block was torn in the middle of its write.
     pub torn: Bytes,
+    /// An earlier version wrote it: its seals can be checked, and its decisions not made again.
+    pub is_older: bool,
 }
 
 /// Where a block stands.
@@ -159,6 +169,8 @@ pub fn open<'a>(
         let follows = opened
             .as_ref()
             .is_none_or(|before| before.hash == block.before && before.file == block.file);
+        let is_older = block.version < VERSION;
+        let follows = follows && opened.as_ref().is_none_or(|of| of.is_older == is_older);
         let is_first = block.flags & FIRST != 0;
         if block.number != number || is_first != (number == 0) || !follows {
             return Err(Fault::Chain(number));
@@ -172,6 +184,7 @@ pub fn open<'a>(
             before: block.before,
             hash: block.hash,
             torn: Bytes(0),
+            is_older,
         });
         opened.blocks.push(block.entries);
         opened.sealed.1 = block.at;
@@ -186,6 +199,7 @@ pub fn open<'a>(
 
 /// A block as it was read: nothing of it is proved yet.
 struct Block<'a> {
+    version: u8,
     flags: u8,
     number: u32,
     at: UnixSeconds,
@@ -216,7 +230,7 @@ impl<'a> Block<'a> {
         if magic != *MAGIC {
             return Err(Fault::Chain(number));
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(Fault::Version(version));
         }
         let end = HEAD_LEN + Bytes(u64::from(len)).as_usize();
@@ -225,6 +239,7 @@ impl<'a> Block<'a> {
         let signature = signature.ok_or(Fault::Cut(number))?;
         let hash = *blake3::hash(signed).as_bytes();
         let (entries, len) = (&signed[HEAD_LEN..], end + SIGNATURE_LEN);
-        Ok(Self { flags, number: found, at, file, before, entries, hash, signature, len })
+        let number = found;
+        Ok(Self { version, flags, number, at, file, before, entries, hash, signature, len })
     }
 }

@@ -86,8 +86,11 @@ const DIFFERENCES_MAX: usize = 20;
 /// and the sites of its clients.
 ///
 /// # Errors
-/// An entry that cannot be read, though its seal is good.
+/// An entry that cannot be read, though its seal is good; a file of an earlier version.
 pub fn replay(opened: &Opened<'_>, what_if: &WhatIf) -> Result<Outcome, Fault> {
+    if opened.is_older {
+        return Err(Fault::Older);
+    }
     let mut replay = Replay::new(what_if);
     for (number, entries) in (0_u32..).zip(&opened.blocks) {
         let mut input = Input::new(entries);

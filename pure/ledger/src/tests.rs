@@ -212,8 +212,21 @@ fn what_is_no_ledger_or_a_newer_one_is_refused() {
     }
     assert_eq!(open(b"NCLG\x01", true, genuine), Err(Fault::Cut(0)));
     let mut bytes = World::new(2, 2).write(3, false);
-    bytes[4] = 2;
-    assert_eq!(open(&bytes, false, genuine), Err(Fault::Version(2)));
+    for other in [0, 3] {
+        bytes[4] = other;
+        assert_eq!(open(&bytes, false, genuine), Err(Fault::Version(other)));
+    }
+}
+
+#[test]
+fn seals_of_a_file_of_other_draws_are_checked_and_its_decisions_not_made_again() {
+    let mut bytes = World::new(2, 2).block(&mut Ledger::new(CONFIG, 4), 20, true);
+    assert!(replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).is_ok());
+    bytes[4] = 1;
+    assert_eq!(open(&bytes, false, genuine), Err(Fault::Seal(0)), "its version is sealed, too");
+    let opened = open(&bytes, false, |_, _| true).unwrap();
+    assert!(opened.is_older);
+    assert_eq!(replay(&opened, &WhatIf::default()), Err(Fault::Older));
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     );
     let mut outcome = Outcome::default();
     let mut before: Option<(u64, [u8; HASH_LEN])> = None;
-    let mut torn = Vec::new();
+    let (mut torn, mut older) = (Vec::new(), Vec::new());
     for Log { name, bytes, unfinished } in &logs {
         let opened = ledger::open(bytes, *unfinished, |hash, seal| is_sealed(&key, hash, seal));
         if *unfinished && opened == Err(Fault::Cut(0)) {
@@ -87,9 +87,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         torn.extend(tail(name, &opened));
         follows(before, &opened).with_context(|| format!("{name} is refused"))?;
         before = Some((opened.file, opened.hash));
-        outcome.add(ledger::replay(&opened, &what_if).with_context(|| name.clone())?);
+        match ledger::replay(&opened, &what_if) {
+            Err(fault @ Fault::Older) => older.push(format!("{name} is left out: {fault}")),
+            replayed => outcome.add(replayed.with_context(|| name.clone())?),
+        }
     }
-    torn.iter().for_each(|said| eprintln!("{said}"));
+    torn.iter().chain(&older).for_each(|said| eprintln!("{said}"));
+    ensure!(older.len() < logs.len(), "no file is of this version");
     ensure!(before.is_some(), "no file has a block that is whole");
     if let Some(name) = outcome.unknown.first() {
         bail!("{name} is in none of the files: `nearcast fleet show` has the names");
@@ -97,6 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.query.json {
         let mut object = object(&outcome);
         object["torn"] = torn.into();
+        object["older"] = older.into();
         output::json(&object)?;
     } else {
         lines(&outcome, what_if != WhatIf::default()).iter().try_for_each(|of| output::line(of))?;

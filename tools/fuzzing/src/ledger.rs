@@ -33,6 +33,7 @@ fn raw(entries: &[u8]) {
         before: [0; HASH_LEN],
         hash: [0; HASH_LEN],
         torn: Bytes(0),
+        is_older: false,
     };
     let without = WhatIf { without_sites: ["s0".parse().expect("a name")].into(), ..no_change() };
     for what_if in [no_change(), without] {

@@ -399,7 +399,7 @@ impl<'a> Ranking<'a> {
             sorted += equals.len();
             sort_by_draw(self.draws, equals);
         }
-        if self.query.among.is_none() {
+        if self.query.among.is_none() && !pathways::is_mixed(&self.looks) {
             self.keep_nearest();
         }
     }
@@ -430,8 +430,9 @@ impl<'a> Ranking<'a> {
         let renditions = u32::try_from(self.good.len()).unwrap_or(u32::MAX);
         let (pathways, is_good) = pathways::find(&self.looks, renditions, self.config);
         let offered: BTreeSet<usize> = pathways.iter().flat_map(Pathway::positions).collect();
-        let mut positions = 0..;
-        self.looks.sort_by_cached_key(|_| positions.next().is_none_or(|at| !offered.contains(&at)));
+        let looks = std::mem::take(&mut self.looks).into_iter().zip(0..);
+        let (first, last): (Vec<_>, Vec<_>) = looks.partition(|(_, at)| offered.contains(at));
+        self.looks.extend(first.into_iter().chain(last).map(|(look, _)| look));
         let moved = |position| offered.range(..position).count();
         (pathways.into_iter().map(|pathway| pathway.moved(moved)).collect(), is_good)
     }

@@ -7,15 +7,17 @@
 //!   f2 (all)   f2                              3    f2   f2     no third for high: as f2 has it
 //! ```
 //!
-//! So the i-th pathway has, for every rendition, the i-th best appliance that holds it; where there
-//! are not so many, the one that it is named for if that holds it, else one again. If an appliance
+//! So the i-th pathway has, for every rendition, the i-th best appliance that holds it, as if that
+//! were a version of its own: doubtful ones up to the least, and a near one that is spilled last.
+//! Where there are not so many, it has the one that it is named for if that holds the rendition,
+//! else one again. If an appliance
 //! is in all of them then and two healthy ones hold all of the version, these lead a pathway each
 //! that has nobody else, the better one's only if it must be: whoever is lost, there is a pathway
 //! without it.
 
 use model::view::Renditions;
 
-use crate::{Config, Look};
+use crate::{Config, Look, Standing};
 
 /// One choice of a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,30 +36,20 @@ pub(crate) fn is_mixed(looks: &[Look<'_>]) -> bool {
 /// The pathways through appliances in order, by their positions, for a version of so many
 /// renditions; and whether every rendition is at a healthy one. O(appliances x renditions).
 pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec<Pathway>, bool) {
-    let holders = |at: u32, is_good: bool| {
-        let all = looks.iter().enumerate().filter(move |(_, look)| {
-            let standing = look.standing;
-            look.held.has(at) && if is_good { standing.is_good() } else { standing.is_possible() }
-        });
-        all.map(|(position, _)| position).take(config.pathways_max).collect::<Vec<_>>()
-    };
-    let good: Vec<Vec<usize>> = (0..renditions).map(|at| holders(at, true)).collect();
-    let is_good = good.iter().all(|holders| !holders.is_empty());
-    // With nobody healthy for it, doubtful ones are better than nobody.
-    let best = |(holders_of, at): (Vec<usize>, u32)| {
-        if holders_of.is_empty() { holders(at, false) } else { holders_of }
-    };
-    let each: Vec<Vec<usize>> = good.into_iter().zip(0..).map(best).collect();
-    let most_held = each.iter().rev().max_by_key(|holders| holders.len());
-    let Some(leads) = most_held.filter(|leads| !leads.is_empty()) else {
+    let each: Vec<Holders> = (0..renditions).map(|at| Holders::of(looks, at, config)).collect();
+    let is_good = each.iter().all(|holders| 0 < holders.good);
+    let most_held = each.iter().rev().max_by_key(|holders| (holders.good, holders.all.len()));
+    let leads = most_held.map_or(&[][..], |holders| &holders.all);
+    if leads.is_empty() {
         return (Vec::new(), false);
-    };
+    }
     let pathway = |(nth, lead): (usize, &usize)| {
         let lead = *lead;
-        let of = |holders: &Vec<usize>| {
-            let again = || holders.get(nth.checked_rem(holders.len())?).copied();
-            let own = || holders.contains(&lead).then_some(lead);
-            holders.get(nth).copied().or_else(own).or_else(again).unwrap_or(lead)
+        let of = |Holders { all, good }: &Holders| {
+            let in_turn = if *good == 0 { all.len() } else { *good };
+            let again = || all.get(nth.checked_rem(in_turn)?).copied();
+            let own = || all.contains(&lead).then_some(lead);
+            all.get(nth).copied().or_else(own).or_else(again).unwrap_or(lead)
         };
         let renditions: Vec<usize> = each.iter().map(of).collect();
         let is_whole = renditions.iter().all(|position| *position == lead);
@@ -68,11 +60,53 @@ pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec
     (pathways, is_good)
 }
 
+/// Those that hold a rendition, by their positions, best first.
+struct Holders {
+    all: Vec<usize>,
+    /// So many of them are good: the first.
+    good: usize,
+}
+
+impl Holders {
+    fn of(looks: &[Look<'_>], at: u32, config: &Config) -> Self {
+        let Config { pathways_min, pathways_max, .. } = *config;
+        let holders = || looks.iter().enumerate().filter(move |(_, look)| look.held.has(at));
+        let good = holders().filter(|(_, look)| look.standing.is_good());
+        let mut all: Vec<usize> = good.map(|(position, _)| position).collect();
+        // As in a list of whole versions (`Ranking::keep_nearest`).
+        let is_spilled = |at: &usize| looks[*at].standing == Standing::Spilled;
+        let place = |at: usize| looks[at].distance.place();
+        if let Some(first) = all.iter().position(is_spilled)
+            && 1 < pathways_max
+            && pathways_max <= first
+            && place(all[first]) < place(all[pathways_max - 1])
+        {
+            all[pathways_max - 1] = all[first];
+        }
+        all.truncate(pathways_max);
+        let good = all.len();
+        // With nobody healthy for it, doubtful ones are better than nobody.
+        let wanted = if good == 0 { pathways_max } else { pathways_min.min(pathways_max) };
+        // Those that hold all of it first: one that is back is a pathway then.
+        let is_doubtful = |look: &Look<'_>| look.standing.is_possible() && !look.standing.is_good();
+        let is_whole = |look: &Look<'_>| look.held == Renditions::ALL;
+        let doubtful = || holders().filter(|(_, look)| is_doubtful(look));
+        let whole = doubtful().filter(|(_, look)| is_whole(look));
+        let doubtful = whole.chain(doubtful().filter(|(_, look)| !is_whole(look)));
+        let doubtful = doubtful.take(wanted.saturating_sub(good));
+        all.extend(doubtful.map(|(position, _)| position));
+        Self { all, good }
+    }
+}
+
 /// Leaves no appliance in all pathways, if two healthy ones hold all of the version.
 fn lead_around_losses(pathways: &mut [Pathway], looks: &[Look<'_>]) {
     let is_whole = |look: &Look<'_>| look.held == Renditions::ALL && look.standing.is_good();
     let mut whole = looks.iter().enumerate().filter(|(_, look)| is_whole(look));
     let (Some((best, _)), Some((second, _))) = (whole.next(), whole.next()) else { return };
+    if pathways.len() < 2 {
+        return;
+    }
     let mut last = pathways.len();
     for lead in [second, best] {
         let in_all = |at: usize| pathways.iter().all(|of| of.positions().any(|other| other == at));

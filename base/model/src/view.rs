@@ -185,6 +185,21 @@ impl Renditions {
         Self(self.0 | 1_u64.checked_shl(at).unwrap_or(0))
     }
 
+    /// As bits, the first the lowest.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Those of [`Renditions::bits`].
+    pub fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// True if all of those are among them.
+    pub fn has_all(self, of: Self) -> bool {
+        of.0 & !self.0 == 0
+    }
+
     /// True if the one at this place, from 0, is among them.
     pub fn has(self, at: u32) -> bool {
         self.0.checked_shr(at).unwrap_or(0) & 1 == 1

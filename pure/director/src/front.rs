@@ -11,7 +11,7 @@ use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::names::Names;
 use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
-use model::view::FleetView;
+use model::view::{FleetView, Renditions};
 use playback::token::Session;
 use routes::filter::Longest;
 use steering::{Nearest, Query, RankedList};
@@ -172,18 +172,15 @@ impl Snapshot {
     /// The pathways of a playback, best first.
     pub fn rank_pathways(&self, ticket: &Ticket, config: &steering::Config) -> RankedList {
         let near = self.routes.locate(&ticket.client).sites;
-        let all: BTreeSet<&ApplianceId> =
-            ticket.pathways.iter().flat_map(|pathway| ticket.appliances(pathway)).collect();
-        let all: Vec<ApplianceId> = all.into_iter().cloned().collect();
         let query = Query {
             near: &near,
             version: &ticket.version,
             session: &ticket.session.draw(),
             plain: ticket.plain,
-            among: Some(&all),
+            among: Some(&ticket.appliances()),
         };
         // All of them are asked about, not only those that a new playback would get.
-        let config = steering::Config { explains: !ticket.elsewhere.is_empty(), ..*config };
+        let config = steering::Config { explains: !ticket.parts.is_empty(), ..*config };
         steering::rank(&self.view, &query, &config)
     }
 
@@ -197,9 +194,8 @@ impl Snapshot {
 
     /// The same of one that is steered, with its pathways as they should be used now.
     pub fn nearest_of(&self, ticket: &Ticket, pathways: &[ApplianceId]) -> Option<Nearest> {
-        let led: Vec<_> = ticket.appliances(pathways.first()?).collect();
-        let all = ticket.pathways.iter().flat_map(|pathway| ticket.appliances(pathway));
-        let all: Vec<ApplianceId> = all.cloned().collect();
+        let led: Vec<_> = ticket.parts(pathways.first()?).map(|(id, _)| id).collect();
+        let all = ticket.appliances();
         let Ticket { client, session, plain, .. } = ticket;
         let player = Player { client: *client, session, plain: *plain };
         self.set_against(&player, &ticket.version, Some(&all), &led)
@@ -222,13 +218,16 @@ impl Snapshot {
     /// have lost less first.
     pub fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
         let good = list.candidates.iter().filter(|candidate| candidate.standing.is_good());
-        let good: BTreeMap<&ApplianceId, usize> = good.map(|of| &of.appliance).zip(0..).collect();
-        let lost = |pathway: &ApplianceId| {
-            ticket.appliances(pathway).filter(|id| !good.contains_key(id)).count()
+        let good: BTreeMap<&ApplianceId, (usize, Renditions)> =
+            good.zip(0..).map(|(of, at)| (&of.appliance, (at, of.held))).collect();
+        // Healthy, with a rendition that the player does not have from it, is not good.
+        let has = |(id, part): &(&ApplianceId, Renditions)| {
+            good.get(*id).is_some_and(|(_, held)| held.has_all(*part))
         };
+        let lost = |pathway: &ApplianceId| ticket.parts(pathway).filter(|of| !has(of)).count();
         let is_good = |pathway: &&ApplianceId| lost(pathway) == 0;
         let mut best: Vec<_> = ticket.pathways.iter().filter(is_good).cloned().collect();
-        best.sort_by_key(|id| good.get(id));
+        best.sort_by_key(|id| good.get(id).map(|(at, _)| *at));
         if best.is_empty() {
             best.clone_from(&ticket.pathways);
             best.sort_by_key(lost);

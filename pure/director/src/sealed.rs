@@ -1,12 +1,14 @@
 //! The text that a playback's URLs carry under a seal. The shell seals and opens it, so any front
 //! can answer them, also after a restart.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
 use model::units::UnixSeconds;
+use model::view::Renditions;
 use playback::token::Session;
 
 /// What travels in a URL under a seal: text of the playback it is for, how long it is good, and
@@ -47,17 +49,36 @@ pub struct Ticket {
     pub plain: bool,
     /// The pathways of its manifest, best first when it began.
     pub pathways: Vec<ApplianceId>,
-    /// The others at which a pathway has some renditions.
-    pub elsewhere: BTreeMap<ApplianceId, Vec<ApplianceId>>,
+    /// Of a pathway with several appliances: which renditions it has at each, the appliance that
+    /// it is named for first.
+    pub parts: BTreeMap<ApplianceId, Vec<(ApplianceId, Renditions)>>,
 }
 
 impl Ticket {
-    /// The appliances of a pathway, from the one that it is named for on.
-    pub(crate) fn appliances<'a>(
+    /// The appliances of a pathway and the renditions that it has at each, from the one that it is
+    /// named for on.
+    pub(crate) fn parts<'a>(
         &'a self,
         pathway: &'a ApplianceId,
-    ) -> impl Iterator<Item = &'a ApplianceId> {
-        [pathway].into_iter().chain(self.elsewhere.get(pathway).into_iter().flatten())
+    ) -> impl Iterator<Item = (&'a ApplianceId, Renditions)> {
+        let parts = self.parts.get(pathway);
+        let alone = parts.is_none().then_some((pathway, Renditions::ALL));
+        parts.into_iter().flatten().map(|(id, part)| (id, *part)).chain(alone)
+    }
+
+    /// The appliances of all its pathways, each once.
+    pub fn appliances(&self) -> Cow<'_, [ApplianceId]> {
+        if self.parts.is_empty() {
+            return Cow::Borrowed(&self.pathways);
+        }
+        let parts = self.pathways.iter().flat_map(|pathway| self.parts(pathway));
+        let all: BTreeSet<&ApplianceId> = parts.map(|(id, _)| id).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// True if its seal is short enough to be looked at again. One pathway always is.
+    pub fn fits(&self) -> bool {
+        self.fields().len() <= TICKET_FIELDS_LEN_MAX
     }
 }
 
@@ -99,10 +120,13 @@ impl Sealed for Ticket {
         assert!(!text.starts_with(FIELD_END), "a version has a name");
         for pathway in &self.pathways {
             text.push(FIELD_END);
-            text.push_str(pathway.as_str());
-            for other in self.elsewhere.get(pathway).into_iter().flatten() {
-                text.push(AND);
-                text.push_str(other.as_str());
+            let Some(parts) = self.parts.get(pathway) else {
+                text.push_str(pathway.as_str());
+                continue;
+            };
+            for (at, (id, part)) in parts.iter().enumerate() {
+                let and = if at == 0 { "" } else { AND };
+                write!(text, "{and}{id}{AND}{:x}", part.bits()).expect("a text takes all");
             }
         }
         text
@@ -117,19 +141,24 @@ impl Sealed for Ticket {
             "tls" => false,
             _ => return None,
         };
-        let (mut pathways, mut elsewhere) = (Vec::new(), BTreeMap::new());
+        let (mut pathways, mut parts) = (Vec::new(), BTreeMap::new());
         for field in fields {
-            let ids = field.split(AND).map(str::parse).collect::<Result<Vec<ApplianceId>, _>>();
-            let mut ids = ids.ok()?;
-            let others = ids.split_off(1);
-            let pathway = ids.pop()?;
-            if !others.is_empty() {
-                elsewhere.insert(pathway.clone(), others);
+            if !field.contains(AND) {
+                pathways.push(field.parse().ok()?);
+                continue;
             }
-            pathways.push(pathway);
+            let mut words = field.split(AND);
+            let mut of_it = Vec::new();
+            while let Some(id) = words.next() {
+                let part = u64::from_str_radix(words.next()?, 16).ok()?;
+                of_it.push((id.parse().ok()?, Renditions::of_bits(part)));
+            }
+            let (pathway, _): &(ApplianceId, _) = of_it.first()?;
+            pathways.push(pathway.clone());
+            parts.insert(pathway.clone(), of_it);
         }
         let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
-        fits.then_some(Self { session, expires, version, client, plain, pathways, elsewhere })
+        fits.then_some(Self { session, expires, version, client, plain, pathways, parts })
     }
 }
 
@@ -152,8 +181,12 @@ impl fmt::Display for Range {
 /// Unreserved in URLs, and in no name.
 const FIELD_END: char = '~';
 
-/// Between the appliances of one pathway: URLs may have it, and no name has.
-const AND: char = ':';
+/// Between the appliances of one pathway and what it has of each: URLs may have it, and no name
+/// has.
+const AND: &str = ":";
+
+/// A version, a range, and 64 appliances of one pathway, or of four with few renditions each.
+const TICKET_FIELDS_LEN_MAX: usize = 6 << 10;
 
 /// Pathways in a ticket that is read.
 const TICKET_PATHWAYS_MAX: usize = 16;

@@ -8,7 +8,7 @@ use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{BitsPerSecond, Bytes};
-use model::view::ApplianceView;
+use model::view::{ApplianceView, Renditions};
 use playback::token::Session;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -469,7 +469,8 @@ proptest! {
                 client,
                 plain,
                 pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
-                elsewhere: [(id("a-0.b"), vec![id("c"), id("d.1")])].into(),
+                parts: [(id("a-0.b"), vec![part("a-0.b", 1), part("c", 2), part("d.1", 0x8000)])]
+                    .into(),
             };
             let fields = ticket.fields();
             let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
@@ -685,6 +686,11 @@ pub(super) fn refusal_at(director: &Director, now: UnixSeconds) -> Option<Unplay
     choice.err()
 }
 
+/// What a pathway has of an appliance.
+pub(super) fn part(name: &str, renditions: u64) -> (ApplianceId, Renditions) {
+    (id(name), Renditions::of_bits(renditions))
+}
+
 pub(super) fn ticket(pathways: &[&str]) -> Ticket {
     Ticket {
         session: session(),
@@ -693,7 +699,7 @@ pub(super) fn ticket(pathways: &[&str]) -> Ticket {
         client: "10.0.0.0/8".parse().unwrap(),
         plain: false,
         pathways: pathways.iter().map(|name| id(name)).collect(),
-        elsewhere: BTreeMap::new(),
+        parts: BTreeMap::new(),
     }
 }
 

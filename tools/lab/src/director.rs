@@ -437,7 +437,7 @@ impl<'a> Stand<'a> {
                     client: *client,
                     plain: false,
                     pathways: offered.collect(),
-                    elsewhere: BTreeMap::new(),
+                    parts: BTreeMap::new(),
                 });
             }
         }

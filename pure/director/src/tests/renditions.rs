@@ -78,8 +78,8 @@ fn a_pathway_is_lost_with_any_of_its_appliances() {
     says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
     hold(&mut director, "a2", &OBJECTS);
     hold(&mut director, "a3", &OBJECTS);
-    let elsewhere = [(id("a1"), vec![id("a2")])].into();
-    let ticket = Ticket { elsewhere, ..ticket(&["a1", "a2", "a3"]) };
+    let parts = [(id("a1"), vec![part("a1", 0b01), part("a2", 0b10)])].into();
+    let ticket = Ticket { parts, ..ticket(&["a1", "a2", "a3"]) };
     let steered = |director: &mut Director, stopped: &[&str]| {
         for (name, sequence) in ["a1", "a2", "a3"].iter().zip(100..) {
             let serving = !stopped.contains(name);
@@ -96,6 +96,32 @@ fn a_pathway_is_lost_with_any_of_its_appliances() {
     assert_eq!(steered(&mut director, &["a2"]), is(&["a3"]));
     assert_eq!(steered(&mut director, &["a1"]), is(&["a2", "a3"]));
     assert_eq!(steered(&mut director, &["a1", "a2", "a3"]), is(&["a1", "a2", "a3"]));
+}
+
+#[test]
+fn a_pathway_is_lost_with_a_rendition_that_it_has_there() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
+    says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
+    hold(&mut director, "a2", &OBJECTS);
+    hold(&mut director, "a3", &OBJECTS);
+    let parts = [
+        (id("a1"), vec![part("a1", 0b01), part("a2", 0b10)]),
+        (id("a3"), vec![part("a3", 0b10), part("a2", 0b01)]),
+    ];
+    let ticket = Ticket { parts: parts.into(), ..ticket(&["a1", "a2", "a3"]) };
+    let steered = |director: &Director| {
+        let list = director.snapshot().steer(&ticket, &STEERING);
+        list.iter().map(ToString::to_string).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(steered(&director).len(), 3);
+    let gone = OBJECTS[6..11].iter().map(|n| object(*n)).collect();
+    let inventory = Delta { from: 1, to: 2, gone, ..Delta::default() };
+    let report = Report { inventory, ..report(200) };
+    director.report(at(0), &id("a2"), &report).unwrap();
+    assert_eq!(held(&director, "a2", "film-1"), [1]);
+    // Neither all of it nor the upper rendition is at a2 any more: the lower one still is.
+    assert_eq!(steered(&director), [String::from("a3")].into());
 }
 
 #[test]

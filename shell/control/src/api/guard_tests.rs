@@ -178,7 +178,7 @@ async fn events_that_drip_stop_nobodys() {
         client: "10.0.0.0/8".parse().unwrap(),
         plain: false,
         pathways: vec!["a1".parse().unwrap()],
-        elsewhere: std::collections::BTreeMap::new(),
+        parts: std::collections::BTreeMap::new(),
     };
     let good = format!("/events/v1/{}", running.control.keys().seal(&ticket));
     let drip = async |path: &str| {

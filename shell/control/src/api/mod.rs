@@ -504,7 +504,7 @@ mod tests {
             client: "10.0.0.0/8".parse().unwrap(),
             plain: false,
             pathways: vec!["a1".parse().unwrap()],
-            elsewhere: std::collections::BTreeMap::new(),
+            parts: std::collections::BTreeMap::new(),
         };
         let play = format!("/v1/play/film.mpd?grant={}", control.keys().seal(&grant));
         let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
@@ -538,7 +538,7 @@ mod tests {
             client: "2001:db8::/48".parse().unwrap(),
             plain: false,
             pathways: vec!["a1".parse().unwrap(), "a2".parse().unwrap()],
-            elsewhere: std::collections::BTreeMap::new(),
+            parts: std::collections::BTreeMap::new(),
         };
         let sealed = control.keys().seal(&ticket);
         let poll = format!("/steer/v1/{sealed}?_HLS_pathway=a2");
@@ -581,7 +581,7 @@ mod tests {
                 client: "10.0.0.0/8".parse().unwrap(),
                 plain: false,
                 pathways: vec!["a1".parse().unwrap()],
-                elsewhere: std::collections::BTreeMap::new(),
+                parts: std::collections::BTreeMap::new(),
             };
             let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
             let answer = ask(address, &steer).await;

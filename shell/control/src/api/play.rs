@@ -2,7 +2,7 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -14,6 +14,7 @@ use ledger::Kind;
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
 use model::units::UnixSeconds;
+use model::view::Renditions;
 use playback::token::{self, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
@@ -261,9 +262,15 @@ fn begin(
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
     let token = control.keys().token(token::Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");
-    let Ways { pathways, renditions, ids, elsewhere } = ways(snapshot, &choice.list, plain, &base);
+    let ways = ways(snapshot, &choice.list, plain, &base);
+    let Ways { mut pathways, mut renditions, ids, parts } = ways;
     let version = choice.version.id().clone();
-    let ticket = Ticket { session, expires, version, client, plain, pathways: ids, elsewhere };
+    let mut ticket = Ticket { session, expires, version, client, plain, pathways: ids, parts };
+    while 1 < ticket.pathways.len() && !ticket.fits() {
+        ticket.parts.remove(&ticket.pathways.pop().expect("there are several"));
+        pathways.pop();
+        renditions.pop();
+    }
     let sealed = control.keys().seal(&ticket);
     let steering_url = steering_url(control, headers, &sealed);
     let events_url = public_url(control, headers, &format!("/events/v1/{sealed}"));
@@ -277,8 +284,8 @@ struct Ways {
     /// The bases of each pathway's renditions, where those are apart.
     renditions: Vec<Vec<String>>,
     ids: Vec<ApplianceId>,
-    /// The other appliances of a pathway.
-    elsewhere: BTreeMap<ApplianceId, Vec<ApplianceId>>,
+    /// As the ticket has them.
+    parts: BTreeMap<ApplianceId, Vec<(ApplianceId, Renditions)>>,
 }
 
 fn ways(
@@ -300,11 +307,16 @@ fn ways(
         let urls = view(pathway.lead).and_then(|of| Some((of.base_url.as_deref()?, of)));
         let (Some(bases), Some((base_url, appliance))) = (bases, urls) else { continue };
         let Candidate { appliance: id, site, .. } = &offered[pathway.lead];
-        let others: BTreeSet<usize> =
-            pathway.positions().filter(|at| *at != pathway.lead).collect();
-        if !others.is_empty() {
-            let others = others.iter().map(|at| offered[*at].appliance.clone()).collect();
-            ways.elsewhere.insert(id.clone(), others);
+        let mut parts: Vec<(usize, Renditions)> = vec![(pathway.lead, Renditions::NONE)];
+        for (position, rendition) in pathway.renditions.iter().zip(0..) {
+            match parts.iter_mut().find(|(at, _)| at == position) {
+                Some((_, part)) => *part = part.with(rendition),
+                None => parts.push((*position, Renditions::NONE.with(rendition))),
+            }
+        }
+        if !pathway.renditions.is_empty() {
+            let named = |(at, part): (usize, _)| (offered[at].appliance.clone(), part);
+            ways.parts.insert(id.clone(), parts.into_iter().map(named).collect());
         }
         ways.pathways.push(PathwayOut {
             appliance: id.to_string(),

@@ -88,7 +88,8 @@ fn answer(
     let ranked = snapshot.rank_pathways(ticket, &control.steering_config());
     let Ticket { client, session, plain, .. } = ticket;
     let player = Player { client: *client, session, plain: *plain };
-    let among = Some(ticket.pathways.as_slice());
+    let among = ticket.appliances();
+    let among = Some(&*among);
     let decided = Decided { version: &ticket.version, among, list: &ranked };
     control.keep(snapshot, &player, decided);
     let list = Snapshot::pathways(ticket, &ranked);

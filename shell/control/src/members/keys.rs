@@ -307,8 +307,8 @@ const KEYS_MAX: usize = 8;
 /// 128 bits: nobody guesses one, and what is sealed ends within hours.
 const MAC_LEN: usize = 16;
 
-/// Four names of at most 63 bytes, a version, a range, and numbers; more is not looked at.
-const SEALED_LEN_MAX: usize = 1024;
+/// The fields of a ticket, a playback, and a seal; more is not looked at.
+const SEALED_LEN_MAX: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -373,7 +373,7 @@ mod tests {
             client: "2001:db8::/32".parse().unwrap(),
             plain: true,
             pathways: vec!["a1".parse().unwrap(), "b.2".parse().unwrap()],
-            elsewhere: std::collections::BTreeMap::new(),
+            parts: std::collections::BTreeMap::new(),
         }
     }
 

@@ -302,7 +302,7 @@ impl World {
                 client: self.client,
                 plain: false,
                 pathways,
-                elsewhere: BTreeMap::new(),
+                parts: BTreeMap::new(),
             };
             let Some(with) = first(&ticket.pathways) else { continue };
             let now = at(second) + Nanos(u64::from(self.draw.below(1_000_000_000)));

@@ -114,6 +114,10 @@ name! {
     SiteId
 }
 name! {
+    /// Sites that belong together, for a purpose that is said beside it.
+    ClusterId
+}
+name! {
     /// One appliance. Also its pathway id in players' manifests, so it should outlive hardware.
     ApplianceId
 }

@@ -16,6 +16,7 @@
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
 //! place        where on earth sites and clients are
+//! zone         time zones by their names
 //! near         the sites of a client, best first, each with its reason
 //! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
@@ -53,3 +54,4 @@ pub mod topology;
 pub mod units;
 pub mod update;
 pub mod view;
+pub mod zone;

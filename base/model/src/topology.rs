@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
-use crate::id::{ApplianceId, SiteId};
+use crate::id::{ApplianceId, ClusterId, SiteId};
 pub use crate::place::Place;
 use crate::units::BitsPerSecond;
+use crate::zone::TimeZone;
 
 /// A range of client addresses, `10.0.0.0/8` or `2001:db8::/32`.
 pub use ipnet::IpNet as Prefix;
@@ -24,13 +26,37 @@ pub struct Site {
     pub open: bool,
     /// Its appliances hold only renditions of at most so much; none for all of them.
     pub bitrate_max: Option<BitsPerSecond>,
+    /// The clock by which its nights are reckoned.
+    pub time_zone: TimeZone,
+    /// What comes in from outside at most, for fill. None if nobody said, otherwise in [`UPLINKS`].
+    pub uplink: Option<BitsPerSecond>,
+    /// Sites that are planned together; none if it is planned by itself.
+    pub manifest_cluster: Option<ClusterId>,
+    /// Manifest clusters that fill from one another; none if its own fills by itself.
+    pub fill_cluster: Option<ClusterId>,
 }
+
+/// Arbitrary: a slower line fills nothing in a night, and a figure in Mb/s by mistake is below it.
+/// A faster one is none of this earth, and JSON's numbers are exact as far as that.
+pub const UPLINKS: RangeInclusive<BitsPerSecond> =
+    BitsPerSecond(1_000_000)..=BitsPerSecond(1_000_000_000_000_000);
 
 impl Site {
     /// A site as a small fleet has them: an exchange, nobody said where.
     pub fn new(id: SiteId, prefixes: Vec<Prefix>) -> Self {
         let kind = SiteKind::default();
-        Self { id, prefixes, kind, place: None, open: false, bitrate_max: None }
+        Self {
+            id,
+            prefixes,
+            kind,
+            place: None,
+            open: false,
+            bitrate_max: None,
+            time_zone: TimeZone::default(),
+            uplink: None,
+            manifest_cluster: None,
+            fill_cluster: None,
+        }
     }
 
     /// True if it serves clients that none of its prefixes covers.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::id::{ApplianceId, AssetVersionId, Generation, IdError};
+use model::id::{ApplianceId, AssetVersionId, ClusterId, Generation, IdError};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
@@ -16,8 +16,9 @@ use model::number::NumberSet;
 use model::path::is_path;
 use model::place::NotAPlace;
 use model::status::DriveStatus;
-use model::topology::{Site, SiteKind};
+use model::topology::{Site, SiteKind, UPLINKS};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use model::zone::{NotAZone, TimeZone};
 
 use crate::v1;
 
@@ -53,6 +54,15 @@ pub enum WireError {
     Source(String),
     #[error("place: {0}")]
     Place(#[from] NotAPlace),
+    #[error("time_zone: {0}")]
+    Zone(#[from] NotAZone),
+    #[error(
+        "uplink_bps: use {} (1 Mb/s) to {}, in bits per second, or 0 if it is not known",
+        UPLINKS.start().0, UPLINKS.end().0
+    )]
+    Uplink,
+    #[error("{key}: {error}, or nothing at all")]
+    Cluster { key: &'static str, error: IdError },
     #[error("files: {0}")]
     Inventory(&'static str),
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
@@ -68,7 +78,17 @@ impl From<&Site> for v1::site::SiteAbout {
         };
         let place = site.place.as_ref().map(ToString::to_string).unwrap_or_default();
         let bitrate_max_bps = site.bitrate_max.map_or(0, |most| most.0);
-        Self { kind, place, open: site.open, bitrate_max_bps }
+        let name = |of: &Option<ClusterId>| of.as_ref().map(ToString::to_string);
+        Self {
+            kind,
+            place,
+            open: site.open,
+            bitrate_max_bps,
+            time_zone: site.time_zone.to_string(),
+            uplink_bps: site.uplink.map_or(0, |most| most.0),
+            manifest_cluster: name(&site.manifest_cluster).unwrap_or_default(),
+            fill_cluster: name(&site.fill_cluster).unwrap_or_default(),
+        }
     }
 }
 
@@ -81,7 +101,26 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
     let place = Some(&about.place).filter(|text| !text.is_empty());
     let place = place.map(|text| text.parse()).transpose()?;
     let bitrate_max = Some(BitsPerSecond(about.bitrate_max_bps)).filter(|most| most.0 != 0);
-    Ok(Site { kind, place, open: about.open, bitrate_max, ..site })
+    let uplink = Some(BitsPerSecond(about.uplink_bps)).filter(|most| most.0 != 0);
+    if uplink.is_some_and(|most| !UPLINKS.contains(&most)) {
+        return Err(WireError::Uplink);
+    }
+    Ok(Site {
+        kind,
+        place,
+        open: about.open,
+        bitrate_max,
+        time_zone: TimeZone::kept(&about.time_zone)?,
+        uplink,
+        manifest_cluster: cluster("manifest_cluster", &about.manifest_cluster)?,
+        fill_cluster: cluster("fill_cluster", &about.fill_cluster)?,
+        ..site
+    })
+}
+
+fn cluster(key: &'static str, name: &str) -> Result<Option<ClusterId>, WireError> {
+    let name = Some(name).filter(|name| !name.is_empty());
+    name.map(str::parse).transpose().map_err(|error| WireError::Cluster { key, error })
 }
 
 /// A drive, as reports and `inspect` tell of it.

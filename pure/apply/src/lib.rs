@@ -407,6 +407,7 @@ impl fmt::Display for Value {
             Self::Flag(true) => f.write_str("yes"),
             Self::Flag(false) => f.write_str("no"),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) if text.is_empty() => f.write_str("none"),
             Self::Text(text) => f.write_str(text),
             Self::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Self::Texts(texts) => f.write_str(&listed(texts.iter())),

@@ -21,9 +21,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use apply::{Settings, Thing, Things, Value, key};
-use model::id::SiteId;
+use model::id::{ClusterId, SiteId};
 use model::place::Place;
 use model::topology::{Prefix, WEIGHT_MAX};
+use model::zone::TimeZone;
 use serde_json::{Value as Json, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -55,8 +56,12 @@ enum Form {
     Place,
     Addresses,
     Time,
-    /// Bits per second; 0 for no limit.
-    Bitrate,
+    /// Bits per second; 0 for this.
+    Rate(&'static str),
+    /// The name of a time zone.
+    Zone,
+    /// The name of some sites; empty for a site by itself.
+    Cluster,
 }
 
 /// All that can be declared. A body that control takes has these fields and no others: a test
@@ -68,7 +73,11 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("site", "kind", Form::Kind),
     ("site", "place", Form::Place),
     ("site", "open", Form::Flag),
-    ("site", "bitrate_max_bps", Form::Bitrate),
+    ("site", "bitrate_max_bps", Form::Rate("no limit")),
+    ("site", "time_zone", Form::Zone),
+    ("site", "uplink_bps", Form::Rate("unknown")),
+    ("site", "manifest_cluster", Form::Cluster),
+    ("site", "fill_cluster", Form::Cluster),
     ("appliance", key::SITE, Form::Name),
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),
@@ -302,10 +311,23 @@ impl Form {
                     .map(Value::Number)
                     .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
             }
-            Self::Bitrate if value.is_null() => Ok(Value::Number(0)),
-            Self::Bitrate => {
-                let wanted = "a number of bits per second, or 0 for no limit";
-                value.as_u64().map(Value::Number).ok_or_else(|| wrong(wanted))
+            Self::Rate(_) if value.is_null() => Ok(Value::Number(0)),
+            Self::Rate(zero) => {
+                let wanted = format!("a number of bits per second, or 0 for {zero}");
+                value.as_u64().map(Value::Number).ok_or_else(|| wrong(&wanted))
+            }
+            Self::Zone if value == "" => Ok(Value::Text(TimeZone::default().to_string())),
+            Self::Zone => {
+                let text = value.as_str().ok_or_else(|| wrong("a time zone"))?;
+                let zone = TimeZone::named(text).map_err(|error| error.to_string())?;
+                Ok(Value::Text(zone.to_string()))
+            }
+            Self::Cluster if value.is_null() || value == "" => Ok(Value::Text(String::new())),
+            Self::Cluster => {
+                let name = value.as_str().and_then(|text| text.parse::<ClusterId>().ok());
+                let wanted =
+                    "the name of a cluster: write for example \"de-north\", or \"\" for none";
+                name.map(|name| Value::Text(name.to_string())).ok_or_else(|| wrong(wanted))
             }
             Self::Flag => value.as_bool().map(Value::Flag).ok_or_else(|| wrong("true or false")),
             Self::Name => {
@@ -432,7 +454,10 @@ pub(crate) fn file(things: &Things) -> String {
 fn is_usual(thing: &Thing, key: &str, value: &Value) -> bool {
     matches!(thing, Thing::Site(_))
         && match value {
-            Value::Text(text) => (key, &**text) == ("kind", "exchange") || text.is_empty(),
+            Value::Text(text) => {
+                [("kind", "exchange"), ("time_zone", "UTC")].contains(&(key, text))
+                    || text.is_empty()
+            }
             Value::Flag(flag) => !flag,
             Value::Number(number) => *number == 0,
             Value::Nothing | Value::Texts(_) => false,
@@ -463,6 +488,10 @@ copies = 3
 prefixes = ["10.1.2.3/8", "2001:db8::/32", "192.0.2.1"]
 
 [site."s.2"]
+time_zone = "europe/berlin"
+uplink_bps = 10_000_000_000
+manifest_cluster = "north"
+fill_cluster = "de"
 
 [appliance.a1]
 site = "s1"
@@ -516,7 +545,16 @@ until = "none"
                 Thing::Site(name("s1")),
                 [("prefixes", texts(&["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"]))].into(),
             ),
-            (Thing::Site(name("s.2")), Settings::new()),
+            (
+                Thing::Site(name("s.2")),
+                [
+                    ("time_zone", text("Europe/Berlin")),
+                    ("uplink_bps", Value::Number(10_000_000_000)),
+                    ("manifest_cluster", text("north")),
+                    ("fill_cluster", text("de")),
+                ]
+                .into(),
+            ),
             (
                 Thing::Appliance(name("a1")),
                 [
@@ -556,7 +594,8 @@ until = "none"
             "[policy]\ncopies = 0\ncopy = 1\n[sites.s1]\n[site.S1]\n[appliance.a1]\nsite = 7\n\
              weight = 1.5\naddresses = [\"x\"]\n[site]\ns3 = 3\n[asset.film]\nuntil = \"soon\"\n\
              public = \"yes\"\n[asset.film.version]\nx = 1\n[site.s4]\nprefixes = \"10.0.0.0/8\"\n\
-             [front.f1]\nsite = \"s1\"\n",
+             [front.f1]\nsite = \"s1\"\n[site.s5]\ntime_zone = \"Paris\"\nuplink_bps = \"10G\"\n\
+             fill_cluster = \"Nord\"\n",
         );
         assert_eq!(
             found,
@@ -581,6 +620,12 @@ until = "none"
                 "fleet.toml:18: [site.s4] prefixes: \"10.0.0.0/8\" is no list of prefixes: write \
                  for example [\"10.0.0.0/8\"]",
                 "fleet.toml:20: [front.f1] site: is no setting; what can be said is nothing",
+                "fleet.toml:22: [site.s5] time_zone: \"Paris\" is no time zone, but \
+                 \"Europe/Paris\" is one",
+                "fleet.toml:23: [site.s5] uplink_bps: \"10G\" is not a number of bits per second, \
+                 or 0 for unknown",
+                "fleet.toml:24: [site.s5] fill_cluster: \"Nord\" is not the name of a cluster: \
+                 write for example \"de-north\", or \"\" for none",
             ]
         );
     }

@@ -6,6 +6,7 @@ use model::view::Health;
 use serde_json::{Value, json};
 use wire::v1::fleet::{DrainOut, FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
+use wire::v1::site::{SiteAbout, SiteKind};
 
 use crate::grammar::Call;
 use crate::output::{self, Cell, Table, Tone};
@@ -248,11 +249,37 @@ fn show_site(site: &FleetSite) -> anyhow::Result<()> {
     }
     let labels = ["prefixes"].into_iter().chain(std::iter::repeat(""));
     facts.extend(labels.zip(site.prefixes.iter().map(|prefix| Cell::from(&**prefix))));
+    facts.extend(about(&site.about).map(|(label, text)| (label, text.into())));
     facts.push(("egress", output::rate(egress(site)).into()));
     print_facts(facts)?;
     output::line("")?;
     let fleet = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
     appliances(&fleet).print()
+}
+
+/// What is said of a site. What nobody said reads as it counts.
+fn about(about: &SiteAbout) -> [(&'static str, String); 7] {
+    let said = |text: &str, otherwise: &str| {
+        if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
+    };
+    let most = |bps: u64, none: &str| match bps {
+        0 => none.to_owned(),
+        bps => output::rate(BitsPerSecond(bps)),
+    };
+    let kind = match (about.kind, about.open) {
+        (SiteKind::Embedded, true) => "embedded, serves all",
+        (SiteKind::Embedded, false) => "embedded",
+        (SiteKind::Exchange, _) => "exchange",
+    };
+    [
+        ("kind", kind.to_owned()),
+        ("place", said(&about.place, "not said")),
+        ("time zone", about.time_zone.clone()),
+        ("uplink", most(about.uplink_bps, "not known")),
+        ("renditions up to", most(about.bitrate_max_bps, "all")),
+        ("manifest cluster", said(&about.manifest_cluster, "its own")),
+        ("fill cluster", said(&about.fill_cluster, "its own")),
+    ]
 }
 
 fn show_appliance(

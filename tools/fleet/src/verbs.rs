@@ -68,6 +68,18 @@ const VERBS: &[Verb] = &[
             take("place", "Degrees north and east, country, region, city", What::Text),
             take("open", "An embedded one is for clients of other networks, too", What::Flag),
             take("bitrate_max_bps", "It holds renditions up to this only; 0 for all", What::Number),
+            take("time_zone", "By IANA's name: Europe/Berlin", What::Text),
+            take(
+                "uplink_bps",
+                "Bits per second from outside, for fill; 0 for unknown",
+                What::Number,
+            ),
+            take(
+                "manifest_cluster",
+                "Sites that are planned together; \"\" for itself",
+                What::Text,
+            ),
+            take("fill_cluster", "Manifest clusters that fill from one another", What::Text),
         ])
         .says("site {site} is for {prefixes}"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// All of it may be left out: an exchange somewhere, which serves everybody.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SiteAbout {
     /// `embedded` in an ISP's network, for the clients that its routers announce; or `exchange`,
@@ -21,6 +21,38 @@ pub struct SiteAbout {
     /// figure that an entry manifest names, and those of which none names one. 0 for all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bitrate_max_bps: u64,
+    /// Its time zone by IANA's name: `Europe/Berlin`.
+    #[serde(default = "utc")]
+    pub time_zone: String,
+    /// What comes in from outside at most, for fill, in bits per second. 0 if nobody said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uplink_bps: u64,
+    /// Sites of one manifest cluster are planned together. Empty if it is planned by itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub manifest_cluster: String,
+    /// Manifest clusters of one fill cluster fill from one another. Empty if its own fills by
+    /// itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fill_cluster: String,
+}
+
+impl Default for SiteAbout {
+    fn default() -> Self {
+        Self {
+            kind: SiteKind::default(),
+            place: String::new(),
+            open: false,
+            bitrate_max_bps: 0,
+            time_zone: utc(),
+            uplink_bps: 0,
+            manifest_cluster: String::new(),
+            fill_cluster: String::new(),
+        }
+    }
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

@@ -11,9 +11,10 @@ use model::topology::{
     ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
 };
 use model::units::UnixSeconds;
+use model::zone::TimeZone;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use wire::convert::site_with;
+use wire::convert::{WireError, site_with};
 use wire::v1::fleet::DrainOut;
 use wire::v1::site::{SiteAbout, SiteKind};
 
@@ -48,6 +49,26 @@ pub(crate) struct SiteBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 2_500_000)]
     bitrate_max_bps: Option<u64>,
+    /// Its time zone by IANA's name. Empty is UTC, which it is unless said otherwise. Without it,
+    /// it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "Europe/Berlin")]
+    time_zone: Option<String>,
+    /// What comes in from outside at most, for fill, in bits per second. 0 if it is not known.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 10_000_000_000_u64)]
+    uplink_bps: Option<u64>,
+    /// Sites of one manifest cluster are planned together: a name. Empty if it is planned by
+    /// itself. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "de-north")]
+    manifest_cluster: Option<String>,
+    /// Manifest clusters of one fill cluster fill from one another: a name. Empty if its own fills
+    /// by itself. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "de")]
+    fill_cluster: Option<String>,
 }
 
 /// A site.
@@ -124,6 +145,27 @@ fn two() -> u32 {
     2
 }
 
+impl SiteBody {
+    /// What is said, over what was known.
+    fn over(self, known: SiteAbout) -> Result<SiteAbout, WireError> {
+        let time_zone = match self.time_zone.as_deref() {
+            None => known.time_zone,
+            Some("") => TimeZone::default().to_string(),
+            Some(text) => TimeZone::named(text)?.to_string(),
+        };
+        Ok(SiteAbout {
+            kind: self.kind.unwrap_or(known.kind),
+            place: self.place.unwrap_or(known.place),
+            open: self.open.unwrap_or(known.open),
+            bitrate_max_bps: self.bitrate_max_bps.unwrap_or(known.bitrate_max_bps),
+            time_zone,
+            uplink_bps: self.uplink_bps.unwrap_or(known.uplink_bps),
+            manifest_cluster: self.manifest_cluster.unwrap_or(known.manifest_cluster),
+            fill_cluster: self.fill_cluster.unwrap_or(known.fill_cluster),
+        })
+    }
+}
+
 /// All sites.
 #[utoipa::path(get, path = "/v1/sites", tag = "registry",
     responses((status = 200, body = [SiteOut])))]
@@ -157,13 +199,7 @@ pub(crate) async fn put_site(
     let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
     let site = Site::new(named(&site)?, prefixes);
     let known = control.snapshot().sites.get(&site.id).map(SiteAbout::from);
-    let SiteAbout { kind, place, open, bitrate_max_bps } = known.unwrap_or_default();
-    let about = SiteAbout {
-        kind: body.kind.unwrap_or(kind),
-        place: body.place.unwrap_or(place),
-        open: body.open.unwrap_or(open),
-        bitrate_max_bps: body.bitrate_max_bps.unwrap_or(bitrate_max_bps),
-    };
+    let about = body.over(known.unwrap_or_default()).map_err(Problem::bad_request)?;
     let site = site_with(site, &about).map_err(Problem::bad_request)?;
     let out = site_out(&site);
     control.put_site(site.clone()).await?;

@@ -16,7 +16,7 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     let site = json!({"prefixes": ["10.1.2.3/8", "127.0.0.1", "2001:db8::/32"]});
     let written = control.put("/v1/sites/a", &site).json();
     let prefixes = json!(["10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"]);
-    let about = json!({"kind": "exchange", "open": false, "place": ""});
+    let about = json!({"kind": "exchange", "open": false, "place": "", "time_zone": "UTC"});
     let mut wanted = json!({"id": "a", "prefixes": prefixes});
     wanted.as_object_mut().unwrap().extend(about.as_object().unwrap().clone());
     assert_eq!(written, wanted);
@@ -34,7 +34,7 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     control.put("/v1/sites/a", &json!({"prefixes": ["10.0.0.0/8"], "open": true}));
     let written = json!({
         "id": "a", "prefixes": ["10.0.0.0/8"], "kind": "embedded", "open": true,
-        "place": "52.52,13.405 DE DE-BE Berlin",
+        "place": "52.52,13.405 DE DE-BE Berlin", "time_zone": "UTC",
     });
     assert_eq!(control.json("/v1/sites/a"), written);
     let odd = json!({"prefixes": [], "place": "91,0"});
@@ -62,6 +62,47 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     assert_eq!(control.put("/v1/policy", &policy).json(), policy);
     assert_eq!(control.json("/v1/policy"), policy);
     assert!(control.put("/v1/policy", &json!({"copies": 0})).problem(400).contains("1 to 64"));
+}
+
+#[test]
+fn a_sites_zone_uplink_and_clusters_are_checked_shown_and_kept() {
+    let mut control = Running::start("");
+    let said = json!({
+        "prefixes": [], "time_zone": "europe/berlin", "uplink_bps": 10_000_000_000_u64,
+        "manifest_cluster": "north", "fill_cluster": "de",
+    });
+    let written = json!({
+        "id": "a", "prefixes": [], "kind": "exchange", "open": false, "place": "",
+        "time_zone": "Europe/Berlin", "uplink_bps": 10_000_000_000_u64,
+        "manifest_cluster": "north", "fill_cluster": "de",
+    });
+    assert_eq!(control.put("/v1/sites/a", &said).json(), written);
+    control.put("/v1/sites/a", &json!({"prefixes": [], "open": false}));
+    for (field, value, wanted) in [
+        ("time_zone", json!("Berlin"), "but \"Europe/Berlin\" is one"),
+        ("uplink_bps", json!(10), "0 if it is not known"),
+        ("uplink_bps", json!(u64::MAX), "0 if it is not known"),
+        ("manifest_cluster", json!("North"), "manifest_cluster: \"North\" is not a name"),
+        ("fill_cluster", json!(" "), "fill_cluster: \" \" is not a name"),
+    ] {
+        let refused = control.put("/v1/sites/a", &json!({"prefixes": [], field: value}));
+        let why = refused.problem(400);
+        assert!(why.contains(field) && why.contains(wanted), "{why}");
+    }
+    control.restart();
+    assert_eq!(control.json("/v1/sites/a"), written, "as before what was left out or refused");
+    let fleet = control.json("/v1/fleet?site=a");
+    assert_eq!(fleet["sites"][0]["time_zone"], "Europe/Berlin");
+    assert_eq!(fleet["sites"][0]["fill_cluster"], "de");
+    let none = json!({
+        "prefixes": [], "time_zone": "", "uplink_bps": 0, "manifest_cluster": "",
+        "fill_cluster": "",
+    });
+    let plain = json!({
+        "id": "a", "prefixes": [], "kind": "exchange", "open": false, "place": "",
+        "time_zone": "UTC",
+    });
+    assert_eq!(control.put("/v1/sites/a", &none).json(), plain);
 }
 
 #[test]

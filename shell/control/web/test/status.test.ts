@@ -4,7 +4,7 @@ import { silent } from "../src/fleet";
 import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
-import { moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
+import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import * as sites from "../src/status/sites";
 import { lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
@@ -45,6 +45,16 @@ test("a site whose appliances hear different routes wants a look after all appli
   const worse = differing(appliance("a1", { state: "unhealthy" }));
   assert.equal(plain(worse.title), "1 of 1 appliance needs a look");
   assert.equal(worse.concerns.length, 2);
+});
+
+test("a site's own page says what was said of it", () => {
+  const [site] = fleet([appliance("a1")]).sites;
+  assert.ok(site);
+  assert.equal(aboutOf(site), "exchange · UTC");
+  const said = { time_zone: "Asia/Tokyo", uplink_bps: 10e9, manifest_cluster: "north" };
+  const about = aboutOf({ ...site, ...said, fill_cluster: "jp" });
+  const expected = "exchange · Asia/Tokyo · uplink 10.0 Gb/s · planned with north · filled with jp";
+  assert.equal(plain(about), expected);
 });
 
 test("what a site hears is told in a line, and what is wrong with it in others", () => {

@@ -7,6 +7,10 @@ const FILE: &str = r#"
 copies = 1
 [site.s1]
 prefixes = ["10.0.0.0/8"]
+time_zone = "Europe/Berlin"
+uplink_bps = 10_000_000_000
+manifest_cluster = "north"
+fill_cluster = "de"
 [appliance.a1]
 site = "s1"
 addresses = ["192.0.2.1"]
@@ -28,7 +32,8 @@ fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     let shown = control.says(&["apply", "-f", &path, "--dry-run"]);
     let steps = [
         "change policy: copies 2 becomes 1",
-        "make site s1: prefixes 10.0.0.0/8",
+        "make site s1: fill_cluster de; manifest_cluster north; prefixes 10.0.0.0/8; \
+         time_zone Europe/Berlin; uplink_bps 10000000000",
         "make appliance a1: addresses 192.0.2.1; site s1",
         "make appliance a2: addresses 192.0.2.2; site s1; weight 3",
     ];
@@ -43,6 +48,18 @@ fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     let exported = control.says(&["export"]);
     let exported = file(&exported);
     assert_eq!(control.says(&["apply", "-f", &exported, "--prune"]), nothing);
+
+    // Each of them alone, by a file and by hand.
+    let north = "[site.s1]\nmanifest_cluster = \"\"\ntime_zone = \"asia/tokyo\"\n";
+    let applied = control.says(&["apply", "-f", &file(north)]);
+    let change = "change site s1: manifest_cluster north becomes none; time_zone Europe/Berlin \
+                  becomes Asia/Tokyo";
+    assert_eq!(applied, format!("{change}\napplied: 1 step\n"));
+    control.says(&["site", "set", "s1", "--uplink-bps", "0", "--manifest-cluster", "south"]);
+    let said = control.says(&["site", "show", "s1"]);
+    for fact in ["Asia/Tokyo", "not known", "south", "de"] {
+        assert!(said.contains(fact), "{fact}: {said}");
+    }
 
     // Two addresses change places, which control takes in steps only; and one thing waits.
     let swapped = "[appliance.a1]\naddresses = [\"192.0.2.2\"]\n[appliance.a2]\n\

@@ -3,6 +3,8 @@ use super::*;
 use std::path::Path;
 
 use model::topology::{Place, SiteKind};
+use model::units::BitsPerSecond;
+use model::zone::TimeZone;
 
 impl Store {
     /// The database of a test.
@@ -57,6 +59,13 @@ async fn what_is_written_is_there_after_opening_again() {
     let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
     let place = Place { country: Some("DE".into()), ..Place::default() };
     let site = Site { kind: SiteKind::Embedded, place: Some(place), open: true, ..site };
+    let site = Site {
+        time_zone: TimeZone::named("Europe/Berlin").unwrap(),
+        uplink: Some(BitsPerSecond(10_000_000_000)),
+        manifest_cluster: Some(id("north")),
+        fill_cluster: Some(id("de")),
+        ..site
+    };
     let appliance = Appliance {
         id: id("a1"),
         site: site.id.clone(),

@@ -2,7 +2,7 @@
 
 import { byId, h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { get, rest, type Fleet, type Sample, type Site } from "../fleet";
-import { count, duration, plural } from "../units";
+import { bitRate, count, duration, plural, text } from "../units";
 import { wordsOfPlace, type Mood } from "./sites";
 
 type Held = NonNullable<Site["held"]>[number];
@@ -121,8 +121,12 @@ export class SitePage {
   }
 }
 
-/** What a site is, in a line. */
-export function aboutOf({ kind, open, place }: Site): string {
+/** What a site is, in a line. What a small fleet does not say is not there. */
+export function aboutOf(site: Site): string {
+  const { kind, open, place, time_zone: zone = "UTC", uplink_bps: uplink } = site;
   const what = kind === "embedded" ? `embedded${open ? ", serves all" : ""}` : "exchange";
-  return [what, wordsOfPlace(place)].filter(Boolean).join(" · ");
+  const line = uplink ? `uplink ${text(bitRate(uplink))}` : "";
+  const planned = site.manifest_cluster ? `planned with ${site.manifest_cluster}` : "";
+  const filled = site.fill_cluster ? `filled with ${site.fill_cluster}` : "";
+  return [what, wordsOfPlace(place), zone, line, planned, filled].filter(Boolean).join(" · ");
 }

@@ -358,8 +358,8 @@ impl Observed {
         differs
     }
 
-    /// The same of a delta by number, in sets: O(ranges + versions that they touch), and a hash for
-    /// each file that came or is gone. All has its check with it.
+    /// The same of a delta by number, in sets: O(ranges + versions that they touch, with their
+    /// renditions), and a hash for each file that came or is gone. All has its check with it.
     ///
     /// True if its own check does not fit. Then all is asked for, which is a few KB; and if all
     /// does not fit itself, none of it counts: its numbers would mean something else here.
@@ -418,9 +418,15 @@ impl Observed {
         self.held |= &won;
         lost.iter().for_each(|file| self.check.take_file(file));
         won.iter().for_each(|file| self.check.put_file(file));
+        self.recount_changed(&won, &lost, known);
+    }
+
+    /// Works out anew which versions are whole, and which renditions, of those that have files
+    /// among these. O(those, and the renditions of the versions).
+    fn recount_changed(&mut self, won: &NumberSet, lost: &NumberSet, known: Known<'_>) {
         for version in versions_of(&(lost | won), known.files) {
+            self.move_renditions(version, known, (won, lost));
             self.recount(version, known);
-            self.recount_renditions(version, known, !delta.gone.is_empty());
         }
     }
 
@@ -435,7 +441,7 @@ impl Observed {
             if kept.contains(version) && self.is_whole(version, files) {
                 complete.insert(version);
             }
-            self.recount_renditions(version, known, true);
+            self.recount_renditions(version, known);
         }
         if *self.complete != complete {
             self.complete = Arc::new(complete);
@@ -475,12 +481,15 @@ impl Observed {
 
     fn hold_and_lose(&mut self, delta: &Delta, known: Known<'_>) {
         let files = known.files;
-        let mut touched = BTreeSet::new();
+        let (mut won, mut lost) = (NumberSet::new(), NumberSet::new());
         for object in &delta.gone {
             let (mut is_known, mut was_held) = (false, false);
             for file in files.of(object) {
-                (is_known, was_held) = (true, was_held | self.held.remove(file));
-                touched.insert(files.version_of(file));
+                is_known = true;
+                if self.held.remove(file) {
+                    was_held = true;
+                    lost.insert(file);
+                }
             }
             if was_held || !is_known && self.others.remove(object) {
                 self.check.take(object);
@@ -489,8 +498,11 @@ impl Observed {
         for object in &delta.held {
             let (mut is_known, mut is_new) = (false, false);
             for file in files.of(object) {
-                (is_known, is_new) = (true, is_new | self.held.insert(file));
-                touched.insert(files.version_of(file));
+                is_known = true;
+                if self.held.insert(file) {
+                    is_new = true;
+                    won.insert(file);
+                }
             }
             if !is_known {
                 let is_full = known.others_max <= self.others.len();
@@ -501,10 +513,7 @@ impl Observed {
                 self.check.put(object);
             }
         }
-        for version in touched {
-            self.recount(version, known);
-            self.recount_renditions(version, known, !delta.gone.is_empty());
-        }
+        self.recount_changed(&won, &lost, known);
     }
 
     /// Looks whether a version is whole here.

@@ -1,8 +1,8 @@
 //! The renditions that an appliance holds of versions which it does not hold wholly.
 //!
 //! Files of a rendition have no range of numbers of their own, so to count them is to look at all
-//! that is held of the version. That is done when it can have changed: when as many files came as
-//! the rendition lacks that lacks fewest, or one is gone.
+//! that is held of the version. That is done once: from then on a delta moves the counts by its own
+//! files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,55 +10,99 @@ use std::sync::Arc;
 use model::number::{NumberSet, index};
 
 use super::{Known, Observed};
+use crate::renditions::Renditions;
 
-/// The last count of each version that has several renditions and is held in part, by number.
+/// How many files each rendition lacks, by its number, first those of none: of each version that
+/// has several renditions and is held in part, by number. 4 bytes for each rendition.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted(BTreeMap<u32, Count>);
-
-#[derive(Clone, Copy, Debug)]
-struct Count {
-    /// Files that were held then.
-    held: u64,
-    /// The fewest that a rendition lacked then.
-    lacked: u64,
+pub(super) struct Counted {
+    lacked: BTreeMap<u32, Box<[u32]>>,
+    /// Files that were looked at.
+    #[cfg(test)]
+    looked_at: u64,
 }
 
 impl Observed {
-    /// Looks which renditions of a version are whole here, after files of it came, or some were
-    /// `lost`. O(files held of the version) if it can have changed, else O(1).
-    pub(super) fn recount_renditions(&mut self, version: u32, known: Known<'_>, lost: bool) {
-        let files = known.files;
-        let numbers = files.renditions(version);
-        let held = self.held.range_cardinality(files.range(version));
-        let is_partly = held != 0 && !self.is_whole(version, files) && known.kept.contains(version);
-        let divided = files.version(version).filter(|_| is_partly && !numbers.is_empty());
-        let Some(divided) = divided.map(|of| of.renditions()) else {
+    /// Looks which renditions of a version are whole here, after files of it came and are gone.
+    /// O(those, and renditions of the version), unless it has not been counted.
+    ///
+    /// Goes before the version is looked at as a whole.
+    pub(super) fn move_renditions(
+        &mut self,
+        version: u32,
+        known: Known<'_>,
+        (won, lost): (&NumberSet, &NumberSet),
+    ) {
+        let Some(divided) = self.divided(version, known) else {
             self.forget_renditions(version, known);
             return;
         };
-        let last = self.counted.0.get(&version).filter(|_| !lost);
-        if last.is_some_and(|last| held < last.held + last.lacked) {
+        if self.complete.contains(version) {
+            self.counted.lacked.insert(version, vec![0; divided.each().len()].into());
+        }
+        let Some(lacked) = self.counted.lacked.get_mut(&version) else {
+            self.recount_renditions(version, known);
             return;
+        };
+        let range = known.files.range(version);
+        let number = |file: u32| usize::from(divided.of_objects()[index(file - range.start)]);
+        for file in lost.range(range.clone()) {
+            lacked[number(file)] += 1;
         }
-        let mut missing: Vec<u64> = divided.each().iter().map(|of| u64::from(of.objects)).collect();
-        let first = files.range(version).start;
-        for file in self.held.range(files.range(version)) {
-            missing[usize::from(divided.of_objects()[index(file - first)])] -= 1;
+        for file in won.range(range.clone()) {
+            lacked[number(file)] -= 1;
         }
-        let mut lacked = u64::MAX;
-        let common = missing[0];
-        for (number, missing) in numbers.zip(missing.split_off(1)) {
-            let missing = missing + common;
-            self.set_rendition(number, missing == 0);
-            lacked = lacked.min(if missing == 0 { u64::MAX } else { missing });
+        #[cfg(test)]
+        {
+            self.counted.looked_at += won.range_cardinality(range.clone());
+            self.counted.looked_at += lost.range_cardinality(range);
         }
-        assert!(lacked != u64::MAX, "something is missing: the version is not whole");
-        self.counted.0.insert(version, Count { held, lacked });
+        self.set_renditions(version, known);
+    }
+
+    /// Counts all that is held of a version. O(that).
+    pub(super) fn recount_renditions(&mut self, version: u32, known: Known<'_>) {
+        let Some(divided) = self.divided(version, known) else {
+            self.forget_renditions(version, known);
+            return;
+        };
+        let mut lacked: Box<[u32]> = divided.each().iter().map(|of| of.objects).collect();
+        let range = known.files.range(version);
+        for file in self.held.range(range.clone()) {
+            lacked[usize::from(divided.of_objects()[index(file - range.start)])] -= 1;
+        }
+        #[cfg(test)]
+        {
+            self.counted.looked_at += self.held.range_cardinality(range);
+        }
+        self.counted.lacked.insert(version, lacked);
+        self.set_renditions(version, known);
+    }
+
+    /// How a version is divided, if that says something that the version as a whole does not.
+    fn divided<'a>(&self, version: u32, known: Known<'a>) -> Option<&'a Renditions> {
+        let files = known.files;
+        let is_partly = known.kept.contains(version)
+            && !files.renditions(version).is_empty()
+            && self.held.range_cardinality(files.range(version)) != 0
+            && !self.is_whole(version, files);
+        files.version(version).filter(|_| is_partly).map(|of| of.renditions())
+    }
+
+    /// Those are whole that lack nothing, nor anything that belongs to none.
+    fn set_renditions(&mut self, version: u32, known: Known<'_>) {
+        let Some(lacked) = self.counted.lacked.get(&version) else { return };
+        let common = lacked[0];
+        let whole: Vec<bool> = lacked[1..].iter().map(|of| *of == 0 && common == 0).collect();
+        assert!(whole.iter().any(|of| !of), "something is missing: the version is not whole");
+        for (number, is_whole) in known.files.renditions(version).zip(whole) {
+            self.set_rendition(number, is_whole);
+        }
     }
 
     /// All that is held is new.
     pub(super) fn forget_all_renditions(&mut self) {
-        self.counted = Counted::default();
+        self.counted.lacked.clear();
         if !self.renditions.is_empty() {
             self.renditions = Arc::default();
         }
@@ -70,12 +114,12 @@ impl Observed {
             self.forget_renditions(version, known);
         }
         for version in came {
-            self.recount_renditions(version, known, true);
+            self.recount_renditions(version, known);
         }
     }
 
     fn forget_renditions(&mut self, version: u32, known: Known<'_>) {
-        if self.counted.0.remove(&version).is_some() {
+        if self.counted.lacked.remove(&version).is_some() {
             known.files.renditions(version).for_each(|number| self.set_rendition(number, false));
         }
     }
@@ -90,5 +134,10 @@ impl Observed {
         } else {
             renditions.remove(number)
         };
+    }
+
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.counted.looked_at
     }
 }

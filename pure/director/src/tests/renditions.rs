@@ -50,6 +50,52 @@ fn a_rendition_is_held_with_all_its_files_and_those_of_none() {
 }
 
 #[test]
+fn a_delta_looks_at_its_own_files_whatever_is_held_beside_them() {
+    let mut director = running(&["a1"]);
+    let policy = Policy { versions_kept: 12, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    let versions = (0..12_u8).map(|n| (100 + n * 12..112 + n * 12).collect());
+    let versions: Vec<Vec<u8>> = versions.collect();
+    for (sequence, objects) in (1..).zip(&versions) {
+        let name = format!("film-{sequence}");
+        put_divided(&mut director, &name, objects, &NUMBERS, sequence);
+    }
+    // Half of them wholly, and of the others one rendition.
+    let all = versions.iter().enumerate();
+    let all = all.flat_map(|(at, of)| if at < 6 { &of[..] } else { &of[..6] });
+    let first: Vec<u8> = all.copied().chain(versions[6..].iter().map(|of| of[11])).collect();
+    says(&mut director, 30, &first);
+    let looked_at = |director: &Director| {
+        let observed = director.members.get(&id("a1")).unwrap().observed.as_ref();
+        observed.unwrap().looked_at()
+    };
+    let before = looked_at(&director);
+    let one: Vec<_> = versions.iter().map(|of| object(of[1])).collect();
+    for state in 30..50 {
+        let (held, gone) = if state % 2 == 0 { (&[][..], &one[..]) } else { (&one[..], &[][..]) };
+        let (held, gone) = (held.to_vec(), gone.to_vec());
+        let inventory = Delta { from: state, to: state + 1, held, gone, check: None };
+        let report = Report { inventory, ..report(state + 1) };
+        director.report(at(0), &id("a1"), &report).unwrap();
+        for at in 0..12 {
+            let wanted: &[u32] = match (at < 6, state % 2 == 0) {
+                (true, false) => &[1, 2],
+                (true, true) => &[2],
+                (false, false) => &[1],
+                (false, true) => &[],
+            };
+            assert_eq!(held_of(&director, at), wanted, "{state} {at}");
+        }
+    }
+    let looked_at = looked_at(&director) - before;
+    assert!(looked_at <= 20 * 12, "one file of each version and delta: {looked_at}");
+}
+
+fn held_of(director: &Director, at: usize) -> Vec<u32> {
+    held(director, "a1", &format!("film-{}", at + 1))
+}
+
+#[test]
 fn a_version_whose_renditions_nobody_told_is_held_wholly_or_not_at_all() {
     let mut director = running(&["a1"]);
     put_version(&mut director, "film-1", &OBJECTS, 1);

@@ -52,8 +52,9 @@ pub struct Nearest {
 /// appliance that stands elsewhere, for some renditions at least. None of a client that no site
 /// with appliances is near to.
 ///
-/// Sites that share the first place count as one, under the name of the first, unless one of them
-/// serves. O(appliances of these sites).
+/// Sites that share the first place count as one, under the name of the first, whichever of them
+/// serves: so the counts under a name are all decisions about the same clients. O(appliances of
+/// these sites).
 pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Option<Nearest> {
     let for_client = |(place, near): (usize, &Near<'_>)| -> Option<(usize, u32, &SiteView)> {
         let site = view.sites.get(near.number).filter(|site| !site.appliances.is_empty())?;
@@ -70,8 +71,8 @@ pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Opt
     let is_near = |id: &&ApplianceId| {
         site_of(id).is_some_and(|number| equals.iter().any(|(equal, _)| *equal == number))
     };
-    if let Some(first) = led.first().filter(|_| led.iter().all(is_near)) {
-        return Some(Nearest { site: site_of(first).unwrap_or(number), shed: None });
+    if !led.is_empty() && led.iter().all(is_near) {
+        return Some(Nearest { site: number, shed: None });
     }
     let appliances = equals.iter().flat_map(|(_, site)| &site.appliances);
     Some(Nearest { site: number, shed: Some(class(view, query, appliances)) })

@@ -158,6 +158,29 @@ fn a_client_that_is_led_past_its_nearest_site_is_counted_by_the_cause() {
     assert_eq!(nearest(&view, &stranger, &first(&list)), None, "no site is near to it");
 }
 
+#[test]
+fn sites_of_one_prefix_are_counted_under_the_first_whichever_serves() {
+    let mut view = fleet();
+    let b = "b".parse().unwrap();
+    let mut near = near(&"10.9.9.9/32".parse().unwrap());
+    near.push(Near { site: &b, number: 1, by: near[0].by, step: Step::Name });
+    let (mut by_a, mut by_b) = (0, 0);
+    for session in 0..40_u8 {
+        let session = [session; 8];
+        let query = Query { near: &near, ..query("10.9.9.9", &session) };
+        let list = rank(&view, &query, &CONFIG);
+        let led = first(&list);
+        assert_eq!(nearest(&view, &query, &led), Some(Nearest { site: 0, shed: None }));
+        let is_a = list.offered()[0].site.as_str() == "a";
+        (by_a, by_b) = (by_a + u32::from(is_a), by_b + u32::from(!is_a));
+    }
+    assert!(0 < by_a && 0 < by_b, "both serve: {by_a}, {by_b}");
+    lose(&mut view, &["a1", "a2", "b1", "b2"]);
+    let query = Query { near: &near, ..query("10.9.9.9", b"s") };
+    let found = nearest(&view, &query, &[]);
+    assert_eq!(found, Some(Nearest { site: 0, shed: Some(Shed::Content) }));
+}
+
 /// The appliances of the first pathway.
 fn first(list: &RankedList) -> Vec<&ApplianceId> {
     let positions = list.pathways[0].positions();

@@ -3,6 +3,7 @@
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
 //! steered by.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -54,6 +55,19 @@ pub struct Choice {
     pub version: Arc<Version>,
     /// From which appliances, best first.
     pub list: RankedList,
+}
+
+/// The answer to a playback that is steered.
+#[derive(Clone, Debug)]
+pub struct Steered<'a> {
+    /// All appliances of its pathways.
+    pub among: Cow<'a, [ApplianceId]>,
+    /// Those, best first.
+    pub list: RankedList,
+    /// Its pathways as they should be used now, best first. Never empty if the ticket's are not.
+    pub pathways: Vec<ApplianceId>,
+    /// Its nearest site, and whether the first pathway leads past it.
+    pub nearest: Option<Nearest>,
 }
 
 /// Why there is nothing to play.
@@ -166,22 +180,28 @@ impl Snapshot {
     /// with an appliance that is not good. If all are, the order that the playback began with,
     /// those with fewer such appliances first. Never empty if the ticket is not.
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
-        Self::pathways(ticket, &self.rank_pathways(ticket, config))
+        self.steered(ticket, config).pathways
     }
 
-    /// The pathways of a playback, best first.
-    pub fn rank_pathways(&self, ticket: &Ticket, config: &steering::Config) -> RankedList {
-        let near = self.routes.locate(&ticket.client).sites;
+    /// The same, with all that a poll counts and keeps. Its client is looked up once.
+    pub fn steered<'a>(&self, ticket: &'a Ticket, config: &steering::Config) -> Steered<'a> {
+        let (near, among) = (self.routes.locate(&ticket.client).sites, ticket.appliances());
         let query = Query {
             near: &near,
             version: &ticket.version,
             session: &ticket.session.draw(),
             plain: ticket.plain,
-            among: Some(&ticket.appliances()),
+            among: Some(&among),
         };
         // All of them are asked about, not only those that a new playback would get.
         let config = steering::Config { explains: !ticket.parts.is_empty(), ..*config };
-        steering::rank(&self.view, &query, &config)
+        let list = steering::rank(&self.view, &query, &config);
+        let pathways = Self::pathways(ticket, &list);
+        let nearest = pathways.first().and_then(|first| {
+            let led: Vec<_> = ticket.parts(first).map(|(id, _)| id).collect();
+            steering::nearest(&self.view, &query, &led)
+        });
+        Steered { among, list, pathways, nearest }
     }
 
     /// The nearest site of a player whose playback begins, and whether its list leads past it.
@@ -189,34 +209,16 @@ impl Snapshot {
         let RankedList { candidates, pathways, .. } = &choice.list;
         let positions = pathways.first()?.positions();
         let led: Vec<_> = positions.filter_map(|at| Some(&candidates.get(at)?.appliance)).collect();
-        self.set_against(player, choice.version.id(), None, &led)
-    }
-
-    /// The same of one that is steered, with its pathways as they should be used now.
-    pub fn nearest_of(&self, ticket: &Ticket, pathways: &[ApplianceId]) -> Option<Nearest> {
-        let led: Vec<_> = ticket.parts(pathways.first()?).map(|(id, _)| id).collect();
-        let all = ticket.appliances();
-        let Ticket { client, session, plain, .. } = ticket;
-        let player = Player { client: *client, session, plain: *plain };
-        self.set_against(&player, &ticket.version, Some(&all), &led)
-    }
-
-    fn set_against(
-        &self,
-        player: &Player<'_>,
-        version: &AssetVersionId,
-        among: Option<&[ApplianceId]>,
-        led: &[&ApplianceId],
-    ) -> Option<Nearest> {
         let near = self.routes.locate(&player.client).sites;
         let session = &player.session.draw();
-        let query = Query { near: &near, version, session, plain: player.plain, among };
-        steering::nearest(&self.view, &query, led)
+        let version = choice.version.id();
+        let query = Query { near: &near, version, session, plain: player.plain, among: None };
+        steering::nearest(&self.view, &query, &led)
     }
 
     /// The good ones of a list of a playback's pathways; all of them if there is none, those that
     /// have lost less first.
-    pub fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
+    fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
         let good = list.candidates.iter().filter(|candidate| candidate.standing.is_good());
         let good: BTreeMap<&ApplianceId, (usize, Renditions)> =
             good.zip(0..).map(|(of, at)| (&of.appliance, (at, of.held))).collect();

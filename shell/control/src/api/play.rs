@@ -253,7 +253,7 @@ fn begin(
     let decided = Decided { version: choice.version.id(), among: None, list: &choice.list };
     control.keep(snapshot, &player, decided);
     if let Some(nearest) = snapshot.nearest(&player, &choice) {
-        control.sheds.count(nearest, choice.version.id(), None);
+        control.sheds.count(session.number(), nearest, choice.version.id(), None);
     }
     let lifetime = control.config.playback.token_lifetime.0.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));

@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use director::front::{Player, Ticket};
+use director::front::{Player, Steered, Ticket};
 use director::{Refused, Snapshot};
 use model::id::ApplianceId;
 use model::units::Nanos;
@@ -85,19 +85,19 @@ fn answer(
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }
     control.metrics.steering_answers.count();
-    let ranked = snapshot.rank_pathways(ticket, &control.steering_config());
+    let Steered { among, list: ranked, pathways: list, nearest } =
+        snapshot.steered(ticket, &control.steering_config());
     let Ticket { client, session, plain, .. } = ticket;
     let player = Player { client: *client, session, plain: *plain };
-    let among = ticket.appliances();
     let among = Some(&*among);
     let decided = Decided { version: &ticket.version, among, list: &ranked };
     control.keep(snapshot, &player, decided);
-    let list = Snapshot::pathways(ticket, &ranked);
     let turn = next_turn(control, &ticket.session);
-    if let Some(nearest) = snapshot.nearest_of(ticket, &list) {
+    if let Some(nearest) = nearest {
         let version = snapshot.catalog.version(&ticket.version);
         let bitrate = version.and_then(|version| version.bitrate()).unwrap_or_default();
-        control.sheds.count(nearest, &ticket.version, Some((turn, bitrate)));
+        let answer = Some((turn, bitrate));
+        control.sheds.count(session.number(), nearest, &ticket.version, answer);
     }
     let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();
     if uses_another(query.unwrap_or(""), names.first().copied()) {

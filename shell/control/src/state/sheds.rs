@@ -1,8 +1,9 @@
 //! Decisions of this process against the client's nearest site: how many led past it, of which
 //! class, and with how many bytes.
 //!
-//! In memory only, from the start on, and bounded: four counts for each site, three for each of
-//! `VERSIONS_MAX` versions that were led past most.
+//! In memory only, from the start on, and bounded: four counts for each site in each of `SHARDS`,
+//! three for each of `VERSIONS_MAX` versions that were led past most. Steering counts with every
+//! answer, so sessions are spread over the shards, and seldom wait for one another.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use model::id::AssetVersionId;
 use model::metric::Metric;
 use model::number::index;
-use model::units::{BitsPerSecond, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::{FleetView, SiteView};
 use steering::{Nearest, Shed};
 use wire::prometheus::Page;
@@ -23,15 +24,21 @@ const VERSIONS_MAX: usize = 1000;
 
 #[derive(Default)]
 pub(crate) struct Sheds {
-    inner: Mutex<Inner>,
+    /// By session.
+    sites: [Mutex<Sites>; SHARDS],
+    versions: Mutex<Versions>,
 }
 
+/// By the number of the nearest site: of those that it served itself, then by class.
+type Sites = Vec<[Sum; 1 + CLASSES.len()]>;
+
+/// 1.5 MB each, where there are as many sites as can be.
+const SHARDS: usize = 16;
+
 #[derive(Clone, Default)]
-struct Inner {
-    /// By the number of the nearest site: of those that it served itself, then by class.
-    sites: Vec<[Sum; 1 + CLASSES.len()]>,
+struct Versions {
     /// By class.
-    versions: BTreeMap<AssetVersionId, [Sum; CLASSES.len()]>,
+    each: BTreeMap<AssetVersionId, [Sum; CLASSES.len()]>,
     others: [Sum; CLASSES.len()],
 }
 
@@ -51,44 +58,47 @@ struct Sum {
 impl Sheds {
     /// Counts a decision: of a playback that begins, or a steering answer that is good until the
     /// player's next turn, at this bitrate. O(1), and O(log versions) of one that led past the
-    /// nearest site.
+    /// nearest site, under a lock of all.
     pub(crate) fn count(
         &self,
+        session: u64,
         nearest: Nearest,
         version: &AssetVersionId,
         answer: Option<(Nanos, BitsPerSecond)>,
     ) {
         let sum = Sum::of(answer);
-        let mut inner = self.inner();
         let site = index(nearest.site);
-        if inner.sites.len() <= site {
-            inner.sites.resize(site + 1, Default::default());
-        }
         let class = CLASSES.iter().position(|class| Some(*class) == nearest.shed);
-        inner.sites[site][class.map_or(0, |class| 1 + class)].add(sum);
+        let shard = Bytes(session % Bytes::of(SHARDS).0).as_usize();
+        let mut sites = held(&self.sites[shard]);
+        if sites.len() <= site {
+            sites.resize(site + 1, Default::default());
+        }
+        sites[site][class.map_or(0, |class| 1 + class)].add(sum);
+        drop(sites);
         let Some(class) = class else { return };
-        match inner.versions.get_mut(version) {
+        let mut versions = held(&self.versions);
+        match versions.each.get_mut(version) {
             Some(sums) => sums[class].add(sum),
             None => {
-                inner.make_room();
-                inner.versions.entry(version.clone()).or_default()[class].add(sum);
+                versions.make_room();
+                versions.each.entry(version.clone()).or_default()[class].add(sum);
             }
         }
     }
 
     /// All rows: sites by number, then versions, those with most bytes first.
     pub(crate) fn rows(&self, view: &FleetView) -> Vec<ShedRow> {
+        let mut rows = self.of_sites(view);
         // Requests wait for a copy, and not for what is made of it.
-        let inner = self.inner().clone();
-        let mut rows = inner.of_sites(view);
-        rows.extend(inner.of_versions());
+        let versions = held(&self.versions).clone();
+        rows.extend(versions.rows());
         rows
     }
 
     /// Two families, by site and class.
     pub(crate) fn put(&self, page: &mut Page, view: &FleetView) {
-        let sites = self.inner().sites.clone();
-        let rows = Inner { sites, ..Inner::default() }.of_sites(view);
+        let rows = self.of_sites(view);
         let help = "Decisions about clients whose nearest site this is, by whether they led past \
                     it: none, content, health or before.";
         let decisions = Metric::counter("nearest_decisions_total", help);
@@ -103,23 +113,28 @@ impl Sheds {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
+    /// O(sites x `SHARDS`); a shard is held while it is added.
     fn of_sites(&self, view: &FleetView) -> Vec<ShedRow> {
+        let mut all = Sites::new();
+        for shard in &self.sites {
+            let shard = held(shard);
+            if all.len() < shard.len() {
+                all.resize(shard.len(), Default::default());
+            }
+            all.iter_mut().zip(&*shard).for_each(|(into, from)| merge(into, from));
+        }
         let classes = || [NONE].into_iter().chain(CLASSES.iter().map(|class| class.as_str()));
         let of = |(site, sums): (&SiteView, &[Sum; 1 + CLASSES.len()])| -> Vec<ShedRow> {
             let named = classes().zip(sums);
             named.filter_map(|(class, sum)| sum.row("site", site.id.as_str(), class)).collect()
         };
-        view.sites.iter().map(AsRef::as_ref).zip(&self.sites).flat_map(of).collect()
+        view.sites.iter().map(AsRef::as_ref).zip(&all).flat_map(of).collect()
     }
+}
 
-    fn of_versions(&self) -> Vec<ShedRow> {
-        let mut versions: Vec<_> = self.versions.iter().collect();
+impl Versions {
+    fn rows(&self) -> Vec<ShedRow> {
+        let mut versions: Vec<_> = self.each.iter().collect();
         versions.sort_by_key(|(_, sums)| Reverse(weight(*sums)));
         let (shown, rest) = versions.split_at(versions.len().min(VERSIONS_MAX));
         let mut others = self.others;
@@ -134,15 +149,15 @@ impl Inner {
 
     /// O(versions) once in `VERSIONS_MAX` times.
     fn make_room(&mut self) {
-        if self.versions.len() < 2 * VERSIONS_MAX {
+        if self.each.len() < 2 * VERSIONS_MAX {
             return;
         }
-        let mut all: Vec<_> = std::mem::take(&mut self.versions).into_iter().collect();
+        let mut all: Vec<_> = std::mem::take(&mut self.each).into_iter().collect();
         all.sort_by_key(|(_, sums)| Reverse(weight(sums)));
         for (_, sums) in all.drain(VERSIONS_MAX..) {
             merge(&mut self.others, &sums);
         }
-        self.versions.extend(all);
+        self.each.extend(all);
     }
 }
 
@@ -172,6 +187,10 @@ impl Sum {
     }
 }
 
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 const NONE: &str = "none";
 
 fn labels(site: &str, class: &str) -> String {
@@ -193,8 +212,6 @@ mod tests {
 
     use std::sync::Arc;
 
-    use model::units::Bytes;
-
     const TURN: Option<(Nanos, BitsPerSecond)> =
         Some((Nanos::seconds(10), BitsPerSecond(4_000_000)));
 
@@ -213,11 +230,11 @@ mod tests {
         let sheds = Sheds::default();
         let film = "film-1".parse().unwrap();
         let at = |shed| Nearest { site: 1, shed };
-        sheds.count(at(None), &film, None);
-        sheds.count(at(None), &film, TURN);
-        sheds.count(at(Some(Shed::Content)), &film, TURN);
-        sheds.count(at(Some(Shed::Content)), &film, TURN);
-        sheds.count(at(Some(Shed::Health)), &film, None);
+        sheds.count(0, at(None), &film, None);
+        sheds.count(7, at(None), &film, TURN);
+        sheds.count(14, at(Some(Shed::Content)), &film, TURN);
+        sheds.count(21, at(Some(Shed::Content)), &film, TURN);
+        sheds.count(28, at(Some(Shed::Health)), &film, None);
         let rows: Vec<String> = sheds.rows(&view()).iter().map(shown).collect();
         let wanted = [
             "site far none 1 1 5000000",
@@ -243,10 +260,10 @@ mod tests {
             let version = format!("film-{n}").parse().unwrap();
             let nearest = Nearest { site: 0, shed: Some(Shed::Content) };
             for _ in 0..=usize::from(n < 7) {
-                sheds.count(nearest, &version, TURN);
+                sheds.count(Bytes::of(n).0, nearest, &version, TURN);
             }
         }
-        assert!(sheds.inner().versions.len() <= 2 * VERSIONS_MAX);
+        assert!(held(&sheds.versions).each.len() <= 2 * VERSIONS_MAX);
         let rows = sheds.rows(&view());
         let versions: Vec<&ShedRow> = rows.iter().filter(|row| row.by == "version").collect();
         assert_eq!(versions.len(), VERSIONS_MAX + 1);

@@ -203,8 +203,14 @@ pub(crate) async fn put_site(
     let site = site_with(site, &about).map_err(Problem::bad_request)?;
     let out = site_out(&site);
     control.put_site(site.clone()).await?;
-    let said = Said(format!("{}, prefixes {}", site.kind, out.prefixes.join(" ")));
+    let said = Said(site_said(&site, &out));
     Ok((Extension(said), Json(out)))
+}
+
+/// A site in the audit log, which has the beginning of it: prefixes may be many, and come last.
+fn site_said(site: &Site, out: &SiteOut) -> String {
+    let limit = out.about.bitrate_max_bps;
+    format!("{}, bitrate_max_bps {limit}, prefixes {}", site.kind, out.prefixes.join(" "))
 }
 
 /// Removes a site in which no appliance stands.
@@ -414,3 +420,18 @@ pub(super) fn no_site(site: &str) -> Problem {
 
 /// Prefixes of one site.
 const PREFIXES_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_audit_line_of_a_site_names_its_limit() {
+        let prefixes = vec![prefix("192.0.2.0/24").unwrap()];
+        let site = Site::new("isp-a".parse().unwrap(), prefixes);
+        let about = SiteAbout { bitrate_max_bps: 2_500_000, ..SiteAbout::default() };
+        let site = site_with(site, &about).unwrap();
+        let said = site_said(&site, &site_out(&site));
+        assert_eq!(said, "exchange, bitrate_max_bps 2500000, prefixes 192.0.2.0/24");
+    }
+}

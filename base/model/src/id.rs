@@ -118,6 +118,10 @@ name! {
     ClusterId
 }
 name! {
+    /// A word for people on an appliance.
+    Tag
+}
+name! {
     /// One appliance. Also its pathway id in players' manifests, so it should outlive hardware.
     ApplianceId
 }

@@ -16,6 +16,7 @@
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
 //! place        where on earth sites and clients are
+//! profile      what an appliance is able to do
 //! zone         time zones by their names
 //! near         the sites of a client, best first, each with its reason
 //! status       how an appliance's drives and its fill stand
@@ -47,6 +48,7 @@ pub mod object;
 pub mod paged;
 pub mod path;
 pub mod place;
+pub mod profile;
 pub mod rendezvous;
 pub mod status;
 pub mod tcp;

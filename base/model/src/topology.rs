@@ -1,11 +1,14 @@
 //! Where things are: sites with the client addresses they are for, and the appliances in them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
-use crate::id::{ApplianceId, ClusterId, SiteId};
+use crate::id::{ApplianceId, ClusterId, SiteId, Tag};
 pub use crate::place::Place;
+use crate::profile::{Abilities, Profile};
+#[cfg(doc)]
+use crate::profile::{RATES, TAGS_MAX};
 use crate::units::BitsPerSecond;
 use crate::zone::TimeZone;
 
@@ -28,18 +31,13 @@ pub struct Site {
     pub bitrate_max: Option<BitsPerSecond>,
     /// The clock by which its nights are reckoned.
     pub time_zone: TimeZone,
-    /// What comes in from outside at most, for fill. None if nobody said, otherwise in [`UPLINKS`].
+    /// What comes in from outside at most, for fill. None if nobody said, otherwise in [`RATES`].
     pub uplink: Option<BitsPerSecond>,
     /// Sites that are planned together; none if it is planned by itself.
     pub manifest_cluster: Option<ClusterId>,
     /// Manifest clusters that fill from one another; none if its own fills by itself.
     pub fill_cluster: Option<ClusterId>,
 }
-
-/// Arbitrary: a slower line fills nothing in a night, and a figure in Mb/s by mistake is below it.
-/// A faster one is none of this earth, and JSON's numbers are exact as far as that.
-pub const UPLINKS: RangeInclusive<BitsPerSecond> =
-    BitsPerSecond(1_000_000)..=BitsPerSecond(1_000_000_000_000_000);
 
 impl Site {
     /// A site as a small fleet has them: an exchange, nobody said where.
@@ -94,6 +92,20 @@ pub struct Appliance {
     /// Its service addresses: those that players reach it by, and that a sibling of its site takes
     /// over while it cannot serve. At most [`ADDRESSES_MAX`]; none where nobody takes them over.
     pub addresses: Vec<IpAddr>,
+    /// The kind of machine; none if nobody said.
+    pub profile: Option<Profile>,
+    /// What it is able to do, where that is not its profile's.
+    pub own: Abilities,
+    /// Words for people, at most [`TAGS_MAX`].
+    pub tags: BTreeSet<Tag>,
+}
+
+impl Appliance {
+    /// An appliance as small fleets have them: no address that others take over, no profile.
+    pub fn new(id: ApplianceId, site: SiteId, weight: Weight) -> Self {
+        let (own, tags) = (Abilities::default(), BTreeSet::new());
+        Self { id, site, weight, addresses: Vec::new(), profile: None, own, tags }
+    }
 }
 
 /// Service addresses of one appliance.

@@ -1,11 +1,11 @@
 //! Wire types to nouns and back. Everything that arrives is checked here, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::id::{ApplianceId, AssetVersionId, ClusterId, Generation, IdError};
+use model::id::{ApplianceId, AssetVersionId, ClusterId, Generation, IdError, Tag};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
@@ -15,8 +15,9 @@ use model::metric::Metric;
 use model::number::NumberSet;
 use model::path::is_path;
 use model::place::NotAPlace;
+use model::profile::{Abilities, CAPACITIES, Profile, Profiles, RATES, TAGS_MAX};
 use model::status::DriveStatus;
-use model::topology::{Site, SiteKind, UPLINKS};
+use model::topology::{Appliance, Site, SiteKind};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::zone::{NotAZone, TimeZone};
 
@@ -57,10 +58,19 @@ pub enum WireError {
     #[error("time_zone: {0}")]
     Zone(#[from] NotAZone),
     #[error(
-        "uplink_bps: use {} (1 Mb/s) to {}, in bits per second, or 0 if it is not known",
-        UPLINKS.start().0, UPLINKS.end().0
+        "{0}: use {min} (1 Mb/s) to {max} bits per second, or 0 to say nothing",
+        min = RATES.start().0, max = RATES.end().0
     )]
-    Uplink,
+    Rate(&'static str),
+    #[error(
+        "{0}: use {min} (1 GB) to {max} bytes, or 0 to say nothing",
+        min = CAPACITIES.start().0, max = CAPACITIES.end().0
+    )]
+    Capacity(&'static str),
+    #[error("tags: {0}")]
+    Tag(IdError),
+    #[error("tags: an appliance has at most {TAGS_MAX} of them, each once")]
+    Tags,
     #[error("{key}: {error}, or nothing at all")]
     Cluster { key: &'static str, error: IdError },
     #[error("files: {0}")]
@@ -101,10 +111,7 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
     let place = Some(&about.place).filter(|text| !text.is_empty());
     let place = place.map(|text| text.parse()).transpose()?;
     let bitrate_max = Some(BitsPerSecond(about.bitrate_max_bps)).filter(|most| most.0 != 0);
-    let uplink = Some(BitsPerSecond(about.uplink_bps)).filter(|most| most.0 != 0);
-    if uplink.is_some_and(|most| !UPLINKS.contains(&most)) {
-        return Err(WireError::Uplink);
-    }
+    let uplink = rate("uplink_bps", about.uplink_bps)?;
     Ok(Site {
         kind,
         place,
@@ -116,6 +123,110 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
         fill_cluster: cluster("fill_cluster", &about.fill_cluster)?,
         ..site
     })
+}
+
+/// What is told of an appliance besides where it stands.
+impl From<&Appliance> for v1::appliance::ApplianceAbout {
+    fn from(appliance: &Appliance) -> Self {
+        let able = v1::appliance::Abilities::from(appliance.own);
+        Self {
+            profile: match appliance.profile {
+                None => v1::appliance::ProfileName::None,
+                Some(Profile::Flash) => v1::appliance::ProfileName::Flash,
+                Some(Profile::Storage) => v1::appliance::ProfileName::Storage,
+                Some(Profile::Global) => v1::appliance::ProfileName::Global,
+            },
+            throughput_bps: able.throughput_bps,
+            capacity_bytes: able.capacity_bytes,
+            fill_bps: able.fill_bps,
+            tags: appliance.tags.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl From<Abilities> for v1::appliance::Abilities {
+    fn from(able: Abilities) -> Self {
+        Self {
+            throughput_bps: able.throughput.map_or(0, |most| most.0),
+            capacity_bytes: able.capacity.map_or(0, |most| most.0),
+            fill_bps: able.fill.map_or(0, |most| most.0),
+        }
+    }
+}
+
+impl From<Profiles> for v1::appliance::Profiles {
+    fn from(profiles: Profiles) -> Self {
+        let Profiles { flash, storage, global } = profiles;
+        Self { flash: flash.into(), storage: storage.into(), global: global.into() }
+    }
+}
+
+/// The appliance with what is told of it, checked.
+pub fn appliance_with(
+    appliance: Appliance,
+    about: &v1::appliance::ApplianceAbout,
+) -> Result<Appliance, WireError> {
+    let profile = match about.profile {
+        v1::appliance::ProfileName::None => None,
+        v1::appliance::ProfileName::Flash => Some(Profile::Flash),
+        v1::appliance::ProfileName::Storage => Some(Profile::Storage),
+        v1::appliance::ProfileName::Global => Some(Profile::Global),
+    };
+    let own = abilities(
+        ["throughput_bps", "capacity_bytes", "fill_bps"],
+        [about.throughput_bps, about.capacity_bytes, about.fill_bps],
+    )?;
+    if TAGS_MAX < about.tags.len() {
+        return Err(WireError::Tags);
+    }
+    let tags = about.tags.iter().map(|tag| tag.parse::<Tag>().map_err(WireError::Tag));
+    let tags: BTreeSet<Tag> = tags.collect::<Result<_, _>>()?;
+    if tags.len() < about.tags.len() {
+        return Err(WireError::Tags);
+    }
+    Ok(Appliance { profile, own, tags, ..appliance })
+}
+
+/// What machines of each profile are able to do, checked.
+pub fn profiles_in(wire: &v1::appliance::Profiles) -> Result<Profiles, WireError> {
+    let able = |keys, of: v1::appliance::Abilities| {
+        abilities(keys, [of.throughput_bps, of.capacity_bytes, of.fill_bps])
+    };
+    Ok(Profiles {
+        flash: able(
+            ["flash_throughput_bps", "flash_capacity_bytes", "flash_fill_bps"],
+            wire.flash,
+        )?,
+        storage: able(
+            ["storage_throughput_bps", "storage_capacity_bytes", "storage_fill_bps"],
+            wire.storage,
+        )?,
+        global: able(
+            ["global_throughput_bps", "global_capacity_bytes", "global_fill_bps"],
+            wire.global,
+        )?,
+    })
+}
+
+/// Throughput, capacity and fill; 0 where nobody said.
+fn abilities(keys: [&'static str; 3], values: [u64; 3]) -> Result<Abilities, WireError> {
+    let capacity = Some(Bytes(values[1])).filter(|most| most.0 != 0);
+    if capacity.is_some_and(|most| !CAPACITIES.contains(&most)) {
+        return Err(WireError::Capacity(keys[1]));
+    }
+    Ok(Abilities {
+        throughput: rate(keys[0], values[0])?,
+        capacity,
+        fill: rate(keys[2], values[2])?,
+    })
+}
+
+fn rate(key: &'static str, bps: u64) -> Result<Option<BitsPerSecond>, WireError> {
+    let rate = Some(BitsPerSecond(bps)).filter(|most| most.0 != 0);
+    if rate.is_some_and(|most| !RATES.contains(&most)) {
+        return Err(WireError::Rate(key));
+    }
+    Ok(rate)
 }
 
 fn cluster(key: &'static str, name: &str) -> Result<Option<ClusterId>, WireError> {

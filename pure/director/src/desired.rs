@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::manifest::TokenKey;
 use model::names::Names;
+use model::profile::Profiles;
 use model::topology::{Appliance, Site};
 use model::units::Bytes;
 
@@ -69,11 +70,13 @@ pub struct Policy {
     /// Versions of an asset that are held: the current one, and those before it for the sessions
     /// that began with them.
     pub versions_kept: u32,
+    /// What machines of each profile are able to do.
+    pub profiles: Profiles,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { copies: 2, versions_kept: 2 }
+        Self { copies: 2, versions_kept: 2, profiles: Profiles::default() }
     }
 }
 

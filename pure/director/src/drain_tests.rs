@@ -16,7 +16,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let mut director = running(&["a1", "a2", "b1"]);
-        let two = Policy { copies: 2, versions_kept: 2 };
+        let two = Policy { copies: 2, versions_kept: 2, ..Policy::default() };
         director.handle(at(0), Event::Changed(Change::Policy(two)));
         put_version(&mut director, "film-1", &[1], 1);
         ["a1", "a2", "b1"].iter().for_each(|name| hold(&mut director, name, &[1]));

@@ -101,7 +101,7 @@ fn a_generation_grows_only_for_appliances_whose_manifest_differs() {
     assert!(before.values().max() < after.values().min(), "{before:?} {after:?}");
     assert_eq!(manifest(&director, "a1").versions.len(), 1);
 
-    let one = Policy { copies: 1, versions_kept: 2 };
+    let one = Policy { copies: 1, versions_kept: 2, ..Policy::default() };
     director.handle(at(0), Event::Changed(Change::Policy(one)));
     settle(&mut director);
     assert_eq!(generations(&director), after, "one appliance per site: one copy is all it had");
@@ -110,7 +110,7 @@ fn a_generation_grows_only_for_appliances_whose_manifest_differs() {
 #[test]
 fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve() {
     let mut director = running(&["a1", "a2", "b1"]);
-    let all = Policy { copies: 2, versions_kept: 2 };
+    let all = Policy { copies: 2, versions_kept: 2, ..Policy::default() };
     director.handle(at(0), Event::Changed(Change::Policy(all)));
     put_version(&mut director, "film-1", &[1, 2], 1);
     let siblings = |name| manifest(&director, name).siblings.clone();
@@ -125,15 +125,10 @@ fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve(
     assert_eq!(told(&mut director, 50, true), BTreeMap::from([(id("a2"), "https://a2".into())]));
     assert_eq!(told(&mut director, 51, false), BTreeMap::new(), "it takes no new sessions");
     let site = "b".parse().unwrap();
-    let moved = Appliance {
-        id: id("b1"),
-        site: "a".parse().unwrap(),
-        weight: Weight::ONE,
-        addresses: Vec::new(),
-    };
+    let moved = Appliance::new(id("b1"), "a".parse().unwrap(), Weight::ONE);
     director.handle(at(0), Event::Changed(Change::Appliance(moved)));
     assert_eq!(told(&mut director, 52, true).len(), 2, "one has moved here");
-    let moved = Appliance { id: id("a2"), site, weight: Weight::ONE, addresses: Vec::new() };
+    let moved = Appliance::new(id("a2"), site, Weight::ONE);
     director.handle(at(0), Event::Changed(Change::Appliance(moved)));
     assert_eq!(told(&mut director, 53, true).into_keys().collect::<Vec<_>>(), [id("b1")]);
 }
@@ -141,14 +136,14 @@ fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve(
 #[test]
 fn a_site_with_service_addresses_tells_its_members_who_has_which_and_who_holds_what() {
     let mut director = running(&["a1", "a2", "a3", "b1"]);
-    let one = Policy { copies: 1, versions_kept: 2 };
+    let one = Policy { copies: 1, versions_kept: 2, ..Policy::default() };
     director.handle(at(0), Event::Changed(Change::Policy(one)));
     put_version(&mut director, "film-1", &[1, 2], 1);
     assert!(["a1", "a2", "a3"].iter().all(|name| manifest(&director, name).siblings.is_empty()));
     let address: IpAddr = "192.0.2.1".parse().unwrap();
     let site: SiteId = "a".parse().unwrap();
     let addresses = vec![address];
-    let with = Appliance { id: id("a1"), site, weight: Weight::ONE, addresses };
+    let with = Appliance { addresses, ..Appliance::new(id("a1"), site, Weight::ONE) };
     let before = generations(&director);
     director.handle(at(0), Event::Changed(Change::Appliance(with)));
     settle(&mut director);
@@ -555,8 +550,7 @@ pub(super) fn fleet(names: &[&str]) -> Director {
         sites.map(|s| if s.id.as_str() == "a" { s } else { Site { prefixes: vec![], ..s } });
     let registered = |name: &&str| {
         let site = name[..1].parse().unwrap();
-        let appliance =
-            Appliance { id: id(name), site, weight: Weight::ONE, addresses: Vec::new() };
+        let appliance = Appliance::new(id(name), site, Weight::ONE);
         (id(name), Registered::new(appliance))
     };
     let desired = Desired {

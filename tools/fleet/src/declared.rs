@@ -21,8 +21,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use apply::{Settings, Thing, Things, Value, key};
-use model::id::{ClusterId, SiteId};
+use model::id::{ClusterId, SiteId, Tag};
 use model::place::Place;
+use model::profile::{Profile, Profiles};
 use model::topology::{Prefix, WEIGHT_MAX};
 use model::zone::TimeZone;
 use serde_json::{Value as Json, json};
@@ -58,6 +59,12 @@ enum Form {
     Time,
     /// Bits per second; 0 for this.
     Rate(&'static str),
+    /// The same in bytes.
+    Bytes(&'static str),
+    /// Of an appliance.
+    Profile,
+    /// Words for people.
+    Tags,
     /// The name of a time zone.
     Zone,
     /// The name of some sites; empty for a site by itself.
@@ -69,6 +76,15 @@ enum Form {
 const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "copies", Form::Number(64)),
     ("policy", "versions_kept", Form::Number(16)),
+    ("policy", "flash_throughput_bps", Form::Rate("unknown")),
+    ("policy", "flash_capacity_bytes", Form::Bytes("unknown")),
+    ("policy", "flash_fill_bps", Form::Rate("unknown")),
+    ("policy", "storage_throughput_bps", Form::Rate("unknown")),
+    ("policy", "storage_capacity_bytes", Form::Bytes("unknown")),
+    ("policy", "storage_fill_bps", Form::Rate("unknown")),
+    ("policy", "global_throughput_bps", Form::Rate("unknown")),
+    ("policy", "global_capacity_bytes", Form::Bytes("unknown")),
+    ("policy", "global_fill_bps", Form::Rate("unknown")),
     ("site", "prefixes", Form::Prefixes),
     ("site", "kind", Form::Kind),
     ("site", "place", Form::Place),
@@ -81,6 +97,11 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("appliance", key::SITE, Form::Name),
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),
+    ("appliance", "profile", Form::Profile),
+    ("appliance", "throughput_bps", Form::Rate(PROFILES)),
+    ("appliance", "capacity_bytes", Form::Bytes(PROFILES)),
+    ("appliance", "fill_bps", Form::Rate(PROFILES)),
+    ("appliance", "tags", Form::Tags),
     ("asset", key::PUBLIC, Form::Flag),
     // Those of all its versions that say none of their own.
     ("asset", key::FROM, Form::Time),
@@ -88,6 +109,9 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("version", key::FROM, Form::Time),
     ("version", key::UNTIL, Form::Time),
 ];
+
+/// What 0 means of an appliance.
+const PROFILES: &str = "its profile's";
 
 /// Things of these kinds have names of their own in a file.
 const NAMED: [&str; 4] = ["site", "appliance", "front", "asset"];
@@ -311,11 +335,19 @@ impl Form {
                     .map(Value::Number)
                     .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
             }
-            Self::Rate(_) if value.is_null() => Ok(Value::Number(0)),
-            Self::Rate(zero) => {
-                let wanted = format!("a number of bits per second, or 0 for {zero}");
-                value.as_u64().map(Value::Number).ok_or_else(|| wrong(&wanted))
+            Self::Rate(zero) => most(value, "bits per second", zero),
+            Self::Bytes(zero) => most(value, "bytes", zero),
+            Self::Profile if value.is_null() || value == "none" => Ok(Value::Text("none".into())),
+            Self::Profile => {
+                let text = value.as_str().unwrap_or_default();
+                let profile = text.parse::<Profile>();
+                let profile = profile.map_err(|error| format!("{value}: {error}"))?;
+                Ok(Value::Text(profile.to_string()))
             }
+            Self::Tags if value.is_null() => Ok(Value::Texts(BTreeSet::new())),
+            Self::Tags => texts(value, "tags: write for example [\"rack-7\"]", |text| {
+                Some(text.parse::<Tag>().ok()?.to_string())
+            }),
             Self::Zone if value == "" => Ok(Value::Text(TimeZone::default().to_string())),
             Self::Zone => {
                 let text = value.as_str().ok_or_else(|| wrong("a time zone"))?;
@@ -358,14 +390,25 @@ impl Form {
                 })
             }
             Self::Time if value.is_null() || value == NO_TIME => Ok(Value::Nothing),
-            Self::Time => {
-                let time = value.as_str().and_then(|text| humantime::parse_rfc3339(text).ok());
-                let text = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
-                let wanted = "a time: write UTC, as in 2027-01-31T22:00:00Z, or \"none\"";
-                text.map(Value::Text).ok_or_else(|| wrong(wanted))
-            }
+            Self::Time => time(value),
         }
     }
+}
+
+/// What something does at most; 0 says another thing.
+fn most(value: &Json, unit: &str, zero: &str) -> Result<Value, String> {
+    if value.is_null() {
+        return Ok(Value::Number(0));
+    }
+    let wrong = || format!("{value} is not a number of {unit}, or 0 for {zero}");
+    value.as_u64().map(Value::Number).ok_or_else(wrong)
+}
+
+fn time(value: &Json) -> Result<Value, String> {
+    let time = value.as_str().and_then(|text| humantime::parse_rfc3339(text).ok());
+    let text = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
+    let wanted = "a time: write UTC, as in 2027-01-31T22:00:00Z, or \"none\"";
+    text.map(Value::Text).ok_or_else(|| format!("{value} is not {wanted}"))
 }
 
 /// A list of texts, each in its one form.
@@ -450,18 +493,23 @@ pub(crate) fn file(things: &Things) -> String {
     text
 }
 
-/// What most sites are: a small fleet needs no word of it.
+/// What most things are: a small fleet needs no word of it.
 fn is_usual(thing: &Thing, key: &str, value: &Value) -> bool {
-    matches!(thing, Thing::Site(_))
-        && match value {
-            Value::Text(text) => {
-                [("kind", "exchange"), ("time_zone", "UTC")].contains(&(key, text))
-                    || text.is_empty()
-            }
-            Value::Flag(flag) => !flag,
-            Value::Number(number) => *number == 0,
-            Value::Nothing | Value::Texts(_) => false,
+    match (thing, value) {
+        (Thing::Policy, Value::Number(number)) => {
+            // As a new control plane has it.
+            let figures = wire::v1::appliance::Profiles::from(Profiles::default()).figures();
+            figures.contains(&(key, *number))
         }
+        (Thing::Site(_) | Thing::Appliance(_), Value::Text(text)) => {
+            let usual = [("kind", "exchange"), ("time_zone", "UTC"), ("profile", "none")];
+            usual.contains(&(key, text)) || text.is_empty()
+        }
+        (Thing::Site(_), Value::Flag(flag)) => !flag,
+        (Thing::Site(_) | Thing::Appliance(_), Value::Number(number)) => *number == 0,
+        (Thing::Appliance(_), Value::Texts(texts)) => key == "tags" && texts.is_empty(),
+        _ => false,
+    }
 }
 
 fn line(key: &str, value: &Value) -> Option<String> {
@@ -497,6 +545,9 @@ fill_cluster = "de"
 site = "s1"
 weight = 2
 addresses = ["192.0.2.11", "2001:DB8::11"]
+profile = "flash"
+capacity_bytes = 8_000_000_000_000
+tags = ["rack-7", "loan"]
 
 [front.f1]
 
@@ -561,6 +612,9 @@ until = "none"
                     (key::SITE, text("s1")),
                     ("weight", Value::Number(2)),
                     (key::ADDRESSES, texts(&["192.0.2.11", "2001:db8::11"])),
+                    ("profile", text("flash")),
+                    ("capacity_bytes", Value::Number(8_000_000_000_000)),
+                    ("tags", texts(&["loan", "rack-7"])),
                 ]
                 .into(),
             ),
@@ -595,14 +649,17 @@ until = "none"
              weight = 1.5\naddresses = [\"x\"]\n[site]\ns3 = 3\n[asset.film]\nuntil = \"soon\"\n\
              public = \"yes\"\n[asset.film.version]\nx = 1\n[site.s4]\nprefixes = \"10.0.0.0/8\"\n\
              [front.f1]\nsite = \"s1\"\n[site.s5]\ntime_zone = \"Paris\"\nuplink_bps = \"10G\"\n\
-             fill_cluster = \"Nord\"\n",
+             fill_cluster = \"Nord\"\n[appliance.a2]\nprofile = \"tape\"\n\
+             capacity_bytes = \"1T\"\ntags = [\"Rack 7\"]\n",
         );
         assert_eq!(
             found,
             [
                 "fleet.toml:2: [policy] copies: 0 is not a number from 1 to 64",
                 "fleet.toml:3: [policy] copy: is no setting; what can be said is copies, \
-                 versions_kept",
+                 versions_kept, flash_throughput_bps, flash_capacity_bytes, flash_fill_bps, \
+                 storage_throughput_bps, storage_capacity_bytes, storage_fill_bps, \
+                 global_throughput_bps, global_capacity_bytes, global_fill_bps",
                 "fleet.toml:4: [sites] is nothing to declare: there are [policy], [site.NAME], \
                  [appliance.NAME], [front.NAME], [asset.NAME]",
                 "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \
@@ -626,6 +683,12 @@ until = "none"
                  or 0 for unknown",
                 "fleet.toml:24: [site.s5] fill_cluster: \"Nord\" is not the name of a cluster: \
                  write for example \"de-north\", or \"\" for none",
+                "fleet.toml:26: [appliance.a2] profile: \"tape\": write \"flash\", \"storage\", \
+                 \"global\" or \"none\"",
+                "fleet.toml:27: [appliance.a2] capacity_bytes: \"1T\" is not a number of bytes, or \
+                 0 for its profile's",
+                "fleet.toml:28: [appliance.a2] tags: \"Rack 7\" is none of a list of tags: write \
+                 for example [\"rack-7\"]",
             ]
         );
     }

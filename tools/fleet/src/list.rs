@@ -257,6 +257,17 @@ fn show_site(site: &FleetSite) -> anyhow::Result<()> {
     appliances(&fleet).print()
 }
 
+/// What an appliance is able to do, by its own figures or its profile's.
+fn able(appliance: &FleetAppliance) -> String {
+    let Some(of) = appliance.abilities else { return "not said".to_owned() };
+    let rate = |bps: u64| (bps != 0).then(|| output::rate(BitsPerSecond(bps)));
+    let capacity = (of.capacity_bytes != 0).then(|| output::bytes(Bytes(of.capacity_bytes)));
+    let all =
+        [("serve", rate(of.throughput_bps)), ("hold", capacity), ("fetch", rate(of.fill_bps))];
+    let said = all.into_iter().filter_map(|(verb, most)| Some(format!("{verb} {}", most?)));
+    said.collect::<Vec<_>>().join(", ")
+}
+
 /// What is said of a site. What nobody said reads as it counts.
 fn about(about: &SiteAbout) -> [(&'static str, String); 7] {
     let said = |text: &str, otherwise: &str| {
@@ -301,6 +312,9 @@ fn show_appliance(
         ("drain", appliance.drain.map_or_else(|| "none".to_owned(), |of| drain(&of)).into()),
         ("weight", appliance.weight.to_string().into()),
         ("addresses", texts(&registered["addresses"]).into()),
+        ("profile", registered["profile"].as_str().unwrap_or("none").into()),
+        ("able to", able(appliance).into()),
+        ("tags", texts(&registered["tags"]).into()),
         ("capacity", capacity(&registered["usable_bytes"]).into()),
         ("objects held", appliance.objects_held.to_string().into()),
     ];

@@ -97,6 +97,11 @@ const VERBS: &[Verb] = &[
             take("site", "Where it stands; a new one needs it", What::FirstText),
             take("weight", "Its part among those of its site, 1 to 1000", What::Number),
             take("addresses", "Its service addresses: all of them, or none", What::Addresses),
+            take("profile", "flash, storage, global or none: the policy has figures", What::Text),
+            take("throughput_bps", "What it serves at most; 0 for its profile's", What::Number),
+            take("capacity_bytes", "What it holds at most; 0 for its profile's", What::Number),
+            take("fill_bps", "What it fetches at most; 0 for its profile's", What::Number),
+            texts("tags", "tag", "A word for people: all of them, or none"),
         ])
         .says("appliance {id} stands in {site}, with a weight of {weight}, addresses {addresses}"),
     verb("appliance", "remove", "Remove an appliance for good: its copies move", REMOVE_APPLIANCE)
@@ -138,6 +143,51 @@ const VERBS: &[Verb] = &[
     verb("policy", "set", "Change how asset versions are spread", POLICY).takes(&[
         take("copies", "Appliances of each site that hold each version, 1 to 64", What::Number),
         take("versions_kept", "Versions of an asset that are held, 1 to 16", What::Number),
+        take(
+            "flash_throughput_bps",
+            "Bits per second served of profile flash at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "flash_capacity_bytes",
+            "Bytes held by one of profile flash at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "flash_fill_bps",
+            "Bits per second fetched by one of profile flash at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "storage_throughput_bps",
+            "Bits per second served of profile storage at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "storage_capacity_bytes",
+            "Bytes held by one of profile storage at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "storage_fill_bps",
+            "Bits per second fetched by one of profile storage at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "global_throughput_bps",
+            "Bits per second served of profile global at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "global_capacity_bytes",
+            "Bytes held by one of profile global at most; 0 for unknown",
+            What::Number,
+        ),
+        take(
+            "global_fill_bps",
+            "Bits per second fetched by one of profile global at most; 0 for unknown",
+            What::Number,
+        ),
     ]),
     verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
     // Assets

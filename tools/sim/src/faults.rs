@@ -59,7 +59,11 @@ fn one(fleet: &Rc<Fleet>) {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             stage.say(|| format!("policy: {copies} copies, {versions_kept} versions"));
-            fleet.control.change(Change::Policy(Policy { copies, versions_kept }));
+            fleet.control.change(Change::Policy(Policy {
+                copies,
+                versions_kept,
+                ..Policy::default()
+            }));
         }
     }
 }

@@ -302,7 +302,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         withdraws: Cell::new(false),
     });
     let mut desired = Desired {
-        policy: Policy { copies: 2, versions_kept: 2 },
+        policy: Policy { copies: 2, versions_kept: 2, ..Policy::default() },
         token_keys: vec![TokenKey {
             kid: "k1".to_owned(),
             public_key: world.key.public_key().as_ref().try_into().expect("of 32 bytes"),
@@ -321,8 +321,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let prefixes = vec![format!("10.{place}.0.0/16").parse().expect("a range")];
         Arc::make_mut(&mut desired.sites).insert(site.clone(), Site::new(site.clone(), prefixes));
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
-        let appliance =
-            Appliance { id: id.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
+        let appliance = Appliance::new(id.clone(), site, Weight::ONE);
         Arc::make_mut(&mut desired.appliances).insert(id.clone(), Registered::new(appliance));
         let drives =
             (0..stage.between(1, DRIVES_MAX.into())).map(|_| stock::drive(stage)).collect();

@@ -6,6 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::appliance::{Abilities, ApplianceAbout};
 use super::report::{Inventory, Report};
 use super::routes::Heard;
 use super::site::SiteAbout;
@@ -139,6 +140,11 @@ pub struct FleetAppliance {
     /// When it is drained, or will be; null if an operator does not want that.
     #[serde(default)]
     pub drain: Option<DrainOut>,
+    #[serde(flatten)]
+    pub about: ApplianceAbout,
+    /// What it is able to do, by its own figures or its profile's; null if nobody said anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abilities: Option<Abilities>,
 }
 
 /// When an appliance is drained.

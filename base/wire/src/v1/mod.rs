@@ -2,6 +2,7 @@
 //! changes meaning within a version.
 
 pub mod agent;
+pub mod appliance;
 pub mod blocks;
 pub mod clients;
 pub mod fleet;

@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::appliance::{ApplianceAbout, Profiles};
 use super::ingest::Entry;
 use super::manifest::{AssetVersion, TokenKey};
 use super::site::SiteAbout;
@@ -37,6 +38,9 @@ pub struct Snapshot {
     pub copies: u32,
     /// Versions of an asset that are held.
     pub versions_kept: u32,
+    /// What machines of each profile are able to do; none from a writer that knows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiles: Option<Profiles>,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
     /// Keys that the next snapshots may be signed with, this one's among them.
@@ -133,6 +137,9 @@ pub struct Appliance {
     /// When it is to be drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<super::fleet::DrainOut>,
+    /// The kind of machine, what it is able to do, and its tags.
+    #[serde(flatten)]
+    pub about: ApplianceAbout,
 }
 
 /// A version of an asset with its entry manifests.

@@ -432,7 +432,7 @@ fn isp_with_two() -> Director {
 
 fn standing(name: &str, site: &str) -> Appliance {
     let (site, weight) = (site.parse().unwrap(), Weight::ONE);
-    Appliance { id: id(name), site, weight, addresses: vec![] }
+    Appliance::new(id(name), site, weight)
 }
 
 fn attributes() -> Arc<Attributes> {

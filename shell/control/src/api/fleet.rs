@@ -29,7 +29,7 @@ use super::asking_for::AskingFor;
 use super::assets::entries_out;
 use super::drain::drain_out;
 use super::problem::Problem;
-use super::registry::no_site;
+use super::registry::{abilities_out, no_site};
 use super::summary::SiteSums;
 use super::{Shared, named};
 use crate::metrics::{Counter, WorkCounts, gauges, page};
@@ -156,7 +156,9 @@ fn tell(
         if is_told {
             told += 1;
             let one = appliance_out(id, status, report, identity(id));
-            out.push(FleetAppliance { drain: drain_out(&status.registered, now), ..one });
+            let abilities = abilities_out(&status.registered.appliance, &snapshot.policy.profiles);
+            let drain = drain_out(&status.registered, now);
+            out.push(FleetAppliance { drain, abilities, ..one });
         }
     }
     let counts = by_site.values().map(|(sums, _)| sums.appliances());
@@ -554,6 +556,8 @@ fn appliance_out(
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,
         drain: None,
+        about: (&status.registered.appliance).into(),
+        abilities: None,
     }
 }
 

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::{Policy, Registered};
 use model::id::ApplianceId;
+use model::profile::Profiles;
 use model::topology::{
     ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
 };
@@ -14,7 +15,8 @@ use model::units::UnixSeconds;
 use model::zone::TimeZone;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use wire::convert::{WireError, site_with};
+use wire::convert::{WireError, appliance_with, profiles_in, site_with};
+use wire::v1::appliance::{Abilities, ApplianceAbout, ProfileName};
 use wire::v1::fleet::DrainOut;
 use wire::v1::site::{SiteAbout, SiteKind};
 
@@ -101,6 +103,23 @@ pub(crate) struct ApplianceBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.11", "2001:db8::11"]))]
     addresses: Option<Vec<IpAddr>>,
+    /// The kind of machine: the policy says what it is able to do, where nothing is said below.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<ProfileName>,
+    /// What it serves at most, in bits per second. 0 for its profile's. Without it, it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    throughput_bps: Option<u64>,
+    /// What it holds at most. 0 for its profile's. Without it, it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capacity_bytes: Option<u64>,
+    /// What it fetches at most, in bits per second. 0 for its profile's. Without it, it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fill_bps: Option<u64>,
+    /// Names for people, at most 16: all of them. Without it they stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["rack-7", "loan"]))]
+    tags: Option<Vec<String>>,
 }
 
 /// An appliance as registered. What it reports is in `/v1/fleet`.
@@ -116,6 +135,11 @@ pub(crate) struct ApplianceOut {
     /// Its service addresses, which a sibling takes over while it cannot serve.
     #[schema(value_type = Vec<String>)]
     addresses: Vec<IpAddr>,
+    #[serde(flatten)]
+    about: ApplianceAbout,
+    /// What it is able to do, by its own figures or its profile's; null if nobody said anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    abilities: Option<Abilities>,
     /// What its drives can hold, reserve taken off; null until it has reported.
     usable_bytes: Option<u64>,
     /// When it is drained, or will be; null if an operator does not want that.
@@ -135,6 +159,42 @@ pub(crate) struct PolicyBody {
     #[serde(default = "two")]
     #[schema(minimum = 1, maximum = 16)]
     versions_kept: u32,
+    /// What machines of profile `flash` serve at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flash_throughput_bps: Option<u64>,
+    /// What machines of profile `flash` hold at most. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flash_capacity_bytes: Option<u64>,
+    /// What machines of profile `flash` fetch at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flash_fill_bps: Option<u64>,
+    /// What machines of profile `storage` serve at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    storage_throughput_bps: Option<u64>,
+    /// What machines of profile `storage` hold at most. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    storage_capacity_bytes: Option<u64>,
+    /// What machines of profile `storage` fetch at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    storage_fill_bps: Option<u64>,
+    /// What machines of profile `global` serve at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    global_throughput_bps: Option<u64>,
+    /// What machines of profile `global` hold at most. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    global_capacity_bytes: Option<u64>,
+    /// What machines of profile `global` fetch at most, in bits per second. 0 for unknown.
+    /// Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    global_fill_bps: Option<u64>,
 }
 
 fn one() -> u32 {
@@ -164,6 +224,67 @@ impl SiteBody {
             fill_cluster: self.fill_cluster.unwrap_or(known.fill_cluster),
         })
     }
+}
+
+impl ApplianceBody {
+    /// What is said, over what was known.
+    fn over(&self, known: ApplianceAbout) -> ApplianceAbout {
+        ApplianceAbout {
+            profile: self.profile.unwrap_or(known.profile),
+            throughput_bps: self.throughput_bps.unwrap_or(known.throughput_bps),
+            capacity_bytes: self.capacity_bytes.unwrap_or(known.capacity_bytes),
+            fill_bps: self.fill_bps.unwrap_or(known.fill_bps),
+            tags: self.tags.clone().unwrap_or(known.tags),
+        }
+    }
+}
+
+impl PolicyBody {
+    /// What is said of profiles, over what was known.
+    fn over(&self, known: wire::v1::appliance::Profiles) -> wire::v1::appliance::Profiles {
+        let able = |said: [Option<u64>; 3], known: Abilities| Abilities {
+            throughput_bps: said[0].unwrap_or(known.throughput_bps),
+            capacity_bytes: said[1].unwrap_or(known.capacity_bytes),
+            fill_bps: said[2].unwrap_or(known.fill_bps),
+        };
+        wire::v1::appliance::Profiles {
+            flash: able(
+                [self.flash_throughput_bps, self.flash_capacity_bytes, self.flash_fill_bps],
+                known.flash,
+            ),
+            storage: able(
+                [self.storage_throughput_bps, self.storage_capacity_bytes, self.storage_fill_bps],
+                known.storage,
+            ),
+            global: able(
+                [self.global_throughput_bps, self.global_capacity_bytes, self.global_fill_bps],
+                known.global,
+            ),
+        }
+    }
+}
+
+fn policy_out(policy: Policy) -> PolicyBody {
+    let wire::v1::appliance::Profiles { flash, storage, global } = policy.profiles.into();
+    PolicyBody {
+        copies: policy.copies,
+        versions_kept: policy.versions_kept,
+        flash_throughput_bps: Some(flash.throughput_bps),
+        flash_capacity_bytes: Some(flash.capacity_bytes),
+        flash_fill_bps: Some(flash.fill_bps),
+        storage_throughput_bps: Some(storage.throughput_bps),
+        storage_capacity_bytes: Some(storage.capacity_bytes),
+        storage_fill_bps: Some(storage.fill_bps),
+        global_throughput_bps: Some(global.throughput_bps),
+        global_capacity_bytes: Some(global.capacity_bytes),
+        global_fill_bps: Some(global.fill_bps),
+    }
+}
+
+/// What it is able to do, by its own figures or its profile's.
+pub(super) fn abilities_out(appliance: &Appliance, profiles: &Profiles) -> Option<Abilities> {
+    let able = appliance.own.or(profiles.of(appliance.profile));
+    (able != model::profile::Abilities::default()).then(|| able.into())
 }
 
 /// All sites.
@@ -230,7 +351,9 @@ pub(crate) async fn delete_site(
 pub(crate) async fn appliances(State(control): Shared) -> Result<Json<Vec<ApplianceOut>>, Problem> {
     let now = control.clock.unix();
     let all = control.directing.fleet().await?;
-    Ok(Json(all.iter().map(|told| appliance_out(&told.status.registered, now)).collect()))
+    let profiles = control.snapshot().policy.profiles;
+    let out = all.iter().map(|told| appliance_out(&told.status.registered, &profiles, now));
+    Ok(Json(out.collect()))
 }
 
 /// One appliance as registered.
@@ -243,7 +366,8 @@ pub(crate) async fn appliance(
     let asked: ApplianceId = named(&id)?;
     let look = move |desk: &Desk, _| desk.director.desired().appliances.get(&asked).cloned();
     let found = control.directing.ask(look).await?;
-    let found = found.map(|registered| appliance_out(&registered, control.clock.unix()));
+    let profiles = control.snapshot().policy.profiles;
+    let found = found.map(|of| appliance_out(&of, &profiles, control.clock.unix()));
     found.map(Json).ok_or_else(|| no_appliance(&id))
 }
 
@@ -258,13 +382,17 @@ pub(crate) async fn put_appliance(
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
     let id: ApplianceId = named(&id)?;
-    let known = registered(&control, id.clone()).await.map(|known| known.appliance.addresses);
-    let known = known.unwrap_or_default();
+    let known = registered(&control, id.clone()).await.map(|known| known.appliance);
+    let about = body.over(known.as_ref().map(ApplianceAbout::from).unwrap_or_default());
+    let known = known.map(|known| known.addresses).unwrap_or_default();
     let addresses = body.addresses.map_or_else(|| Ok(known), service_addresses)?;
-    let site = named(&body.site)?;
-    control.put_appliance(Appliance { id: id.clone(), site, weight, addresses }).await?;
+    let appliance = Appliance::new(id.clone(), named(&body.site)?, weight);
+    let appliance = Appliance { addresses, ..appliance };
+    let appliance = appliance_with(appliance, &about).map_err(Problem::bad_request)?;
+    control.put_appliance(appliance).await?;
     let found = registered(&control, id.clone()).await;
-    let found = found.map(|registered| appliance_out(&registered, control.clock.unix()));
+    let profiles = control.snapshot().policy.profiles;
+    let found = found.map(|of| appliance_out(&of, &profiles, control.clock.unix()));
     let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
     let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" ");
@@ -358,8 +486,7 @@ pub(crate) async fn accept_usable(
 #[utoipa::path(get, path = "/v1/policy", tag = "registry",
     responses((status = 200, body = PolicyBody)))]
 pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
-    let Policy { copies, versions_kept } = control.snapshot().policy;
-    Json(PolicyBody { copies, versions_kept })
+    Json(policy_out(control.snapshot().policy))
 }
 
 /// Changes how asset versions are spread.
@@ -369,16 +496,19 @@ pub(crate) async fn put_policy(
     State(control): Shared,
     Json(body): Json<PolicyBody>,
 ) -> Result<(Extension<Said>, Json<PolicyBody>), Problem> {
-    let PolicyBody { copies, versions_kept } = body;
+    let PolicyBody { copies, versions_kept, .. } = body;
     if !(1..=64).contains(&copies) {
         return Err(Problem::bad_request("copies: use 1 to 64"));
     }
     if !(1..=16).contains(&versions_kept) {
         return Err(Problem::bad_request("versions_kept: use 1 to 16"));
     }
-    control.put_policy(Policy { copies, versions_kept }).await?;
+    let profiles = body.over(control.snapshot().policy.profiles.into());
+    let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
+    let policy = Policy { copies, versions_kept, profiles };
+    control.put_policy(policy).await?;
     let said = Said(format!("copies {copies}, versions_kept {versions_kept}"));
-    Ok((Extension(said), Json(body)))
+    Ok((Extension(said), Json(policy_out(policy))))
 }
 
 /// For whoever changes it: not refused.
@@ -392,9 +522,11 @@ fn site_out(site: &Site) -> SiteOut {
     SiteOut { id: site.id.to_string(), prefixes, about: site.into() }
 }
 
-fn appliance_out(registered: &Registered, now: UnixSeconds) -> ApplianceOut {
-    let Appliance { id, site, weight, addresses } = &registered.appliance;
+fn appliance_out(registered: &Registered, profiles: &Profiles, now: UnixSeconds) -> ApplianceOut {
+    let Appliance { id, site, weight, addresses, .. } = &registered.appliance;
     ApplianceOut {
+        about: (&registered.appliance).into(),
+        abilities: abilities_out(&registered.appliance, profiles),
         id: id.to_string(),
         site: site.to_string(),
         weight: weight.value(),

@@ -80,6 +80,7 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
         appliances,
         copies,
         versions_kept,
+        profiles,
         token_keys,
         signing_keys,
         revoked,
@@ -88,7 +89,8 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
         revoked_sessions,
         withdrawn,
     } = wire;
-    let short = (format, copies, versions_kept, token_keys, signing_keys, revoked, withdrawn);
+    let policy = (copies, versions_kept, profiles);
+    let short = (format, policy, token_keys, signing_keys, revoked, withdrawn);
     let mut sum = first_of(&json(&short));
     let mut add = |found: Vec<u8>| sum = sum.wrapping_add(first_of(&found));
     sites.iter().for_each(|site| add(json(site)));
@@ -286,7 +288,7 @@ mod tests {
         };
         let stand = |desired: &mut Desired, site: &str, drain| {
             let (id, site) = ("a1".parse().unwrap(), site.parse().unwrap());
-            let appliance = Appliance { id, site, weight: Weight::ONE, addresses: Vec::new() };
+            let appliance = Appliance::new(id, site, Weight::ONE);
             let registered = Registered { drain, ..Registered::new(appliance) };
             Arc::make_mut(&mut desired.appliances)
                 .insert(registered.appliance.id.clone(), registered);
@@ -309,7 +311,7 @@ mod tests {
         });
         then(&|next| put(next, 2, Window::default()));
         then(&|next| put(next, 2, Window { from: None, until: Some(UnixSeconds(9)) }));
-        then(&|next| next.policy = Policy { copies: 2, versions_kept: 1 });
+        then(&|next| next.policy = Policy { versions_kept: 1, ..Policy::default() });
         let film = || BTreeSet::from(["film".parse().unwrap()]);
         then(&|next| next.playbacks = Playbacks::new(film(), BTreeMap::new()));
         let ended = BTreeMap::from([(Session::of_random([7; 12]), UnixSeconds(11))]);
@@ -325,6 +327,12 @@ mod tests {
             Arc::make_mut(&mut next.catalog).remove([gone].iter());
             next.withdrawals.insert(1, withdrawal);
         });
+        then(&|next| {
+            let mut registered = next.appliances["a1"].clone();
+            registered.appliance.tags = ["loan".parse().unwrap()].into();
+            Arc::make_mut(&mut next.appliances).insert("a1".parse().unwrap(), registered);
+        });
+        then(&|next| next.policy.profiles.flash.fill = None);
         then(&|next| drop(Arc::make_mut(&mut next.appliances).remove("a1")));
         states
     }

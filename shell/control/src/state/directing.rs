@@ -555,8 +555,7 @@ mod tests {
     async fn registered(control: &Arc<Control>) -> ApplianceId {
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
         control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
-        let (weight, addresses) = (Weight::ONE, Vec::new());
-        let appliance = Appliance { id, site, weight, addresses };
+        let appliance = Appliance::new(id, site, Weight::ONE);
         control.put_appliance(appliance.clone()).await.unwrap();
         appliance.id
     }

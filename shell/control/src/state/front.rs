@@ -457,7 +457,7 @@ mod tests {
         let (_files, control, serving, mut follower) = following().await;
         let in_the_way = follower.state.join("snapshot.new");
         fs::create_dir(&in_the_way).unwrap();
-        let policy = Policy { copies: 5, versions_kept: 1 };
+        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
         control.put_policy(policy).await.unwrap();
         let asked = spawn_blocking(move || (follower.turn(NOW), follower.turn(NOW), follower));
         let ((news, outcome), (again, still), mut follower) = asked.await.unwrap();
@@ -499,7 +499,9 @@ mod tests {
             asked.await.unwrap()
         };
         let copies_of = |news: News| Some(news.picture?.desired.policy.copies);
-        let put = async |copies| control.put_policy(Policy { copies, versions_kept: 1 }).await;
+        let put = async |copies| {
+            control.put_policy(Policy { copies, versions_kept: 1, ..Policy::default() }).await
+        };
         let given = || {
             let metrics = &control.metrics;
             (metrics.snapshots_given.value(), metrics.differences_given.value())

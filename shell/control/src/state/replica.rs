@@ -20,7 +20,10 @@ use model::names::Names;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use model::units::UnixSeconds;
 use playback::token::Session;
-use wire::convert::{WireError, site_with, token_key_in, token_key_out, version_in, version_out};
+use wire::convert::{
+    WireError, appliance_with, profiles_in, site_with, token_key_in, token_key_out, version_in,
+    version_out,
+};
 use wire::v1::ingest;
 use wire::v1::ingest::EntryFormat;
 use wire::v1::manifest as wire_manifest;
@@ -108,11 +111,12 @@ pub(crate) fn snapshot_out(
 
 /// What is short, and told whole whenever something is told.
 pub(crate) fn short_out(desired: &Desired) -> wire_replica::Snapshot {
-    let Policy { copies, versions_kept } = desired.policy;
+    let Policy { copies, versions_kept, profiles } = desired.policy;
     wire_replica::Snapshot {
         format: 1,
         copies,
         versions_kept,
+        profiles: Some(profiles.into()),
         token_keys: desired.token_keys.iter().map(token_key_out).collect(),
         signing_keys: desired.signing_keys.iter().map(token_key_out).collect(),
         revoked: desired.revoked.iter().cloned().collect(),
@@ -125,7 +129,8 @@ pub(crate) fn short_in(
     wire: &wire_replica::Snapshot,
     desired: &mut Desired,
 ) -> Result<(), SnapshotError> {
-    desired.policy = Policy { copies: wire.copies, versions_kept: wire.versions_kept };
+    let profiles = wire.profiles.as_ref().map(profiles_in).transpose()?.unwrap_or_default();
+    desired.policy = Policy { copies: wire.copies, versions_kept: wire.versions_kept, profiles };
     desired.token_keys = wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
     desired.signing_keys = wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
     desired.revoked = Arc::new(wire.revoked.iter().cloned().collect());
@@ -158,6 +163,7 @@ pub(crate) fn appliance_out(registered: &Registered) -> wire_replica::Appliance 
         weight: appliance.weight.value(),
         cloned: *cloned,
         drain: drain.map(convert::drain_out),
+        about: appliance.into(),
     }
 }
 
@@ -173,7 +179,7 @@ pub(crate) fn appliance_in(
         return Err(refused());
     }
     // Manifests have its addresses, and fronts make none.
-    let appliance = Appliance { id, site, weight, addresses: Vec::new() };
+    let appliance = appliance_with(Appliance::new(id, site, weight), &wire.about)?;
     let drain = wire.drain.map(convert::drain_in);
     Ok(Registered { cloned: wire.cloned, drain, ..Registered::new(appliance) })
 }
@@ -286,6 +292,7 @@ mod tests {
     use identity::signing::SigningKey;
     use model::id::ObjectId;
     use model::manifest::{AssetVersion, File};
+    use model::profile::Profile;
     use model::units::Bytes;
 
     #[test]
@@ -403,8 +410,12 @@ mod tests {
         let site = Site::new("s".parse().unwrap(), vec!["10.0.0.0/8".parse().unwrap()]);
         let weight = Weight::new(3).unwrap();
         let id: model::id::ApplianceId = "a1".parse().unwrap();
-        let appliance =
-            Appliance { id: id.clone(), site: site.id.clone(), weight, addresses: Vec::new() };
+        let tags = ["loan".parse().unwrap()].into();
+        let appliance = Appliance {
+            profile: Some(Profile::Flash),
+            tags,
+            ..Appliance::new(id.clone(), site.id.clone(), weight)
+        };
         let drain = Drain { from: UnixSeconds(5), until: Some(UnixSeconds(9)) };
         let drain = Some(drain);
         let registered = Registered { cloned: true, drain, ..Registered::new(appliance) };
@@ -421,7 +432,7 @@ mod tests {
                 ["lecture".parse().unwrap()].into(),
                 [(Session::of_random([7; 12]), UnixSeconds(1_800_000_100))].into(),
             ),
-            policy: Policy { copies: 1, versions_kept: 2 },
+            policy: Policy { copies: 1, versions_kept: 2, ..Policy::default() },
             token_keys: vec![key("k1"), key("k2")],
             token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],

@@ -34,7 +34,8 @@ use serde::de::DeserializeOwned;
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyPool, Transaction};
-use wire::convert::site_with;
+use wire::convert::{appliance_with, profiles_in, site_with};
+use wire::v1::appliance::{Abilities, ApplianceAbout, Profiles};
 use wire::v1::site::SiteAbout;
 
 use crate::place::Place;
@@ -170,6 +171,7 @@ impl Store {
             policy: Policy {
                 copies: self.meta("copies").await?,
                 versions_kept: self.meta("versions_kept").await?,
+                profiles: self.profiles().await?,
             },
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
@@ -222,13 +224,15 @@ impl Store {
     /// Registers an appliance, or changes its site and weight.
     pub async fn put_appliance(&self, appliance: &Appliance) -> Result<()> {
         let query = sqlx::query(
-            "INSERT INTO appliances (id, site, weight, addresses) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (id) DO UPDATE SET site = $2, weight = $3, addresses = $4",
+            "INSERT INTO appliances (id, site, weight, addresses, about)
+             VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (id) DO UPDATE SET site = $2, weight = $3, addresses = $4, about = $5",
         )
         .bind(appliance.id.as_str())
         .bind(appliance.site.as_str())
         .bind(i64::from(appliance.weight.value()))
-        .bind(serde_json::to_string(&appliance.addresses).expect("addresses make JSON"));
+        .bind(json(&appliance.addresses))
+        .bind(json(&ApplianceAbout::from(appliance)));
         self.write(query).await
     }
 
@@ -294,6 +298,9 @@ impl Store {
         let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "copies", u64::from(policy.copies)).await?;
         put_meta(&mut transaction, "versions_kept", u64::from(policy.versions_kept)).await?;
+        for (key, figure) in Profiles::from(policy.profiles).figures() {
+            put_meta(&mut transaction, key, figure).await?;
+        }
         Ok(transaction.commit().await?)
     }
 
@@ -380,6 +387,21 @@ impl Store {
         value.try_into().map_err(|_| StoreError::Damaged(format!("{key} is {value}")))
     }
 
+    async fn profiles(&self) -> Result<model::profile::Profiles> {
+        let able = async |profile: &str| {
+            let value =
+                async |what: &str| unsigned(self.meta::<i64>(&format!("{profile}_{what}")).await?);
+            Ok::<_, StoreError>(Abilities {
+                throughput_bps: value("throughput_bps").await?,
+                capacity_bytes: value("capacity_bytes").await?,
+                fill_bps: value("fill_bps").await?,
+            })
+        };
+        let (flash, storage) = (able("flash").await?, able("storage").await?);
+        let profiles = Profiles { flash, storage, global: able("global").await? };
+        profiles_in(&profiles).map_err(|error| damaged(&error))
+    }
+
     async fn sites(&self) -> Result<Names<SiteId, Site>> {
         let query = sqlx::query_as("SELECT id, prefixes, about FROM sites");
         let rows: Vec<(String, String, String)> = query.fetch_all(&self.pool).await?;
@@ -408,27 +430,27 @@ impl Store {
             String,
             Option<i64>,
             Option<i64>,
+            String,
         );
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, site, weight, usable, cloned, machine, drives, addresses, drain_from,
-                    drain_until
+                    drain_until, about
              FROM appliances",
         )
         .fetch_all(&self.pool)
         .await?;
         let registered = |row: Row| {
-            let (id, site, weight, usable, cloned, machine, drives, addresses, from, until) = row;
+            let (id, site, weight, usable, cloned, machine, drives, addresses, from, until, about) =
+                row;
             let id: ApplianceId = parse(&id)?;
             let weight = u32::try_from(weight)
                 .ok()
                 .and_then(Weight::new)
                 .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
-            let appliance = Appliance {
-                id: id.clone(),
-                site: parse(&site)?,
-                weight,
-                addresses: from_json(&addresses)?,
-            };
+            let appliance = Appliance::new(id.clone(), parse(&site)?, weight);
+            let appliance = Appliance { addresses: from_json(&addresses)?, ..appliance };
+            let appliance =
+                appliance_with(appliance, &from_json(&about)?).map_err(|error| damaged(&error))?;
             let usable = usable.map(unsigned).transpose()?.map(Bytes);
             let drives =
                 drives.as_deref().map(from_json::<Vec<String>>).transpose()?.unwrap_or_default();
@@ -589,6 +611,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0010_drains.sql"),
     include_str!("../../migrations/0011_renditions.sql"),
     include_str!("../../migrations/0012_numbers.sql"),
+    include_str!("../../migrations/0013_appliances.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.

@@ -719,8 +719,7 @@ pub(crate) mod tests {
         control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         control.store.hide_meta(true).await;
         let site = "s1".parse().unwrap();
-        let appliance =
-            Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
+        let appliance = Appliance::new(a1.clone(), site, Weight::ONE);
         control.put_appliance(appliance).await.unwrap();
         let manifest = async || {
             let a1 = a1.clone();
@@ -740,7 +739,7 @@ pub(crate) mod tests {
     async fn a_change_that_cannot_be_written_changes_nothing() {
         let (_directory, control) = open("").await;
         control.store.hide_meta(true).await;
-        let policy = Policy { copies: 5, versions_kept: 1 };
+        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
         assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
         assert_eq!(control.snapshot().policy, Policy::default());
     }
@@ -803,8 +802,7 @@ pub(crate) mod tests {
         let a1: ApplianceId = "a1".parse().unwrap();
         control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let site = "s1".parse().unwrap();
-        let appliance =
-            Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
+        let appliance = Appliance::new(a1.clone(), site, Weight::ONE);
         control.put_appliance(appliance).await.unwrap();
         control.store.hide_identities(true).await;
         assert!(matches!(control.delete_appliance(&a1).await, Err(ChangeError::Store(_))));

@@ -57,10 +57,13 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
         assert!(!control.delete(path).problem(404).is_empty());
     }
 
-    assert_eq!(control.json("/v1/policy"), json!({"copies": 2, "versions_kept": 2}));
+    let usual = control.json("/v1/policy");
+    assert_eq!((&usual["copies"], &usual["versions_kept"]), (&json!(2), &json!(2)));
     let policy = json!({"copies": 3, "versions_kept": 1});
-    assert_eq!(control.put("/v1/policy", &policy).json(), policy);
-    assert_eq!(control.json("/v1/policy"), policy);
+    let mut wanted = usual;
+    wanted.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+    assert_eq!(control.put("/v1/policy", &policy).json(), wanted);
+    assert_eq!(control.json("/v1/policy"), wanted);
     assert!(control.put("/v1/policy", &json!({"copies": 0})).problem(400).contains("1 to 64"));
 }
 
@@ -80,8 +83,8 @@ fn a_sites_zone_uplink_and_clusters_are_checked_shown_and_kept() {
     control.put("/v1/sites/a", &json!({"prefixes": [], "open": false}));
     for (field, value, wanted) in [
         ("time_zone", json!("Berlin"), "but \"Europe/Berlin\" is one"),
-        ("uplink_bps", json!(10), "0 if it is not known"),
-        ("uplink_bps", json!(u64::MAX), "0 if it is not known"),
+        ("uplink_bps", json!(10), "0 to say nothing"),
+        ("uplink_bps", json!(u64::MAX), "0 to say nothing"),
         ("manifest_cluster", json!("North"), "manifest_cluster: \"North\" is not a name"),
         ("fill_cluster", json!(" "), "fill_cluster: \" \" is not a name"),
     ] {
@@ -103,6 +106,54 @@ fn a_sites_zone_uplink_and_clusters_are_checked_shown_and_kept() {
         "time_zone": "UTC",
     });
     assert_eq!(control.put("/v1/sites/a", &none).json(), plain);
+}
+
+#[test]
+fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
+    let mut control = Running::start("");
+    control.put("/v1/sites/a", &json!({"prefixes": []}));
+    let said = json!({"site": "a", "profile": "flash", "fill_bps": 500_000_000,
+        "tags": ["rack-7", "loan"]});
+    let written = control.put("/v1/appliances/a1", &said).json();
+    let able = json!({"throughput_bps": 90_000_000_000_u64,
+        "capacity_bytes": 16_000_000_000_000_u64, "fill_bps": 500_000_000});
+    assert_eq!((&written["profile"], &written["abilities"]), (&json!("flash"), &able));
+    assert_eq!(written["tags"], json!(["loan", "rack-7"]));
+    control.put("/v1/appliances/a1", &json!({"site": "a"}));
+    let many: Vec<String> = (0..17).map(|number| format!("t{number}")).collect();
+    for (field, value, wanted) in [
+        ("throughput_bps", json!(90), "throughput_bps: use 1000000 (1 Mb/s)"),
+        ("capacity_bytes", json!(16_000), "capacity_bytes: use 1000000000 (1 GB)"),
+        ("fill_bps", json!(u64::MAX), "fill_bps: use 1000000"),
+        ("tags", json!(["Rack 7"]), "tags: \"Rack 7\" is not a name"),
+        ("tags", json!(many), "at most 16"),
+        ("tags", json!(["x", "x"]), "each once"),
+    ] {
+        let refused = control.put("/v1/appliances/a1", &json!({"site": "a", field: value}));
+        let why = refused.problem(400);
+        assert!(why.contains(wanted), "{why}");
+    }
+    let odd = control.put("/v1/appliances/a1", &json!({"site": "a", "profile": "tape"}));
+    assert!(odd.problem(422).contains("storage"));
+    control.restart();
+    assert_eq!(control.json("/v1/appliances/a1"), written, "as before what was refused");
+
+    // The policy's figures count where the appliance has none of its own.
+    let policy = json!({"flash_throughput_bps": 40_000_000_000_u64, "flash_capacity_bytes": 0,
+        "flash_fill_bps": 1_000_000});
+    control.put("/v1/policy", &policy);
+    let little = control.put("/v1/policy", &json!({"global_fill_bps": 3})).problem(400);
+    assert!(little.contains("global_fill_bps: use 1000000"), "{little}");
+    control.restart();
+    assert_eq!(control.json("/v1/policy")["flash_throughput_bps"], 40_000_000_000_u64);
+    let able = json!({"throughput_bps": 40_000_000_000_u64, "capacity_bytes": 0,
+        "fill_bps": 500_000_000});
+    let fleet = control.json("/v1/fleet");
+    let shown = &fleet["sites"][0]["appliances"][0];
+    assert_eq!((&shown["abilities"], &shown["profile"]), (&able, &json!("flash")));
+    let none = json!({"site": "a", "profile": "none", "fill_bps": 0, "tags": []});
+    let written = control.put("/v1/appliances/a1", &none).json();
+    assert_eq!((&written["abilities"], &written["profile"]), (&json!(null), &json!(null)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
 import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import * as sites from "../src/status/sites";
-import { lineOf, shortPath } from "../src/status/card";
+import { kindOf, lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
 import type { RoutesSite } from "../made/api";
 import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
@@ -254,6 +254,14 @@ test("a card says when a drain begins and when it ends", () => {
   assert.equal(line(drained), `An operator has it drained${until}`);
   const open = { ...drain, until_unix_s: null };
   assert.equal(line({ ...drained, drain: open }), "An operator has it drained");
+});
+
+test("a card says the kind of machine, what it is able to do, and its tags", () => {
+  const kind = (changes: object) => plain(kindOf(appliance("a1", changes)));
+  const abilities = { throughput_bps: 90e9, capacity_bytes: 0, fill_bps: 3e8 };
+  const said = { profile: "flash", abilities, tags: ["loan", "rack-7"] };
+  assert.equal(kind(said), "flash · serves 90.0 Gb/s · fetches 300 Mb/s · #loan · #rack-7");
+  assert.equal(kind({}), "", "nobody said");
 });
 
 test("long drive paths are cut at the front, where they are alike", () => {

@@ -5,6 +5,7 @@ use crate::running::Running;
 const FILE: &str = r#"
 [policy]
 copies = 1
+global_fill_bps = 0
 [site.s1]
 prefixes = ["10.0.0.0/8"]
 time_zone = "Europe/Berlin"
@@ -18,6 +19,9 @@ addresses = ["192.0.2.1"]
 site = "s1"
 weight = 3
 addresses = ["192.0.2.2"]
+profile = "storage"
+fill_bps = 900_000_000
+tags = ["rack-7"]
 "#;
 
 #[test]
@@ -31,11 +35,12 @@ fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     let path = file(FILE);
     let shown = control.says(&["apply", "-f", &path, "--dry-run"]);
     let steps = [
-        "change policy: copies 2 becomes 1",
+        "change policy: copies 2 becomes 1; global_fill_bps 400000000 becomes 0",
         "make site s1: fill_cluster de; manifest_cluster north; prefixes 10.0.0.0/8; \
          time_zone Europe/Berlin; uplink_bps 10000000000",
         "make appliance a1: addresses 192.0.2.1; site s1",
-        "make appliance a2: addresses 192.0.2.2; site s1; weight 3",
+        "make appliance a2: addresses 192.0.2.2; fill_bps 900000000; profile storage; site s1; \
+         tags rack-7; weight 3",
     ];
     assert_eq!(shown.lines().take(4).collect::<Vec<_>>(), steps);
     assert!(shown.ends_with("4 steps to take; nothing is changed\n"), "{shown}");
@@ -60,6 +65,16 @@ fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     for fact in ["Asia/Tokyo", "not known", "south", "de"] {
         assert!(said.contains(fact), "{fact}: {said}");
     }
+
+    let said = control.says(&["appliance", "show", "a2"]);
+    for fact in ["storage", "serve 200 Gb/s, hold 120 TB, fetch 900 Mb/s", "rack-7"] {
+        assert!(said.contains(fact), "{fact}: {said}");
+    }
+    let kind = ["--profile", "flash", "--fill-bps", "0", "--tag", "loan"];
+    control.says(&[&["appliance", "set", "a2"], &kind[..]].concat());
+    let said = control.says(&["appliance", "show", "a2"]);
+    assert!(said.contains("serve 90.0 Gb/s, hold 16.0 TB, fetch 300 Mb/s"), "{said}");
+    assert!(control.says(&["export"]).contains("tags = [\"loan\"]"));
 
     // Two addresses change places, which control takes in steps only; and one thing waits.
     let swapped = "[appliance.a1]\naddresses = [\"192.0.2.2\"]\n[appliance.a2]\n\

@@ -15,8 +15,13 @@ fn what_is_set_is_shown_and_what_was_not_said_stays() {
     assert_eq!(said, expected, "the rest stays");
     assert!(says("appliance set a1 --address none").ends_with("addresses none\n"));
     says("policy set --versions-kept 5");
-    assert_eq!(says("policy set --copies 1"), "copies         1\nversions_kept  5\n");
-    assert_eq!(says("policy show --json"), "{\"copies\":1,\"versions_kept\":5}\n");
+    let said = says("policy set --copies 1 --flash-fill-bps 7000000");
+    for line in ["copies                  1", "versions_kept           5", "7000000"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let said: serde_json::Value = serde_json::from_str(&says("policy show --json")).unwrap();
+    assert_eq!((&said["copies"], &said["versions_kept"]), (&1.into(), &5.into()));
+    assert_eq!(said["flash_fill_bps"], 7_000_000);
 
     let listed = says("appliance list");
     assert!(listed.contains("a1         s2    never_seen"), "{listed}");

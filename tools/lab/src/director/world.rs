@@ -124,7 +124,7 @@ impl World {
         for n in 0..self.size.appliances {
             let (id, site) = (appliance(n)?, site(self.site_of(n))?);
             let weight = Weight::ONE;
-            let appliance = Appliance { id: id.clone(), site, weight, addresses: Vec::new() };
+            let appliance = Appliance::new(id.clone(), site, weight);
             let registered = Registered { usable, ..Registered::new(appliance) };
             Arc::make_mut(&mut desired.appliances).insert(id, registered);
         }

@@ -124,7 +124,7 @@ impl World {
         for name in ALL {
             let site = if NEAR.contains(&name) { "near" } else { "far" }.parse()?;
             let (id, weight): (ApplianceId, _) = (name.parse()?, Weight::ONE);
-            let appliance = Appliance { id: id.clone(), site, weight, addresses: Vec::new() };
+            let appliance = Appliance::new(id.clone(), site, weight);
             Arc::make_mut(&mut desired.appliances).insert(id, Registered::new(appliance));
         }
         Arc::make_mut(&mut desired.catalog).put(Arc::clone(&version));

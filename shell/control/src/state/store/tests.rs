@@ -2,6 +2,7 @@ use super::*;
 
 use std::path::Path;
 
+use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};
 use model::units::BitsPerSecond;
 use model::zone::TimeZone;
@@ -67,12 +68,14 @@ async fn what_is_written_is_there_after_opening_again() {
         ..site
     };
     let appliance = Appliance {
-        id: id("a1"),
-        site: site.id.clone(),
-        weight: Weight::ONE,
-        addresses: Vec::new(),
+        profile: Some(Profile::Storage),
+        own: Abilities { capacity: Some(Bytes(7_000_000_000)), ..Abilities::default() },
+        tags: [id("loan"), id("rack-7")].into(),
+        ..Appliance::new(id("a1"), site.id.clone(), Weight::ONE)
     };
-    let policy = Policy { copies: 3, versions_kept: 1 };
+    let flash = Abilities { fill: None, ..Profiles::default().flash };
+    let policy =
+        Policy { copies: 3, versions_kept: 1, profiles: Profiles { flash, ..Profiles::default() } };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();
     let ledger = Ledger { generation: Generation(9), entries };
@@ -145,7 +148,9 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     // As the program before left it.
     let before = "ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key = 'next_file';
+                  DELETE FROM meta WHERE key = 'next_file' OR key LIKE '%_bps'
+                      OR key LIKE '%_bytes';
+                  ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
                   ALTER TABLE sites DROP COLUMN about;
@@ -164,7 +169,9 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     // As that program wrote it.
     let before = "ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key = 'next_file';
+                  DELETE FROM meta WHERE key = 'next_file' OR key LIKE '%_bps'
+                      OR key LIKE '%_bytes';
+                  ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
                   ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
@@ -183,8 +190,11 @@ async fn a_database_that_an_older_program_wrote_is_read() {
     let known = &desired.appliances[&appliance];
     assert_eq!(known.appliance.site.as_str(), "s1");
     assert_eq!(known.usable, Some(Bytes(1_000_000)));
+    let appliance_of_before = &known.appliance;
+    assert_eq!((appliance_of_before.profile, appliance_of_before.tags.len()), (None, 0));
+    assert_eq!(appliance_of_before.own, Abilities::default());
     assert_eq!(known.drain, Some(Drain { from: UnixSeconds(100), until: None }));
-    assert_eq!(desired.policy, Policy { copies: 2, versions_kept: 2 });
+    assert_eq!(desired.policy, Policy { copies: 2, versions_kept: 2, ..Policy::default() });
     let [newest, version] = desired.catalog.versions(&asset) else { panic!("two versions") };
     assert_eq!((newest.window.from, newest.entries.len()), (None, 0));
     assert_eq!(version.files.files["0.mp4"].len, Bytes(5009));

@@ -376,12 +376,7 @@ mod tests {
         let (directory, control) = crate::state::writer::tests::open("").await;
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
         control.put_site(Site::new(site, vec![])).await.unwrap();
-        let appliance = Appliance {
-            id,
-            site: "s1".parse().unwrap(),
-            weight: Weight::ONE,
-            addresses: Vec::new(),
-        };
+        let appliance = Appliance::new(id, "s1".parse().unwrap(), Weight::ONE);
         control.put_appliance(appliance).await.unwrap();
         (directory, control)
     }

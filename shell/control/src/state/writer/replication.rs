@@ -233,7 +233,10 @@ mod tests {
         let first = control.replica_snapshot(Generation(0), false).await.unwrap();
         let known = control.store.replica().await.unwrap().0;
         assert!(first.is_some());
-        control.put_policy(Policy { copies: 5, versions_kept: 1 }).await.unwrap();
+        control
+            .put_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
+            .await
+            .unwrap();
         let mut asked = Box::pin(control.replica_snapshot(known, false));
         let begins = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending()));
         assert!(begins.await, "it is signed on another thread");
@@ -247,7 +250,10 @@ mod tests {
         let (_directory, control) = crate::state::writer::tests::open("").await;
         control.replica_snapshot(Generation(0), true).await.unwrap().expect("there is one");
         let known = control.store.replica().await.unwrap().0;
-        control.put_policy(Policy { copies: 5, versions_kept: 1 }).await.unwrap();
+        control
+            .put_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
+            .await
+            .unwrap();
         for (takes, word) in [(true, "difference"), (false, "snapshot"), (true, "difference")] {
             let given = control.replica_snapshot(known, takes).await.unwrap().unwrap();
             assert!(given.starts_with(format!("nearcast-signed-1 {word} ").as_bytes()), "{word}");

@@ -3,7 +3,7 @@
 import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { FaultButtons } from "../faults";
 import type { Appliance, Drive, Report } from "../fleet";
-import { bitRate, count, duration, part, percent, plural, text } from "../units";
+import { bitRate, bytes, count, duration, part, percent, plural, text } from "../units";
 import { concernOf, isServing, wordsOf, troubleOf } from "./verdict";
 
 /** An appliance, and the facts of the page that its card needs. */
@@ -150,6 +150,7 @@ export class Card implements View<CardItem> {
   private readonly errors = new Figure("Errors", "Requests answered with an error since start");
   private readonly drives: KeyedList<Drive>;
   private readonly drivesRoot = h("div", { class: "drives" });
+  private readonly kind = h("p", { class: "card-kind" });
   private readonly fill = new Bar("progressbar", "fill");
   private readonly faults: FaultButtons;
   private readonly body: HTMLElement;
@@ -177,6 +178,7 @@ export class Card implements View<CardItem> {
       },
       h("div", { class: "card-head" }, name, this.where, this.state),
       this.line,
+      this.kind,
       this.hint,
       this.body,
       this.faults.root,
@@ -191,6 +193,9 @@ export class Card implements View<CardItem> {
     setAttribute(this.root, "data-fresh", fresh ? "yes" : "no");
     setText(this.where, appliance.base_url?.replace(/^https?:\/\//, "") ?? "");
     setText(this.line, lineOf(appliance));
+    const kind = kindOf(appliance);
+    setText(this.kind, kind);
+    this.kind.hidden = kind === "";
     setAttribute(this.root, "data-concern", concernOf(appliance) ? "" : null);
     if (current) this.spark.push(fresh ? egress : null);
     this.egress.set(fresh ? text(bitRate(egress)) : "–");
@@ -217,6 +222,19 @@ export class Card implements View<CardItem> {
       this.fill.set("Fill", `${objects} · ${text(percent(share * 100))}${rate}`, share, "busy");
     }
   }
+}
+
+/** The kind of machine, what it is able to do, and its tags; nothing if nobody said. */
+export function kindOf({ profile = "none", abilities, tags = [] }: Appliance): string {
+  const { throughput_bps: serves, capacity_bytes: holds, fill_bps: fetches } = abilities ?? {};
+  const words = [
+    profile === "none" ? "" : profile,
+    serves ? `serves ${text(bitRate(serves))}` : "",
+    holds ? `holds ${text(bytes(holds))}` : "",
+    fetches ? `fetches ${text(bitRate(fetches))}` : "",
+    ...tags.map((tag) => `#${tag}`),
+  ];
+  return words.filter(Boolean).join(" · ");
 }
 
 const isPartial = (one: Appliance) => (one.share_permille ?? 1000) < 1000;

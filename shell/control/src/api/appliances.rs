@@ -20,7 +20,7 @@ use wire::v1::manifest::Manifest;
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
 
-use super::caller::ApplianceCaller;
+use super::caller::{ApplianceCaller, turned_away};
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::state::convert::routes_part_in;
@@ -122,6 +122,7 @@ impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
         let _permit = permit.map_err(|_| {
             control.metrics.reports_shed.count();
+            turned_away(control, parts.uri.path(), &parts.extensions);
             let detail = "too many reports are being read: come again in a second";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
         })?;
@@ -177,8 +178,17 @@ pub(super) fn not_registered(id: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::listener::FleetPeer;
+    use crate::members::identities::Certificate;
+    use crate::state::directing::Desk;
+    use axum::body::Body;
+    use axum::extract::ConnectInfo;
     use axum::http::Request;
     use axum::response::IntoResponse;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use identity::member::{Member, Seen};
+    use model::units::UnixSeconds;
 
     #[tokio::test]
     async fn reports_beyond_the_room_are_asked_to_come_again() {
@@ -201,6 +211,82 @@ mod tests {
         drop(unknown);
         assert!(ask(Some(1)).await.is_ok());
         drop(large);
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_refused_at_the_door_is_a_sign_of_life() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let good = Seen {
+            member: Member::appliance("a1"),
+            serial: "1".to_owned(),
+            key: "k1".to_owned(),
+            not_before: UnixSeconds(0),
+            not_after: UnixSeconds(u64::MAX),
+        };
+        control.identities().enrolled("", enrolled(&good));
+        let stranger = Seen { key: "k2".to_owned(), ..good.clone() };
+        let request = |seen: &Seen, path: &str| {
+            let mut request = Request::post(path).body(Body::empty()).unwrap();
+            let (address, seen) = (([127, 0, 0, 1], 1).into(), Some(Arc::new(seen.clone())));
+            request.extensions_mut().insert(ConnectInfo(FleetPeer { address, seen }));
+            request
+        };
+        let a1: model::id::ApplianceId = "a1".parse().unwrap();
+        let (report, other) = ("/v1/appliances/a1/report", "/v1/appliances/a2/report");
+        let manifest = "/v1/appliances/a1/manifest";
+
+        // No tick comes between.
+        let (_go_on, gate) = std::sync::mpsc::channel::<()>();
+        let (stopped, is_stopped) = tokio::sync::oneshot::channel();
+        let stopping = control.clone();
+        tokio::spawn(async move {
+            let stop = move |_: &mut Desk, _| {
+                stopped.send(()).unwrap();
+                let _ = gate.recv();
+            };
+            stopping.directing.ask_in_turn(stop).await;
+        });
+        is_stopped.await.unwrap();
+
+        // All requests that may be under way are.
+        let all = u32::try_from(control.fleet_requests.available_permits()).unwrap();
+        let under_way = control.fleet_requests.acquire_many(all).await.unwrap();
+        for (seen, path, is_alive) in [
+            (&stranger, report, false),
+            (&good, other, false),
+            (&good, manifest, false),
+            (&good, report, true),
+        ] {
+            let asked = door(&control).call(request(seen, path));
+            let refused = asked.await.unwrap();
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(control.directing.takes_sign_of_life(&a1), is_alive, "{path}");
+        }
+        drop(under_way);
+
+        // All memory for reports is taken.
+        let all = u32::try_from(control.report_room.available_permits()).unwrap();
+        let _read = control.report_room.acquire_many(all).await.unwrap();
+        let asked = door(&control).call(request(&good, report));
+        assert_eq!(asked.await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(control.directing.takes_sign_of_life(&a1));
+    }
+
+    fn door(control: &Arc<Control>) -> TowerToHyperService<axum::Router> {
+        TowerToHyperService::new(crate::api::fleet_router(control.clone()))
+    }
+
+    fn enrolled(seen: &Seen) -> Certificate {
+        Certificate {
+            member: seen.member.clone(),
+            serial: seen.serial.clone(),
+            key: seen.key.clone(),
+            machine: String::new(),
+            software: String::new(),
+            issued: UnixSeconds(0),
+            expires: seen.not_after,
+            revoked: None,
+        }
     }
 
     #[tokio::test]

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{Extensions, StatusCode};
 use identity::member::{Member, Seen};
 use model::id::ApplianceId;
 use wire::v1::identity::MemberKind;
@@ -63,6 +63,21 @@ impl FromRequestParts<Arc<Control>> for FrontCaller {
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
         of_kind(MemberKind::Front, parts, control).await.map(|_| Self)
+    }
+}
+
+/// There is no room for this request. If it is an appliance's report, and its identity is good now,
+/// it is a sign of life all the same.
+pub(super) fn turned_away(control: &Control, path: &str, extensions: &Extensions) {
+    let peer = extensions.get::<ConnectInfo<FleetPeer>>();
+    let Some(seen) = peer.and_then(|ConnectInfo(peer)| peer.seen.as_ref()) else { return };
+    let reports = Member::appliance(&seen.member.name) == seen.member
+        && path == format!("/v1/appliances/{}/report", seen.member.name);
+    if let Ok(id) = named::<ApplianceId>(&seen.member.name)
+        && reports
+        && control.admit(seen).is_ok()
+    {
+        control.directing.turned_away(&id);
     }
 }
 

@@ -320,6 +320,7 @@ async fn part_with_refused(request: Request, next: Next) -> Response {
 /// So many requests of members at a time: players' do not take their places.
 async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Response {
     let Ok(_permit) = control.fleet_requests.try_acquire() else {
+        caller::turned_away(&control, request.uri().path(), request.extensions());
         return busy(&control);
     };
     next.run(request).await

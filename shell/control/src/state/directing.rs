@@ -205,6 +205,12 @@ impl Directing {
         self.shared.turned_away().insert(appliance.clone());
     }
 
+    /// Whether a sign of life waits for the next tick, which will not see it any more.
+    #[cfg(test)]
+    pub(crate) fn takes_sign_of_life(&self, appliance: &ApplianceId) -> bool {
+        self.shared.turned_away().remove(appliance)
+    }
+
     /// The process reads what comes. Once it has said so it goes on saying so; while it does not,
     /// nobody is listened to.
     pub(crate) fn reads(&self) {

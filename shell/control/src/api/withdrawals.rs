@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use director::{ApplianceStatus, Withdrawal};
 use model::id::{ApplianceId, AssetId, AssetVersionId};
-use model::view::Health;
+use model::view::{FleetView, Health};
 use wire::v1::fleet::{AwaitedOut, ReceiptOut, TakenOut, WithdrawalOut, WithdrawnOut};
 use wire::v1::ingest::Window;
 
@@ -75,12 +75,13 @@ pub(crate) async fn withdrawals(
     State(control): Shared,
 ) -> Result<Json<Vec<WithdrawalOut>>, Problem> {
     let statuses = statuses(&control).await?;
+    let view = control.snapshot().view.clone();
     let mut listed = Vec::new();
     let mut below = u64::MAX;
     // One at a time: each may have as many receipts as there are appliances.
     while let Some(withdrawal) = control.directing.ask(move |desk, _| before(desk, below)).await? {
         below = withdrawal.id;
-        listed.push(out(&withdrawal, &statuses));
+        listed.push(out(&withdrawal, &view, &statuses));
     }
     Ok(Json(listed))
 }
@@ -110,19 +111,22 @@ pub(crate) async fn withdrawal(
     let found = found.ok_or_else(|| {
         Problem::not_found(format!("GET /v1/withdrawals lists no withdrawal {number}"))
     })?;
-    Ok(Json(out(&found, &statuses(&control).await?)))
+    let statuses = statuses(&control).await?;
+    Ok(Json(out(&found, &control.snapshot().view, &statuses)))
 }
 
 async fn answer(control: &Control, (withdrawal, public_no_more): &(Withdrawal, bool)) -> Taken {
     let said = said_of_withdrawal(withdrawal);
     let said = if *public_no_more { format!("{said}; public no more") } else { said };
-    // It is made, whether or not somebody has time to say how appliances are.
+    // It is made, whether or not the director has time to say how long appliances are away.
     let statuses = statuses(control).await.unwrap_or_default();
-    let out = TakenOut { withdrawal: out(withdrawal, &statuses), public_no_more: *public_no_more };
+    let withdrawal = out(withdrawal, &control.snapshot().view, &statuses);
+    let out = TakenOut { withdrawal, public_no_more: *public_no_more };
     (Extension(Said(said)), Json(out))
 }
 
-fn out(withdrawal: &Withdrawal, statuses: &Statuses) -> WithdrawalOut {
+/// An appliance without a status is as the picture has it.
+fn out(withdrawal: &Withdrawal, view: &FleetView, statuses: &Statuses) -> WithdrawalOut {
     let (mut receipts, mut awaited) = (Vec::new(), Vec::new());
     for (id, receipt) in &withdrawal.receipts {
         let appliance = id.to_string();
@@ -134,7 +138,9 @@ fn out(withdrawal: &Withdrawal, statuses: &Statuses) -> WithdrawalOut {
             }),
             None => {
                 let status = statuses.get(id);
-                let health = status.map_or(Health::NeverSeen, |status| status.health);
+                let seen = || view.appliance(id).map(|appliance| appliance.health);
+                let health = status.map(|status| status.health).or_else(seen);
+                let health = health.unwrap_or(Health::NeverSeen);
                 awaited.push(AwaitedOut {
                     appliance,
                     reachable: !matches!(health, Health::Stale | Health::NeverSeen),
@@ -166,4 +172,30 @@ fn said_of_window(window: director::Window) -> String {
     let shown = window_out(window);
     let or = |time: Option<String>, none: &str| time.unwrap_or_else(|| none.to_owned());
     format!("shown from {} until {}", or(shown.from, "now"), or(shown.until, "further notice"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::directing::tests::{registered, report};
+    use director::Reason;
+    use model::units::UnixSeconds;
+
+    #[tokio::test]
+    async fn a_takedown_says_how_appliances_are_though_the_director_has_no_time() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let a1 = registered(&control).await;
+        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        let withdrawal = Withdrawal {
+            id: 1,
+            at: UnixSeconds(1),
+            reason: Reason::Operator,
+            versions: BTreeMap::new(),
+            receipts: [(a1, None), ("a2".parse().unwrap(), None)].into(),
+        };
+        let out = out(&withdrawal, &control.snapshot().view, &Statuses::new());
+        let told: Vec<_> =
+            out.awaited.iter().map(|of| (of.state.as_str(), of.reachable, of.away_ms)).collect();
+        assert_eq!(told, [("healthy", true, None), ("never_seen", false, None)]);
+    }
 }

@@ -426,7 +426,7 @@ impl Thread {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::state::writer::Control;
     use crate::state::writer::tests::open;
@@ -558,7 +558,7 @@ mod tests {
         asked
     }
 
-    async fn registered(control: &Arc<Control>) -> ApplianceId {
+    pub(crate) async fn registered(control: &Arc<Control>) -> ApplianceId {
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
         control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let appliance = Appliance::new(id, site, Weight::ONE);
@@ -566,7 +566,7 @@ mod tests {
         appliance.id
     }
 
-    fn report(appliance: &ApplianceId, sequence: u64) -> Box<Reported> {
+    pub(crate) fn report(appliance: &ApplianceId, sequence: u64) -> Box<Reported> {
         let base_url = "https://a1.example".to_owned();
         let said = Said { sequence, base_url, serving: true, drives_in_use: 1, ..Said::default() };
         Box::new(Reported { appliance: appliance.clone(), said, shown: Arc::default() })

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Control away changes nothing but that: what is in force stays in force, fill goes on with what
-//! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
-//! alone; what a front answers only says what it has seen.
+//! it knows, and each thread tries again, at most `RETRY_MAX` apart; where control only has no
+//! room for a report, with the next interval. Manifests come from the writer alone; what a front
+//! answers only says what it has seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -279,8 +280,8 @@ impl Link<'_> {
                     }
                     self.said = Some(text);
                 }
-                self.failures += 1;
-                Nanos(self.interval.0 << self.failures.min(6)).min(RETRY_MAX.max(self.interval))
+                self.failures = if is_busy(&error) { 0 } else { self.failures + 1 };
+                wait(self.interval, self.failures)
             }
         }
     }
@@ -342,6 +343,17 @@ impl Link<'_> {
             networks: Some(shared.counters.serving.viewers.networks_state()),
         }
     }
+}
+
+/// Control is there and has no room for this report. It is worth the next one at its time: whoever
+/// stays away longer is called silent.
+fn is_busy(error: &ControlError) -> bool {
+    matches!(error, ControlError::Status { status: 503, .. })
+}
+
+/// How long to wait after so many failures on end.
+fn wait(interval: Nanos, failures: u32) -> Nanos {
+    Nanos(interval.0 << failures.min(6)).min(RETRY_MAX.max(interval))
 }
 
 /// What viewers felt, if there is something to tell.
@@ -428,6 +440,17 @@ fn errors(shared: &Shared) -> Vec<ReportedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_that_was_refused_for_want_of_room_comes_again_at_its_time() {
+        let refused = |status| ControlError::Status { status, text: String::new() };
+        assert!(is_busy(&refused(503)));
+        assert!(!is_busy(&refused(500)) && !is_busy(&refused(403)));
+        assert!(!is_busy(&ControlError::Unreachable(String::new())));
+        let waits = [0, 1, 2, 3, 4, 60].map(|failures| wait(Nanos::millis(500), failures));
+        assert_eq!(waits, [500, 1000, 2000, 4000, 5000, 5000].map(Nanos::millis));
+        assert_eq!(wait(Nanos::seconds(60), 3), Nanos::seconds(60), "never before its time");
+    }
 
     #[test]
     fn cpu_is_a_share_of_the_workers_cores() {

@@ -13,7 +13,6 @@
 mod network;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,8 @@ use tracing::info;
 
 use crate::outage::Film;
 use crate::room::RoomArgs;
-use network::{Announced, Network};
+use network::Network;
+use routers::Announced;
 
 /// `nearcast-lab routes`: as root, with iproute2 and bird2.
 #[derive(Debug, clap::Args)]
@@ -86,11 +86,7 @@ struct World {
     network: Network,
     fleet: Fleet,
     agents: Vec<Process>,
-    _alone: TcpListener,
 }
-
-/// Beyond the ports of the fleet.
-const ALONE: u16 = 59;
 
 /// The site of each appliance.
 const SITES: [(&str, &str, &str); 3] =
@@ -102,10 +98,6 @@ type Wanted = (&'static str, &'static [&'static str]);
 
 impl World {
     fn start(room: &Path, source: &Path, port: u16) -> Result<Self> {
-        // Held for the whole run: another one would take its namespaces away.
-        let alone = port + ALONE;
-        let taken = || format!("port {alone} is taken: give another --port");
-        let alone = TcpListener::bind(("127.0.0.1", alone)).with_context(taken)?;
         let network = Network::start(room, port)?;
         // Appliances are started anew below, and then take all of their sessions again at once.
         let settings = json!({ "health": { "recovery": "1 s" } });
@@ -149,7 +141,7 @@ impl World {
             fs::write(&path, toml::to_string(&config)?)?;
             fleet.start_appliance(index)?;
         }
-        Ok(Self { network, fleet, agents, _alone: alone })
+        Ok(Self { network, fleet, agents })
     }
 
     fn play_through(&mut self, report: &mut Report) -> Result<()> {
@@ -169,8 +161,8 @@ impl World {
         // The second ISP announces pieces of the first one's prefixes, which would draw its
         // clients, all addresses, whole and in halves, and what no client has.
         let pieces = ["21.1.1.0/25", "0.0.0.0/1", "128.0.0.0/1"];
-        let odd = Announced::isp(2).and(&pieces, &["2a0b:1::/64"]);
-        let odder = odd.clone().and(&["0.0.0.0/0", "10.0.0.0/8"], &["::/0"]);
+        let odd = Announced::isp(2).and(&pieces).and(&["2a0b:1::/64"]);
+        let odder = odd.clone().and(&["0.0.0.0/0", "10.0.0.0/8", "::/0"]);
         self.network.announce("isp2", "s2", &odder)?;
         self.network.announce("isp2", "ix", &odd)?;
         report.left_out = self.wait_for_left_out("s2", 7)?;
@@ -198,7 +190,7 @@ impl World {
         self.until(&all, BEGIN_MAX)?;
 
         // Announced to its own site alone: there is no second way, and that is told.
-        self.network.announce("isp1", "s1", &isp1.clone().and(&["21.9.0.0/20"], &[]))?;
+        self.network.announce("isp1", "s1", &isp1.clone().and(&["21.9.0.0/20"]))?;
         let alone: [Wanted; 1] = [("21.9.1.1", &["a1", "a3"])];
         self.until(&alone, BEGIN_MAX)?;
         let routes = self.fleet.get(Role::Writer, "/v1/routes")?;

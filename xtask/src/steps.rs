@@ -300,8 +300,8 @@ fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Co
     Ok(total)
 }
 
-/// Real BIRDs in namespaces, which root alone can make. For others it is not done, and that is
-/// said; asked for by name it is a failure.
+/// Real BIRDs in namespaces, which root alone can make: in the lab, and under the button of the
+/// demo's page. For others it is not done, and that is said; asked for by name it is a failure.
 fn routes(root: &Path) -> Result<Count> {
     let owner = std::fs::metadata("/proc/self").context("/proc is not mounted")?.uid();
     if owner != 0 {
@@ -310,7 +310,15 @@ fn routes(root: &Path) -> Result<Count> {
     }
     // Those of another gate on this machine are others.
     let port = 20_000 + std::process::id() % 200 * 60;
-    lab(root, "debug", &["routes", "--port", &port.to_string()])
+    let mut count = lab(root, "debug", &["routes", "--port", &port.to_string()])?;
+    let mut command = Command::new(binary(root, "debug", "nearcast"));
+    command.args(["demo", "--bgp", "--selftest", "--json"]).current_dir(root);
+    let (ended_well, last) = ending(&mut command)?;
+    if !ended_well {
+        bail!("nearcast demo --bgp --selftest failed, its log above says why: {last}");
+    }
+    count += PASSED;
+    Ok(count)
 }
 
 /// A run without flushes has to lose something, and to fail for that alone: a flag that it does not

@@ -6,21 +6,21 @@
 //!              ingest ─> control                            ├─> a2 127.0.0.3 ┘         ├ siblings
 //!                                                           └─> a3 127.0.0.4   site s2 ┘
 //! page, keyboard, self-test ─> controls ─> kill | hang | stop | restore an appliance
+//!                                          withdraw | announce an ISP's routes (`isps`, `doors`)
 //! ```
 //!
 //! Ctrl-C ends it and leaves nothing but encoded films. The origin and the controls run in this
 //! process; control plane and appliances are the real programs, started from beside this one.
 
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
 use indicatif::ProgressBar;
 use model::units::{Bytes, Nanos};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 use wire::v1::fleet::FleetOut;
 
@@ -34,6 +34,7 @@ use certificates::Certificates;
 use child::Child;
 use controls::Order;
 use film::Film;
+use isps::{ISPS, Isp, Isps};
 use place::Place;
 use ports::Ports;
 use processes::{APPLIANCES, Fault, Fleet, Programs};
@@ -44,7 +45,10 @@ mod browser;
 mod certificates;
 pub(crate) mod child;
 mod controls;
+mod doors;
 mod film;
+mod isps;
+mod keyboard;
 mod ladder;
 mod place;
 mod ports;
@@ -63,6 +67,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", requires = "selftest",
         value_parser = clap::builder::PossibleValuesParser::new(selftest::PLAYERS))]
     player: Vec<String>,
+    /// Put each site into an ISP's network behind a real BIRD, and let routes lead clients: as
+    /// root, with iproute2 and bird2
+    #[arg(long, conflicts_with = "player")]
+    bgp: bool,
     /// Print one JSON object: addresses when all is ready, or the self-test's result
     #[arg(long)]
     json: bool,
@@ -116,6 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 struct Stage {
     browser: Option<Child>,
     fleet: Option<Fleet>,
+    isps: Option<Isps>,
     place: Option<Place>,
 }
 
@@ -128,6 +137,9 @@ impl Stage {
             info!("stopping");
             fleet.stop().await;
         }
+        if let Some(isps) = self.isps.take() {
+            isps.stop().await;
+        }
         self.place = None;
     }
 }
@@ -136,29 +148,49 @@ struct Ready {
     control: Control,
     tokens: Tokens,
     controls_url: String,
+    /// Of each ISP's door, in their order; without ISPs there is none.
+    doors: Vec<String>,
     film: Film,
     done: Ingested,
     certificates: Certificates,
     orders: mpsc::Receiver<Order>,
 }
 
+impl Ready {
+    /// Where browsers come in: as a client of the first ISP, if there is one.
+    fn entrance(&self) -> &str {
+        self.doors.first().map_or_else(|| self.control.base(), String::as_str)
+    }
+}
+
 async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
     if args.only_film {
         return film::film(&directory()?.join(FILMS), args.film.as_deref()).await.map(|_| ());
+    }
+    if args.bgp {
+        isps::can_be_had()?;
     }
     let start = Instant::now();
     let mut ready = prepare(args, stage).await?;
     let took = output::span(Nanos::from(start.elapsed()));
     let fleet = stage.fleet.as_mut().context("the fleet is up")?;
     let place = stage.place.as_ref().context("the place is made")?;
+    let running = Running { fleet, isps: stage.isps.as_mut() };
     if args.selftest {
-        return selftest(args, fleet, place, &mut ready).await;
+        return selftest(args, running, place, &mut ready).await;
     }
     announce(args, &ready, &took)?;
     if !args.no_browser {
         stage.browser = open_browser(place, &ready);
     }
-    Err(serve_orders(fleet, &mut stage.browser, &mut ready).await)
+    Err(serve_orders(running, &mut stage.browser, &mut ready).await)
+}
+
+/// What orders are about.
+#[derive(Debug)]
+struct Running<'a> {
+    fleet: &'a mut Fleet,
+    isps: Option<&'a mut Isps>,
 }
 
 /// Where the demo keeps its own, and encoded films in [`FILMS`].
@@ -168,14 +200,18 @@ fn directory() -> anyhow::Result<PathBuf> {
 
 /// From nothing to a filled fleet.
 async fn prepare(args: &Args, stage: &mut Stage) -> anyhow::Result<Ready> {
-    let programs = Programs::find()?;
+    let programs = Programs::find(args.bgp)?;
     let demo = directory()?;
-    let film = film::film(&demo.join(FILMS), args.film.as_deref()).await?;
     let place = stage.place.insert(Place::new(&demo, args.keep)?);
     if args.keep {
         place.write(place::KEPT, "")?;
         info!(dir = %place.dir().display(), "kept after the demo");
     }
+    // First of all: it may be refused, and a film takes a while.
+    if let Some(agent) = &programs.agent {
+        stage.isps = Some(Isps::start(place, agent)?);
+    }
+    let film = film::film(&demo.join(FILMS), args.film.as_deref()).await?;
     let count = u8::try_from(APPLIANCES.len()).context("a handful of appliances")?;
     let certificates = Certificates::make(place, count + 1)?;
     let ports = Ports::find(count, args.ports_from)?;
@@ -184,21 +220,49 @@ async fn prepare(args: &Args, stage: &mut Stage) -> anyhow::Result<Ready> {
     let listener = ports::listener(ports, args.ports_from)?;
     let path = controls::secret_path()?;
     let controls_url = format!("http://{}{path}", listener.local_addr()?);
-    tokio::spawn(controls::serve(listener, path, orders_in.clone(), ports.control));
-    let config = processes::write_control_config(place, ports, &controls_url)?;
+    let (doors, door_ports) = match args.bgp {
+        true => open_doors(ports, args.ports_from)?,
+        false => Default::default(),
+    };
+    let page_ports = [&[ports.control], &door_ports[..]].concat();
+    tokio::spawn(controls::serve(listener, path, orders_in.clone(), page_ports));
+    let config = processes::write_control_config(place, ports, &controls_url, args.bgp)?;
     let admin = tokens::admin(&programs.control, &config).await?;
     let control = Control::new(&format!("http://127.0.0.1:{}", ports.control), &admin)?;
-    let fleet = Fleet::start(programs, place, &certificates, ports, &config).await?;
+    let isps = stage.isps.as_ref();
+    let fleet = Fleet::start(programs, place, &certificates, ports, &config, isps).await?;
     let fleet = stage.fleet.insert(fleet);
     fleet.register(&control).await?;
     let tokens = Tokens::make(&admin, &control, place)?;
     let done = ingest_film(&film, origin_url, place, &control).await?;
     info!(version = done.version, files = done.files, "ingested");
     fill(fleet, &control, &done).await?;
-    if std::io::stdin().is_terminal() && !args.selftest {
-        listen_to_keyboard(orders_in);
+    if args.bgp {
+        let what = "both sites to hear the clients of both ISPs";
+        fleet.until(isps::HEARD_WITHIN, what, || isps::are_heard(&control)).await?;
     }
-    Ok(Ready { control, tokens, controls_url, film, done, certificates, orders })
+    if std::io::stdin().is_terminal() && !args.selftest {
+        keyboard::listen(orders_in);
+    }
+    Ok(Ready { control, tokens, controls_url, doors, film, done, certificates, orders })
+}
+
+/// A door for each ISP: their addresses and ports.
+fn open_doors(ports: Ports, from: Option<u16>) -> anyhow::Result<(Vec<String>, Vec<u16>)> {
+    let mut all = (Vec::new(), Vec::new());
+    for isp in &ISPS {
+        let listener = ports::listener(ports, from)?;
+        let address = listener.local_addr()?;
+        all.0.push(format!("http://{address}"));
+        all.1.push(address.port());
+        let door = doors::open(listener, isp.client.to_owned(), ports.control);
+        tokio::spawn(async move {
+            if let Err(error) = door.await {
+                warn!(error = format!("{error:#}"), "a door ended");
+            }
+        });
+    }
+    Ok(all)
 }
 
 fn start_origin(
@@ -287,6 +351,10 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     let base = ready.control.base();
     let asset = &ready.done.asset;
     let play = play_url(ready);
+    let site_pages = ISPS
+        .iter()
+        .zip(&ready.doors)
+        .map(|(isp, door)| (isp, ready.tokens.login(door, &format!("/?site={}", isp.site))));
     let encoded_ms = ready.film.encoded_in.map(|span| Nanos::from(span).as_millis());
     if args.json {
         return output::json(&json!({
@@ -300,6 +368,7 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
             "version": ready.done.version,
             "spki": ready.certificates.spki,
             "encoded_ms": encoded_ms,
+            "doors": ready.doors,
         }));
     }
     let colours = output::colours();
@@ -322,13 +391,24 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
         format!("  watch   {}", head(&format!("{play}&plain=1"))),
         "          in any browser on this machine: the address logs it in, so it is a secret"
             .to_owned(),
-        format!("  fleet   {}", ready.tokens.login(&ready.control, "/")),
+        format!("  fleet   {}", ready.tokens.login(base, "/")),
         format!("  ask     {own} list --control {base} --token-file {token_file}"),
         format!("  break   use the buttons on these pages, or {keyboard}"),
         "  end     Ctrl-C stops everything and leaves nothing but the encoded film".to_owned(),
         String::new(),
     ] {
         output::line(&line)?;
+    }
+    for (isp, page) in site_pages {
+        let Isp { name, site, client, .. } = isp;
+        output::line(&format!("  {name}    {page}"))?;
+        output::line(&format!(
+            "          its button, or w {site} and a {site} here, withdraws and \
+            announces {name}'s routes"
+        ))?;
+        output::line(&format!(
+            "          nearcast explain --client {client} says where they lead"
+        ))?;
     }
     Ok(())
 }
@@ -337,7 +417,7 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
 /// comes; with 12 s a fault is felt.
 fn play_url(ready: &Ready) -> String {
     let path = format!("/play?asset={}&player=hls&buffer=12", ready.done.asset);
-    ready.tokens.login(&ready.control, &path)
+    ready.tokens.login(ready.entrance(), &path)
 }
 
 /// A browser that cannot be opened is no reason to end: any other will do.
@@ -350,14 +430,14 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
         info!("no Chromium here: open the address in any browser");
         return None;
     };
-    let pages = [play_url(ready), ready.tokens.login(&ready.control, "/")];
+    let pages = [play_url(ready), ready.tokens.login(ready.entrance(), "/")];
     let opened = browser::open(&program, place, &ready.certificates.spki, &pages);
     opened.inspect_err(|error| warn!(error = format!("{error:#}"), "no browser opened")).ok()
 }
 
 /// Follows orders of the page and the keyboard until a process ends that should run.
 async fn serve_orders(
-    fleet: &mut Fleet,
+    Running { fleet, mut isps }: Running<'_>,
     browser: &mut Option<Child>,
     ready: &mut Ready,
 ) -> anyhow::Error {
@@ -366,7 +446,8 @@ async fn serve_orders(
         let order = tokio::select! {
             order = ready.orders.recv() => order,
             _ = look.tick() => {
-                if let Err(error) = fleet.must_run() {
+                let isps_run = isps.as_mut().map_or(Ok(()), |isps| isps.must_run());
+                if let Err(error) = fleet.must_run().and(isps_run) {
                     return error;
                 }
                 note_end(browser);
@@ -381,6 +462,17 @@ async fn serve_orders(
             }
             Some(Order::List(answer)) => {
                 let _ = answer.send(fleet.conditions());
+            }
+            Some(Order::Route(site, order, answer)) => {
+                let done = match &mut isps {
+                    Some(isps) => isps.order(&site, order),
+                    None => Err(anyhow::anyhow!("there are no ISPs: start the demo with --bgp")),
+                };
+                let _ = answer.send(done.map_err(|error| format!("{error:#}")));
+            }
+            Some(Order::ListRoutes(answer)) => {
+                let none = || json!([]);
+                let _ = answer.send(isps.as_ref().map_or_else(none, |isps| isps.conditions()));
             }
             Some(Order::FirstFrame(millis)) => {
                 info!("first frame {millis} ms after the page was opened");
@@ -398,40 +490,10 @@ fn note_end(browser: &mut Option<Child>) {
     }
 }
 
-/// Reads `kill a1` and the like from stdin, on a thread of its own: reading cannot be cut off.
-fn listen_to_keyboard(orders: controls::Orders) {
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let order = match *words {
-                [] => continue,
-                [verb, name] => Fault::from_str(verb, false).ok().map(|fault| (fault, name)),
-                _ => None,
-            };
-            let Some((fault, name)) = order else {
-                let _ = output::line(
-                    "kill, hang, stop, near or restore, and a1, a2 or a3; Ctrl-C ends",
-                );
-                continue;
-            };
-            let (answer, answered) = oneshot::channel();
-            if orders.blocking_send(Order::Fault(name.to_owned(), fault, answer)).is_err() {
-                return;
-            }
-            let said = match answered.blocking_recv() {
-                Ok(Ok(condition)) => format!("{name} is {condition}"),
-                Ok(Err(error)) => error,
-                Err(_) => return,
-            };
-            let _ = output::line(&said);
-        }
-    });
-}
-
 /// Plays with each player, restores the fleet between them, and checks what is promised.
 async fn selftest(
     args: &Args,
-    fleet: &mut Fleet,
+    Running { fleet, mut isps }: Running<'_>,
     place: &Place,
     ready: &mut Ready,
 ) -> anyhow::Result<()> {
@@ -447,7 +509,7 @@ async fn selftest(
     };
     let chromium = browser::find().context("Chromium is not installed: install it first")?;
     let setup = Setup {
-        control_url: ready.control.base().to_owned(),
+        control_url: ready.entrance().to_owned(),
         token: ready.tokens.viewer.clone(),
         controls_url: ready.controls_url.clone(),
         asset: ready.done.asset.clone(),
@@ -457,13 +519,25 @@ async fn selftest(
         screenshots_dir,
         scratch: place.make_dir("scratch")?,
     };
-    let mut players = Vec::new();
     let mut no_browser = None; // the script has its own
+    if isps.is_some() {
+        let running = Running { fleet, isps: isps.take() };
+        let moved = tokio::select! {
+            moved = selftest::withdraw(&tools, &setup) => moved,
+            error = serve_orders(running, &mut no_browser, ready) => Err(error),
+        };
+        let moved = moved?;
+        output::json(&moved)?;
+        return selftest::check_moved(&moved);
+    }
+    let mut players = Vec::new();
     let chosen = selftest::chosen(&args.player);
     for player in &chosen {
         let played = tokio::select! {
             played = selftest::play(&tools, &setup, player) => played,
-            error = serve_orders(fleet, &mut no_browser, ready) => Err(error),
+            error = serve_orders(Running { fleet, isps: None }, &mut no_browser, ready) => {
+                Err(error)
+            }
         };
         players.push(played?);
         for (name, _) in APPLIANCES {

@@ -212,6 +212,8 @@ function handler(state) {
       return json(response, 200, { appliance: fault[1], done: fault[2] });
     }
     if (request.method === "OPTIONS") return json(response, 200, {});
+    // It has no ISPs.
+    if (name === "/routes") return json(response, 200, []);
     if (name === "/first-frame" && request.method === "POST") return json(response, 200, {});
     if (name === "/v1/fleet") {
       const fleet = fleetWith(state.scenario, Date.now() / 1000, url.searchParams);

@@ -107,8 +107,15 @@ export async function get<T>(path: string): Promise<T | null> {
 }
 
 /** Tells the demo to break or mend an appliance. */
-export async function order(controls: string, appliance: string, verb: string): Promise<void> {
-  const url = `${controls.replace(/\/$/, "")}/appliances/${encodeURIComponent(appliance)}/${verb}`;
+export const order = (controls: string, appliance: string, verb: string): Promise<void> =>
+  post(controls, `appliances/${encodeURIComponent(appliance)}/${verb}`, verb);
+
+/** Tells the demo to let the ISP of a site withdraw or announce its clients. */
+export const orderRoute = (controls: string, site: string, verb: string): Promise<void> =>
+  post(controls, `routes/${encodeURIComponent(site)}/${verb}`, verb);
+
+async function post(controls: string, path: string, verb: string): Promise<void> {
+  const url = `${controls.replace(/\/$/, "")}/${path}`;
   const response = await fetch(url, { method: "POST", signal: AbortSignal.timeout(10_000) });
   if (!response.ok) throw new Error(`the demo answered ${response.status} to "${verb}"`);
 }

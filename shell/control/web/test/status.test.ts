@@ -5,6 +5,7 @@ import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
 import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
+import { wordsOf as wordsOfIsp } from "../src/status/isp";
 import * as sites from "../src/status/sites";
 import { kindOf, lineOf, shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
@@ -392,4 +393,18 @@ test("an appliance that was drained is not told as one that was lost", () => {
   assert.equal(moodOfStep(both[0]!), "bad");
   const lost = "Not all were healthy for 10 min; at the worst 2 of 5, 13 min ago.";
   assert.equal(plain(wordsOfDay(stepsOf(both, now), now)), lost);
+});
+
+test("of an ISP's client the page says where it is sent, by those who are offered", () => {
+  const isp = { site: "s1", isp: "isp1", client: "21.1.1.1", prefixes: [] };
+  const words = (...candidates: [string, string, number | null][]) =>
+    wordsOfIsp(
+      { ...isp, condition: "announced" },
+      { candidates: candidates.map(([appliance, site, rank]) => ({ appliance, site, rank })) },
+    );
+  assert.equal(
+    words(["a9", "s1", null], ["a3", "s2", 1], ["a1", "s1", 2]),
+    "A client of isp1 (21.1.1.1) is sent to site s2: a3, a1.",
+  );
+  assert.equal(words(["a9", "s1", null]), "A client of isp1 (21.1.1.1) is sent nowhere now.");
 });

@@ -3,6 +3,8 @@
 //! ```text
 //! GET  /appliances                 [{"id":"a1","site":"s1","condition":"running"}, ..]
 //! POST /appliances/{id}/{verb}     kill, hang, stop, near or restore: {"id":"a1", ..}
+//! GET  /routes                     [{"site":"s1","isp":"isp1","condition":"announced", ..}, ..]
+//! POST /routes/{site}/{verb}       withdraw or announce: {"site":"s1", ..}
 //! POST /first-frame   {"ms":412}   from the page, once it plays
 //! ```
 //!
@@ -24,6 +26,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+use super::isps::RouteOrder;
 use super::processes::Fault;
 
 /// An order from the page, the self-test or the keyboard. The main thread answers it.
@@ -31,6 +34,9 @@ use super::processes::Fault;
 pub(super) enum Order {
     Fault(String, Fault, oneshot::Sender<Result<&'static str, String>>),
     List(oneshot::Sender<Value>),
+    Route(String, RouteOrder, oneshot::Sender<Result<&'static str, String>>),
+    /// Without ISPs an empty list.
+    ListRoutes(oneshot::Sender<Value>),
     /// A page shows its first frame, so many milliseconds after it began to load.
     FirstFrame(u64),
 }
@@ -55,19 +61,22 @@ pub(super) fn secret_path() -> anyhow::Result<String> {
     Ok(random.iter().fold("/".to_owned(), |path, byte| format!("{path}{byte:02x}")))
 }
 
-/// Serves below `path` until the process ends. `control_port` says where the page comes from.
+/// Serves below `path` until the process ends. `page_ports` say where pages come from.
 pub(super) async fn serve(
     listener: TcpListener,
     path: String,
     orders: Orders,
-    control_port: u16,
+    page_ports: Vec<u16>,
 ) -> anyhow::Result<()> {
-    let page = |host: &str| HeaderValue::from_str(&format!("http://{host}:{control_port}"));
-    let pages = vec![page("127.0.0.1")?, page("localhost")?];
+    let page = |(port, host)| HeaderValue::from_str(&format!("http://{host}:{port}"));
+    let all = page_ports.into_iter().flat_map(|port| [(port, "127.0.0.1"), (port, "localhost")]);
+    let pages = all.map(page).collect::<Result<_, _>>()?;
     let shared = Arc::new(Shared { orders, pages });
     let router = Router::new()
         .route("/appliances", get(list))
         .route("/appliances/{id}/{verb}", post(fault))
+        .route("/routes", get(list_routes))
+        .route("/routes/{site}/{verb}", post(route))
         .route("/first-frame", post(first_frame));
     let router = Router::new()
         .nest(&path, router)
@@ -126,6 +135,23 @@ async fn fault(
     let done = ask(&shared, |answer| Order::Fault(id.clone(), fault, answer)).await?;
     Ok(match done {
         Ok(condition) => Json(json!({ "id": id, "condition": condition })).into_response(),
+        Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
+    })
+}
+
+async fn list_routes(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
+    ask(&shared, Order::ListRoutes).await.map(Json)
+}
+
+async fn route(
+    State(shared): State<Arc<Shared>>,
+    Path((site, verb)): Path<(String, String)>,
+) -> Answer<Response> {
+    let order = RouteOrder::from_str(&verb, false)
+        .map_err(|_| (StatusCode::NOT_FOUND, "withdraw or announce?\n"))?;
+    let done = ask(&shared, |answer| Order::Route(site.clone(), order, answer)).await?;
+    Ok(match done {
+        Ok(condition) => Json(json!({ "site": site, "condition": condition })).into_response(),
         Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
     })
 }

@@ -15,6 +15,8 @@ use wire::v1::fleet::FleetOut;
 
 use super::certificates::Certificates;
 use super::child::{self, Child};
+use super::doors;
+use super::isps::{self, Isps};
 use super::place::Place;
 use super::ports::{Ports, appliance_address};
 use crate::control::Control;
@@ -57,17 +59,21 @@ pub(super) struct Fleet {
     logs: PathBuf,
     control: Child,
     appliances: Vec<Appliance>,
+    /// Routes lead clients to sites, and no static prefix does.
+    is_routed: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     appliance: PathBuf,
     pub(super) control: PathBuf,
+    /// For sites that hear routes.
+    pub(super) agent: Option<PathBuf>,
 }
 
 impl Programs {
     /// Beside this program: they are built and installed together.
-    pub(super) fn find() -> anyhow::Result<Self> {
+    pub(super) fn find(bgp: bool) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find this program's own file")?;
         let dir = own.parent().context("this program has no directory")?;
         let sibling = |name: &str| {
@@ -82,6 +88,7 @@ impl Programs {
         Ok(Self {
             appliance: sibling("nearcast-appliance")?,
             control: sibling("nearcast-control")?,
+            agent: bgp.then(|| sibling("nearcast-agent")).transpose()?,
         })
     }
 }
@@ -95,13 +102,20 @@ impl Fleet {
         certificates: &Certificates,
         ports: Ports,
         control_config: &Path,
+        isps: Option<&Isps>,
     ) -> anyhow::Result<Self> {
         let logs = place.make_dir("logs")?;
         let control = serve("control", &programs.control, "serve", control_config, &logs)?;
-        let mut fleet = Self { programs, logs, control, appliances: Vec::new() };
+        let is_routed = isps.is_some();
+        let mut fleet = Self { programs, logs, control, appliances: Vec::new(), is_routed };
         for (index, (name, site)) in (0..).zip(APPLIANCES) {
             let drives = fleet.format_drives(place, name).await?;
-            let config = write_appliance_config(place, certificates, ports, index, &drives)?;
+            let mut config = appliance_config(place, certificates, ports, index, &drives)?;
+            if let Some(isps) = isps {
+                config["agent"] = json!({ "routes": isps.socket(site) });
+            }
+            let text = toml::to_string(&config).context("cannot write TOML")?;
+            let config = place.write(&format!("{name}.toml"), &text)?;
             fleet.appliances.push(Appliance {
                 name,
                 site,
@@ -121,7 +135,10 @@ impl Fleet {
             Ok(answer.is_ok() || control.get::<FleetOut>("/v1/fleet").is_ok())
         })
         .await?;
-        bring_near(control, APPLIANCES[0].1)?;
+        match self.is_routed {
+            true => isps::register_sites(control)?,
+            false => bring_near(control, APPLIANCES[0].1)?,
+        }
         for (name, site) in APPLIANCES {
             let appliance = json!({ "site": site, "weight": 1 });
             control.put(&format!("/v1/appliances/{name}"), &appliance)?;
@@ -208,6 +225,9 @@ impl Fleet {
                 let serving = child.guarded().context("it is starting: try again")?;
                 kill_process(serving, Signal::STOP).context("the process cannot be stopped")?;
                 appliance.hung = Some(serving);
+            }
+            (Fault::Near, Some(_) | None) if self.is_routed => {
+                bail!("routes say which site is near: withdraw or announce one")
             }
             (Fault::Near, Some(_) | None) => bring_near(control, appliance.site)?,
             (Fault::Restore, Some(child)) if appliance.stopping => {
@@ -342,8 +362,9 @@ pub(super) fn write_control_config(
     place: &Place,
     ports: Ports,
     controls: &str,
+    has_doors: bool,
 ) -> anyhow::Result<PathBuf> {
-    let config = json!({
+    let mut config = json!({
         "state": place.make_dir("control")?,
         "serve": { "listen": format!("127.0.0.1:{}", ports.control) },
         "fleet": { "listen": format!("127.0.0.1:{}", ports.fleet) },
@@ -351,19 +372,23 @@ pub(super) fn write_control_config(
         "health": { "recovery": "5 s" },
         "demo": { "controls": controls },
     });
+    if has_doors {
+        config["serve"]["trusted_proxies"] = json!([doors::SOURCE]);
+        config["serve"]["proxy_protocol"] = true.into();
+    }
     place.write("control.toml", &toml::to_string(&config).context("cannot write TOML")?)
 }
 
-fn write_appliance_config(
+fn appliance_config(
     place: &Place,
     certificates: &Certificates,
     ports: Ports,
     index: u8,
     drives: &[PathBuf],
-) -> anyhow::Result<PathBuf> {
+) -> anyhow::Result<Value> {
     let (name, _) = APPLIANCES[usize::from(index)];
     let address = appliance_address(index);
-    let config = json!({
+    Ok(json!({
         "name": name,
         "state": place.make_dir(&format!("{name}/state"))?,
         "serve": {
@@ -382,8 +407,7 @@ fn write_appliance_config(
         },
         "peer": { "listen": [format!("{address}:{}", ports.peer)] },
         "fill": { "trust": certificates.authority },
-    });
-    place.write(&format!("{name}.toml"), &toml::to_string(&config).context("cannot write TOML")?)
+    }))
 }
 
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);

@@ -15,6 +15,7 @@ use tracing::info;
 
 use super::child;
 use super::film::program;
+use super::ports::appliance_address;
 
 /// Players that may be tried. The first four are, unless others are named.
 pub(super) const PLAYERS: [&str; 6] =
@@ -76,8 +77,44 @@ pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::R
     argument["player"] = player.into();
     argument["buffer_s"] = BUFFER_S.into();
     info!(player, "the browser plays");
+    run(tools, SCRIPT, setup, &argument, player).await
+}
+
+/// Presses the button of a site's page, with the page open as a client of the first ISP.
+pub(super) async fn withdraw(tools: &Path, setup: &Setup) -> anyhow::Result<Value> {
+    info!("the browser withdraws a route and announces it again");
+    run(tools, WITHDRAWAL, setup, &serde_json::to_value(setup)?, "the button").await
+}
+
+/// An error if clients did not move in time.
+pub(super) fn check_moved(result: &Value) -> anyhow::Result<()> {
+    for key in ["withdraw_ms", "announce_ms", "page_withdraw_ms", "page_announce_ms"] {
+        let took = result[key].as_f64().with_context(|| format!("{WITHDRAWAL} gave no {key}"))?;
+        ensure!(
+            (0.0..=MOVED_MS_MAX).contains(&took),
+            "{key} is {took:.0}, and {MOVED_MS_MAX} are promised"
+        );
+    }
+    let far = appliance_address(2).to_string();
+    let begun = result["playback"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_far: Vec<bool> = begun.iter().map(|server| *server == *far).collect();
+    ensure!(
+        is_far == [false, true, false],
+        "playbacks begin at site s2 ({far}) while the route is withdrawn, and no others: {begun:?}"
+    );
+    Ok(())
+}
+
+/// Runs a script of the browser's tools, and returns its last line.
+async fn run(
+    tools: &Path,
+    script: &str,
+    setup: &Setup,
+    argument: &Value,
+    what: &str,
+) -> anyhow::Result<Value> {
     let mut command = child::command(&program("node")?)?;
-    command.arg(tools.join(SCRIPT)).env("TMPDIR", &setup.scratch);
+    command.arg(tools.join(script)).env("TMPDIR", &setup.scratch);
     command.current_dir(tools).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = command.spawn().context("cannot start node")?;
     // Not as an argument: everybody could read the token there.
@@ -87,7 +124,7 @@ pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::R
     drop(input);
     let output = tokio::time::timeout(PLAY_WITHIN, process.wait_with_output()).await;
     let seconds = PLAY_WITHIN.as_secs();
-    let output = output.with_context(|| format!("{player} was not done after {seconds} s"))?;
+    let output = output.with_context(|| format!("{what} was not done after {seconds} s"))?;
     let output = output.context("cannot wait for node")?;
     let said = String::from_utf8_lossy(&output.stdout);
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -96,9 +133,9 @@ pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::R
     match result {
         Ok(value) if value.is_object() && status.success() => Ok(value),
         Ok(value) if value["error"].is_string() => {
-            anyhow::bail!("{player} could not be tested: {}", value["error"])
+            anyhow::bail!("{what} could not be tested: {}", value["error"])
         }
-        Ok(_) | Err(_) => anyhow::bail!("{player}: {SCRIPT} gave no result ({status}): {last}"),
+        Ok(_) | Err(_) => anyhow::bail!("{what}: {script} gave no result ({status}): {last}"),
     }
 }
 
@@ -199,6 +236,8 @@ pub(super) async fn install(tools: &Path) -> anyhow::Result<()> {
 }
 
 const SCRIPT: &str = "selftest.mjs";
+/// Of a demo with ISPs.
+const WITHDRAWAL: &str = "withdrawal.mjs";
 
 /// Small enough that a fault shows within the run.
 const BUFFER_S: u64 = 12;
@@ -211,6 +250,9 @@ const HANG_FAILOVER_MS_MAX: f64 = 3_000.0;
 /// A player asks steering again after the TTL of its last answer, 10 to 12 s, and then asks for a
 /// segment.
 const STEERING_MS_MAX: f64 = 17_000.0;
+
+/// After a route changed, until clients are led elsewhere: docs/operate/routes.md.
+const MOVED_MS_MAX: f64 = 5_000.0;
 
 /// A run plays for 100 to 140 s, all faults included; the script's own bounds come to 400 s.
 const PLAY_WITHIN: Duration = Duration::from_secs(420);
@@ -272,5 +314,19 @@ mod tests {
             assert!(broken[0].starts_with("dash.js"));
         }
         assert_eq!(broken_promises(&json!({}), &TWO).len(), 2, "no result is no success");
+    }
+
+    #[test]
+    fn a_playback_that_stays_at_the_site_whose_route_went_is_an_error() {
+        let moved = |withdraw_ms: u64, withdrawn: &str| {
+            check_moved(&json!({
+                "withdraw_ms": withdraw_ms, "announce_ms": 9, "page_withdraw_ms": 9,
+                "page_announce_ms": 9, "playback": ["127.0.0.2", withdrawn, "127.0.0.3"],
+            }))
+        };
+        moved(5_000, "127.0.0.4").unwrap();
+        assert!(moved(5_001, "127.0.0.4").unwrap_err().to_string().contains("withdraw_ms is 5001"));
+        assert!(moved(9, "127.0.0.3").unwrap_err().to_string().contains("begin at site s2"));
+        check_moved(&json!({ "withdraw_ms": 9 })).unwrap_err();
     }
 }

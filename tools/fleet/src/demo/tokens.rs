@@ -56,8 +56,8 @@ impl Tokens {
         })
     }
 
-    /// Where a browser on this machine gets to `path` of control, logged in.
-    pub(super) fn login(&self, control: &Control, path: &str) -> String {
-        format!("{}/login#{}{path}", control.base(), self.viewer)
+    /// Where a browser on this machine gets to `path` of control, at this address of it, logged in.
+    pub(super) fn login(&self, base: &str, path: &str) -> String {
+        format!("{base}/login#{}{path}", self.viewer)
     }
 }

@@ -17,6 +17,7 @@ import { History, type Columns } from "./history";
 import { Overview, siteUrl } from "./overview";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
+import { IspPanel } from "./isp";
 import { RoutesPanel, servesOf } from "./routes";
 import { showSession } from "./session";
 import { aboutOf, SitePage } from "./site";
@@ -37,6 +38,7 @@ const COLUMNS = 3;
 interface SiteItem {
   site: Site;
   controls: string | null | undefined;
+  assets: Fleet["assets"];
   current: boolean;
 }
 
@@ -50,14 +52,17 @@ function siteView({ site }: SiteItem): View<SiteItem> {
     ({ appliance }) => appliance.id,
     (item) => new Card(item),
   );
+  const isp = new IspPanel(site.id);
   const root = h(
     "section",
     { class: "site", id: `site-${site.id}`, "aria-label": `Site ${site.id}` },
     h("div", { class: "site-head" }, title, facts),
+    isp.root,
     grid,
     nobody,
   );
-  const update = ({ site: now, controls, current }: SiteItem) => {
+  const update = ({ site: now, controls, assets, current }: SiteItem) => {
+    isp.update(controls, assets);
     const serves = servesOf(now);
     const kind = only ? `${aboutOf(now)} · ` : now.kind === "embedded" ? "embedded · " : "";
     setText(facts, `${kind}${plural(now.appliances.length, "appliance")} · serves ${serves}`);
@@ -158,7 +163,8 @@ function showSites(fleet: Fleet, current: boolean): void {
   const controls = fleet.demo_controls;
   const shown = fleet.sites.filter(({ id }) => overview?.isChosen(id) ?? true);
   byId("sites").hidden = fleet.brief ?? false;
-  if (!fleet.brief) sites.update(shown.map((site) => ({ site, controls, current })));
+  const { assets } = fleet;
+  if (!fleet.brief) sites.update(shown.map((site) => ({ site, controls, assets, current })));
 }
 
 /** Goes where the address points: it was not there yet when the browser looked for it. */

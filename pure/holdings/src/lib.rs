@@ -14,6 +14,15 @@
 //! An object is worked on by the holder of its *claim* (a filler, the keeper, the audit) and by
 //! nobody else until it is released.
 //!
+//! Here is the ledger itself: where objects lie, on drives that come and go. By modules:
+//!
+//! * `claims`: the objects and units that somebody works on, and the wait of those given up;
+//! * `parts`: part files, and the spare ones;
+//! * `planning`: when a plan is due, its fetches and its chores; it composes `parcels`, which puts
+//!   objects into files, and `errands`, which hands chores to the drives;
+//! * `desired`: the manifest in force, and the next one;
+//! * `files`: the inventory that control is told.
+//!
 //! A question or change about one object costs O(log objects). A call that goes through many of
 //! them is done some at a time, so that nobody waits for the lock meanwhile: a new manifest
 //! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on
@@ -26,30 +35,37 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fill::gap::{Known, Wanted};
-use fill::plan::{self, Around, Fetch, Planner};
+use fill::plan::{self, Fetch, Planner};
 use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Instant};
 use model::update::Update;
 use store::index::Index;
 use store::inventory::Inventory;
 use store::layout;
-use store::parcel::{Parcel, PartId};
-use store::unit::{self, UnitId};
+use store::parcel::PartId;
+use store::unit::UnitId;
 
+mod claims;
 mod desired;
 mod errands;
 mod files;
 mod parcels;
+mod parts;
+mod planning;
 #[cfg(test)]
 mod tests;
 
+use claims::Postponed;
+pub use claims::{Claim, FileStanding};
 use desired::Next;
 pub use desired::{Desired, Replaced};
 pub use errands::Errands;
+pub use parts::Part;
+pub use planning::{Chores, Doubt};
 
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,23 +83,6 @@ pub struct Config {
     pub unit_len: Option<Bytes>,
 }
 
-/// Why an object is looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt {
-    /// Somebody could not read it, or read something else: all of it is verified.
-    Suspect,
-    /// The drive says itself that it cannot be read, in these words.
-    Unreadable(String),
-}
-
-/// A part file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    pub drive: DriveIndex,
-    /// Its bytes that are known to be good.
-    pub verified: Bytes,
-}
-
 /// How far the manifest is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -98,60 +97,6 @@ pub struct Progress {
     pub bytes_partial: Bytes,
 }
 
-/// Objects to fetch into one file, claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Objects and their sources, in this order. Invariant: not empty, no object twice.
-    pub fetch: Vec<Fetch>,
-    /// A part of that file that is there already.
-    pub part: Option<Part>,
-}
-
-impl Claim {
-    /// The file that it is to be.
-    pub fn parcel(&self) -> Parcel {
-        let objects: Vec<_> = self.fetch.iter().map(|fetch| (fetch.object, fetch.len)).collect();
-        Parcel::new(&objects).expect("a claim is not empty, and a plan is no larger than a unit")
-    }
-}
-
-/// The work that a plan brings, besides fetching.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chores {
-    /// Published, no longer wanted.
-    pub evict: Vec<(ObjectId, DriveIndex)>,
-    /// Begun, and no longer wanted, or not in this company.
-    pub drop_parts: Vec<(PartId, DriveIndex)>,
-    pub suspects: BTreeMap<ObjectId, Doubt>,
-}
-
-/// The next step of an audit that found an object in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileStanding {
-    /// The index has it here.
-    Indexed,
-    /// Somebody is working on it.
-    Busy,
-    /// The index has the object on another drive, or in another file. Claimed for the caller, who
-    /// looks whether it is good there before this one goes.
-    Spare,
-    /// The same, and that drive does not answer: this copy may be the one that is left.
-    Unsure,
-    /// The index does not have the object, the manifest wants it. Claimed for the caller.
-    Missing,
-    /// Neither has it. Claimed for the caller.
-    Unwanted,
-    /// Not in the index, and no manifest is known yet.
-    Unknown,
-}
-
-/// First wait before an object that was given up is tried again; doubles with each time.
-const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
-/// Longest such wait.
-const POSTPONE_MAX: Nanos = Nanos::seconds(120);
-/// A plan is made again at least so often while something is wanted: room may have come free.
-const PLAN_EVERY: Nanos = Nanos::seconds(5);
-
 /// Objects that are looked at while the lock is held once: a millisecond, or two on a slow machine.
 pub const SLICE: usize = 512;
 
@@ -162,15 +107,6 @@ pub struct Slice {
     pub found: Vec<(ObjectId, Extent)>,
     /// After which the next slice begins; none if this was the last.
     pub next: Option<ObjectId>,
-}
-
-/// An object that was given up.
-#[derive(Clone, Copy, Debug)]
-struct Postponed {
-    until: Instant,
-    times: u32,
-    /// No plan was made since.
-    waits: bool,
 }
 
 /// The state of all objects, held and wanted, and the claims on them.
@@ -287,21 +223,6 @@ impl Holdings {
         self.wanted().len_of(object).is_some()
     }
 
-    /// Part files.
-    pub fn parts(&self) -> &BTreeMap<PartId, Part> {
-        &self.parts
-    }
-
-    /// Parts that nobody goes on with, and that are still there.
-    pub fn spare_parts(&self) -> &BTreeSet<(PartId, DriveIndex)> {
-        &self.spare_parts
-    }
-
-    /// Objects that somebody works on.
-    pub fn busy(&self) -> &BTreeSet<ObjectId> {
-        &self.busy
-    }
-
     /// How far the manifest is held.
     pub fn progress(&self) -> Progress {
         let (objects_held, bytes_held) = self.desired.gap.held();
@@ -315,38 +236,10 @@ impl Holdings {
         }
     }
 
-    /// The bytes for which fill has to find room: without those that have a file already, and those
-    /// that fit nowhere by the last plan.
-    pub fn bytes_to_place(&self) -> Bytes {
-        let progress = self.progress();
-        let allocated = self.parts.keys().filter_map(|part| match part {
-            PartId::Object(object) => self.wanted().len_of(object).map(|len| len.0),
-            // How much of a unit's file will be held nobody knows yet.
-            PartId::Unit(_) => None,
-        });
-        let placed = progress.bytes_held + Bytes(allocated.sum());
-        let without_room = self.plan_report.bytes_without_room;
-        progress.bytes_wanted.saturating_sub(placed).saturating_sub(without_room)
-    }
-
-    /// The figures of the last plan.
-    pub fn plan_report(&self) -> &plan::Report {
-        &self.plan_report
-    }
-
     /// An object found at the start; the first drive that has it wins.
     pub fn load(&mut self, object: ObjectId, extent: Extent) {
         if self.index.locate(&object).is_none() {
             self.show(object, extent, None);
-        }
-    }
-
-    /// A part file found at the start; the first drive that has it wins.
-    pub fn load_part(&mut self, part: PartId, drive: DriveIndex) {
-        if self.parts.get(&part).is_some_and(|known| known.drive != drive) {
-            self.spare_parts.insert((part, drive));
-        } else {
-            self.put_part(part, Some(Part { drive, verified: Bytes::ZERO }));
         }
     }
 
@@ -514,383 +407,8 @@ impl Holdings {
         }
     }
 
-    /// How long a planner, which began to wait at `began`, has to wait; not at all if a plan is
-    /// due. News may make it due sooner. Only the clock says when it is time again: there is much
-    /// news that is no reason for a plan.
-    pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
-        let progress = self.progress();
-        let behind = progress.objects_held < progress.objects_wanted
-            || 0 < self.plan_report.evictions_later
-            || !self.spare_parts.is_empty()
-            // With all held, a part is of an object that came another way meanwhile.
-            || !self.parts.is_empty();
-        let left = (began + PLAN_EVERY).since(now);
-        match (self.replan, left) {
-            (true, _) => Nanos(0),
-            (false, Nanos(0)) if !behind => PLAN_EVERY,
-            (false, left) => left,
-        }
-    }
-
-    /// Plans for drives with so much room: puts the fetches into the queue, and returns the chores.
-    pub fn plan(&mut self, now: Instant, free: &[Bytes]) -> Chores {
-        loop {
-            if let Some(chores) = self.plan_some(now, free, SLICE) {
-                return chores;
-            }
-        }
-    }
-
-    /// The same, some objects at a time: begins a plan, or goes on with it, until there are chores.
-    /// Room counts as it is when a plan begins.
-    pub fn plan_some(&mut self, now: Instant, free: &[Bytes], most: usize) -> Option<Chores> {
-        if self.manifest().is_none() {
-            self.replan = false;
-            let suspects = std::mem::take(&mut self.suspects);
-            return Some(Chores { suspects, ..Chores::default() });
-        }
-        if self.planner.is_none() {
-            if !self.try_again(now, most) {
-                return None;
-            }
-            self.replan = false;
-            let room = |len| layout::sections(len).file_len;
-            let (room_is_coming, hung) = (!self.spare_parts.is_empty(), self.hung | self.leaving);
-            let around = Around { free: free.to_vec(), room, room_is_coming, hung };
-            self.planner = Some(Planner::new(self.config.plan, &self.desired.gap, around));
-        }
-        let (Some(planner), Some(manifest)) = (&mut self.planner, &self.desired.manifest) else {
-            return None;
-        };
-        let has_part = |object: &ObjectId| self.parts.contains_key(&PartId::Object(*object));
-        let is_done = planner.step(&self.desired.gap, manifest, has_part, most);
-        let planner = self.planner.take_if(|_| is_done)?;
-        Some(self.chores(planner))
-    }
-
-    /// Lets the next plan have objects that waited until now for another try; false if there are
-    /// more of them than `most`.
-    fn try_again(&mut self, now: Instant, most: usize) -> bool {
-        for _ in 0..most {
-            let Some((until, object)) = self.due.first().copied().filter(|(at, _)| *at <= now)
-            else {
-                return true;
-            };
-            self.due.remove(&(until, object));
-            let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
-            assert!(postponed.until == until, "an object is due once");
-            postponed.waits = false;
-            self.refresh(object, None);
-        }
-        false
-    }
-
-    fn chores(&mut self, planner: Planner) -> Chores {
-        let under_way = self.busy.iter().filter(|object| !self.is_wanted(object)).count();
-        let plan = planner.finish(&self.desired.gap, under_way);
-        let is_cut = 0 < plan.report.objects_later;
-        let has_part = |object: &ObjectId| self.parts.contains_key(&PartId::Object(*object));
-        self.queue = parcels::parcels(&self.desired.unit_of, has_part, plan.fetch, is_cut);
-        self.plan_report = plan.report;
-        self.news = true;
-        let mut useless: Vec<PartId> = plan.drop_parts.into_iter().map(PartId::Object).collect();
-        useless.extend(self.units_without_use().into_iter().map(PartId::Unit));
-        let of = |part: PartId| self.parts.get(&part).map(|of| (part, of.drive));
-        let drop_parts = useless.into_iter().filter_map(of);
-        let drop_parts = drop_parts.chain(self.spare_parts.iter().copied()).collect();
-        Chores { evict: plan.evict, drop_parts, suspects: std::mem::take(&mut self.suspects) }
-    }
-
-    /// Hands a plan's chores to the drives that they are about.
-    pub fn hand_out(&mut self, chores: Chores) {
-        let index = &self.index;
-        self.errands.give(chores, |object| Some(index.locate(object)?.drive));
-    }
-
-    /// The next errand at a drive. The caller does it, and then says that it is done.
-    pub fn next_errand(&mut self, drive: DriveIndex) -> Option<Chores> {
-        self.errands.take(drive)
-    }
-
-    /// A drive's errand is over: so many things are done, and so many are left. A plan is due when
-    /// all drives that answer are done.
-    pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
-        self.put_off(left);
-        if self.errands.done(drive, done, self.hung | self.leaving) {
-            self.replan();
-        }
-    }
-
-    /// A plan is due.
-    pub fn replan(&mut self) {
-        (self.replan, self.news) = (true, true);
-    }
-
-    /// So many evictions of the plan were not done, since a drive does not answer or failed: the
-    /// next plan is due as if they had been left for later.
-    pub fn put_off(&mut self, count: usize) {
-        self.plan_report.evictions_later += Bytes::of(count).0;
-    }
-
-    /// Somebody doubts an object: the keeper will look at it.
-    pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
-        if self.suspects.len() < self.config.suspects_max {
-            self.suspects.insert(object, doubt);
-            assert!(self.suspects.len() <= self.config.suspects_max, "the others wait for a scrub");
-            self.replan();
-        }
-    }
-
-    /// The next objects to fetch into one file, claimed.
-    pub fn next_fetch(&mut self) -> Option<Claim> {
-        while let Some(mut fetch) = self.queue.pop_front() {
-            assert!(!fetch.is_empty(), "a file has an object");
-            if self.queue.is_empty() && 0 < self.plan_report.objects_later {
-                self.replan();
-            }
-            fetch.retain(|fetch| {
-                let held = self.index.locate(&fetch.object).is_some();
-                !held && !self.busy.contains(&fetch.object)
-            });
-            if fetch.is_empty() {
-                continue;
-            }
-            let mut claim = Claim { fetch, part: None };
-            let part = claim.parcel().part();
-            if let PartId::Unit(unit) = part
-                && !self.busy_units.insert(unit)
-            {
-                continue; // A part of it is being removed: the plan after that has it again.
-            }
-            claim.fetch.iter().for_each(|fetch| self.take(fetch.object));
-            claim.part = self.parts.get(&part).copied();
-            return Some(claim);
-        }
-        None
-    }
-
-    /// The holder of this claim fetches only the first so many of it; the others go into another
-    /// file, with the next plan. None, and all is let go, if a part of just these is being removed.
-    pub fn shorten(&mut self, mut claim: Claim, count: usize) -> Option<Claim> {
-        if let PartId::Unit(unit) = claim.parcel().part() {
-            self.release_unit(unit);
-        }
-        assert!((1..=claim.fetch.len()).contains(&count), "a claim is shortened, not emptied");
-        claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
-        self.replan();
-        let part = claim.parcel().part();
-        if !matches!(part, PartId::Object(_)) && !self.claim_part(part) {
-            claim.fetch.iter().for_each(|fetch| self.release(fetch.object));
-            return None;
-        }
-        claim.part = self.parts.get(&part).copied();
-        Some(claim)
-    }
-
-    /// The holder of this claim is done. Those that could not be had are tried again, later
-    /// each time.
-    pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
-        assert!(postponed.len() <= claim.fetch.len(), "only what was claimed is put off");
-        if let PartId::Unit(unit) = claim.parcel().part() {
-            self.release_unit(unit);
-        }
-        for fetch in &claim.fetch {
-            if postponed.contains(&fetch.object) {
-                self.postpone(now, fetch.object);
-            } else {
-                self.release(fetch.object);
-            }
-        }
-    }
-
-    /// Claims an object for something else than fetching; false if somebody has it.
-    pub fn claim(&mut self, object: ObjectId) -> bool {
-        self.claim_all(&[object])
-    }
-
-    /// The same for several at once: all, or none of them.
-    pub fn claim_all(&mut self, objects: &[ObjectId]) -> bool {
-        let free = !objects.iter().any(|object| self.busy.contains(object));
-        if free {
-            objects.iter().for_each(|object| self.take(*object));
-        }
-        free
-    }
-
-    /// Claims an object that an audit found in a file, and may have to change.
-    pub fn claim_file(
-        &mut self,
-        object: ObjectId,
-        drive: DriveIndex,
-        file: &FileName,
-    ) -> FileStanding {
-        if self.busy.contains(&object) {
-            return FileStanding::Busy;
-        }
-        let standing = self.standing(object, drive, file);
-        match standing {
-            FileStanding::Busy
-            | FileStanding::Indexed
-            | FileStanding::Unsure
-            | FileStanding::Unknown => {}
-            FileStanding::Spare | FileStanding::Missing | FileStanding::Unwanted => {
-                self.take(object);
-            }
-        }
-        standing
-    }
-
-    /// The standing of an object that was found in a file, claimed or not. Claims nothing.
-    pub fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
-        match self.index.locate(&object) {
-            Some(extent) if extent.drive == drive && extent.file == *file => FileStanding::Indexed,
-            Some(extent) if self.hangs(extent.drive) => FileStanding::Unsure,
-            Some(_) => FileStanding::Spare,
-            None if self.manifest().is_none() => FileStanding::Unknown,
-            None if self.is_wanted(&object) => FileStanding::Missing,
-            None => FileStanding::Unwanted,
-        }
-    }
-
-    /// Claims a part file, to remove it; false if somebody fills it.
-    pub fn claim_part(&mut self, part: PartId) -> bool {
-        match part {
-            PartId::Object(object) => self.claim(object),
-            PartId::Unit(unit) => self.busy_units.insert(unit),
-        }
-    }
-
-    /// Lets go of it.
-    pub fn release_part(&mut self, part: PartId) {
-        match part {
-            PartId::Object(object) => self.release(object),
-            PartId::Unit(unit) => self.release_unit(unit),
-        }
-    }
-
-    fn release_unit(&mut self, unit: UnitId) {
-        assert!(self.busy_units.remove(&unit), "only a claimed unit is released");
-    }
-
-    /// Lets go of an object.
-    pub fn release(&mut self, object: ObjectId) {
-        assert!(self.busy.remove(&object), "only a claimed object is released");
-        self.refresh(object, None);
-    }
-
-    /// Lets go of an object that could not be had; it is tried again, later each time.
-    pub fn postpone(&mut self, now: Instant, object: ObjectId) {
-        let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
-        let until = now + Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
-        self.no_longer_postponed(object);
-        self.postponed.insert(object, Postponed { until, times: times + 1, waits: true });
-        self.due.insert((until, object));
-        assert!(self.due.len() <= self.postponed.len(), "an object is tried again once");
-        self.release(object);
-    }
-
-    /// How much of a part is good, for the reports; none when there is no part any more. One that
-    /// another drive has of the same is spare from now on.
-    pub fn set_part(&mut self, id: PartId, part: Option<Part>) {
-        let before = self.put_part(id, part).map(|before| before.drive);
-        if let Some(part) = part {
-            self.spare_parts.remove(&(id, part.drive));
-            self.is_spare(id, before.filter(|on| *on != part.drive));
-        }
-    }
-
-    /// The part of this drive is not there any more.
-    pub fn dropped_part(&mut self, id: PartId, drive: DriveIndex) {
-        let was_spare = self.spare_parts.remove(&(id, drive));
-        if !was_spare && self.parts.get(&id).is_some_and(|part| part.drive == drive) {
-            self.set_part(id, None);
-        }
-    }
-
-    /// An object is whole there: a part of it is of no use, unless it has become just that file.
-    fn give_up_part(&mut self, object: ObjectId, extent: &Extent) {
-        let id = PartId::Object(object);
-        let part = self.put_part(id, None).map(|part| part.drive);
-        let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
-        self.is_spare(id, part.filter(|on| !became(on)));
-    }
-
-    /// The part on this drive goes with a plan, which nothing else may be due for.
-    fn is_spare(&mut self, id: PartId, on: Option<DriveIndex>) {
-        if let Some(drive) = on {
-            self.spare_parts.insert((id, drive));
-            self.replan();
-        }
-    }
-
-    /// A spare part of an object or unit that has no other part and is not held.
-    fn next_good_spare(&self) -> Option<(PartId, DriveIndex)> {
-        let is_good = |(part, _): &&(PartId, DriveIndex)| {
-            !self.parts.contains_key(part)
-                && match part {
-                    PartId::Object(object) => self.index.locate(object).is_none(),
-                    PartId::Unit(_) => true, // One that is not wanted goes with the next plan.
-                }
-        };
-        self.spare_parts.iter().find(is_good).copied()
-    }
-
-    fn is_busy(&self, part: &PartId) -> bool {
-        match part {
-            PartId::Object(object) => self.busy.contains(object),
-            PartId::Unit(unit) => self.busy_units.contains(unit),
-        }
-    }
-
-    /// Parts of units that nobody fills and that the queue does not go on with.
-    fn units_without_use(&self) -> Vec<UnitId> {
-        let of_unit = |part: &PartId| match part {
-            PartId::Unit(unit) if !self.busy_units.contains(unit) => Some(*unit),
-            PartId::Unit(_) | PartId::Object(_) => None,
-        };
-        let mut units: Vec<UnitId> = self.parts.keys().filter_map(of_unit).collect();
-        if !units.is_empty() {
-            let planned = self.queue.iter().map(|fetch| {
-                let objects: Vec<_> = fetch.iter().map(|of| (of.object, of.len)).collect();
-                Parcel::new(&objects).map(|parcel| parcel.part())
-            });
-            let planned: BTreeSet<PartId> = planned.flatten().collect();
-            units.retain(|unit| !planned.contains(&PartId::Unit(*unit)));
-        }
-        units
-    }
-
     fn hangs(&self, drive: DriveIndex) -> bool {
         (self.hung | self.leaving).contains(drive)
-    }
-
-    fn take(&mut self, object: ObjectId) {
-        assert!(self.busy.insert(object), "an object is claimed by one at a time");
-        self.refresh(object, None);
-    }
-
-    /// There is this part from now on, or none; returns that before.
-    fn put_part(&mut self, id: PartId, part: Option<Part>) -> Option<Part> {
-        self.bytes_partial += part.map_or(Bytes::ZERO, |part| part.verified);
-        let before = match part {
-            Some(part) => self.parts.insert(id, part),
-            None => self.parts.remove(&id),
-        };
-        let len = before.map_or(Bytes::ZERO, |before| before.verified);
-        assert!(len <= self.bytes_partial, "what is good of a part is counted");
-        self.bytes_partial -= len;
-        if let PartId::Object(object) = id
-            && before.is_some() != part.is_some()
-        {
-            self.refresh(object, None);
-        }
-        before
-    }
-
-    fn no_longer_postponed(&mut self, object: ObjectId) {
-        if let Some(postponed) = self.postponed.remove(&object) {
-            self.due.remove(&(postponed.until, object));
-        }
     }
 
     /// Tells the gap how an object stands now; `was` is the drive that held it, if that is another.

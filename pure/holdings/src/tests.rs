@@ -1,11 +1,13 @@
 use super::*;
 use crate::files::Files;
+use crate::planning::PLAN_EVERY;
 use fill::gap::Gap;
 use model::inventory::Check;
 use model::manifest::{AssetVersion, File, Trust};
 use model::number::NumberSet;
-use model::units::UnixSeconds;
+use model::units::{Nanos, UnixSeconds};
 use proptest::prelude::*;
+use store::unit;
 
 const DRIVE: DriveIndex = DriveIndex(0);
 const LEN: Bytes = Bytes::kib(60);

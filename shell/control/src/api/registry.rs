@@ -24,7 +24,6 @@ use super::drain::{drain_out, no_appliance};
 use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::state::directing::Desk;
-use crate::state::writer::Control;
 
 /// A site as written.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -319,11 +318,13 @@ pub(crate) async fn put_site(
     }
     let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
     let site = Site::new(named(&site)?, prefixes);
-    let known = control.snapshot().sites.get(&site.id).map(SiteAbout::from);
-    let about = body.over(known.unwrap_or_default()).map_err(Problem::bad_request)?;
-    let site = site_with(site, &about).map_err(Problem::bad_request)?;
+    let id = site.id.clone();
+    let merge = |known: Option<&Site>| {
+        let about = body.over(known.map(SiteAbout::from).unwrap_or_default());
+        site_with(site, &about.map_err(Problem::bad_request)?).map_err(Problem::bad_request)
+    };
+    let site = control.put_site(&id, merge).await?;
     let out = site_out(&site);
-    control.put_site(site.clone()).await?;
     let said = Said(site_said(&site, &out));
     Ok((Extension(said), Json(out)))
 }
@@ -382,18 +383,17 @@ pub(crate) async fn put_appliance(
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
     let id: ApplianceId = named(&id)?;
-    let known = registered(&control, id.clone()).await.map(|known| known.appliance);
-    let about = body.over(known.as_ref().map(ApplianceAbout::from).unwrap_or_default());
-    let known = known.map(|known| known.addresses).unwrap_or_default();
-    let addresses = body.addresses.map_or_else(|| Ok(known), service_addresses)?;
+    let addresses = body.addresses.clone().map(service_addresses).transpose()?;
     let appliance = Appliance::new(id.clone(), named(&body.site)?, weight);
-    let appliance = Appliance { addresses, ..appliance };
-    let appliance = appliance_with(appliance, &about).map_err(Problem::bad_request)?;
-    control.put_appliance(appliance).await?;
-    let found = registered(&control, id.clone()).await;
+    let merge = |known: Option<&Appliance>| {
+        let about = body.over(known.map(ApplianceAbout::from).unwrap_or_default());
+        let kept = || known.map(|known| known.addresses.clone()).unwrap_or_default();
+        let addresses = addresses.unwrap_or_else(kept);
+        appliance_with(Appliance { addresses, ..appliance }, &about).map_err(Problem::bad_request)
+    };
+    let stored = control.put_appliance(&id, merge).await?;
     let profiles = control.snapshot().policy.profiles;
-    let found = found.map(|of| appliance_out(&of, &profiles, control.clock.unix()));
-    let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
+    let found = appliance_out(&stored, &profiles, control.clock.unix());
     let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" ");
     let said = Said(format!("site {}, weight {}, addresses {addresses}", found.site, found.weight));
@@ -503,18 +503,14 @@ pub(crate) async fn put_policy(
     if !(1..=16).contains(&versions_kept) {
         return Err(Problem::bad_request("versions_kept: use 1 to 16"));
     }
-    let profiles = body.over(control.snapshot().policy.profiles.into());
-    let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
-    let policy = Policy { copies, versions_kept, profiles };
-    control.put_policy(policy).await?;
+    let merge = |known: Policy| {
+        let profiles = body.over(known.profiles.into());
+        let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
+        Ok::<_, Problem>(Policy { copies, versions_kept, profiles })
+    };
+    let policy = control.put_policy(merge).await?;
     let said = Said(format!("copies {copies}, versions_kept {versions_kept}"));
     Ok((Extension(said), Json(policy_out(policy))))
-}
-
-/// For whoever changes it: not refused.
-async fn registered(control: &Control, id: ApplianceId) -> Option<Registered> {
-    let look = move |desk: &mut Desk, _| desk.director.desired().appliances.get(&id).cloned();
-    control.directing.ask_in_turn(look).await
 }
 
 fn site_out(site: &Site) -> SiteOut {
@@ -556,6 +552,94 @@ const PREFIXES_MAX: usize = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::writer::tests::open;
+    use serde_json::{Value, json};
+    use tokio::task::JoinSet;
+
+    #[tokio::test]
+    async fn fields_of_a_site_that_are_put_at_once_are_all_there() {
+        let (_directory, control) = open("").await;
+        let fields = json!({"kind": "embedded", "place": "DE", "open": true,
+            "bitrate_max_bps": 2_500_000, "time_zone": "Europe/Berlin", "uplink_bps": 1_000_000,
+            "manifest_cluster": "de-north", "fill_cluster": "de"});
+        let put = |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            put_site(State(control.clone()), Path("s1".to_owned()), body)
+        };
+        at_once(one_by_one(&fields, &json!({"prefixes": []})).map(put)).await;
+        let Json(found) = site(State(control.clone()), Path("s1".to_owned())).await.unwrap();
+        assert_has(&serde_json::to_value(found).unwrap(), &fields);
+    }
+
+    #[tokio::test]
+    async fn fields_of_an_appliance_that_are_put_at_once_are_all_there() {
+        let (_directory, control) = open("").await;
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        let fields = json!({"addresses": ["192.0.2.11"], "profile": "flash",
+            "throughput_bps": 1_000_000, "capacity_bytes": 2_000_000_000, "fill_bps": 3_000_000,
+            "tags": ["loan"]});
+        let put = |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            put_appliance(State(control.clone()), Path("a1".to_owned()), body)
+        };
+        at_once(one_by_one(&fields, &json!({"site": "s1"})).map(put)).await;
+        let Json(found) = appliance(State(control.clone()), Path("a1".to_owned())).await.unwrap();
+        assert_has(&serde_json::to_value(found).unwrap(), &fields);
+    }
+
+    #[tokio::test]
+    async fn fields_of_the_policy_that_are_put_at_once_are_all_there() {
+        let (_directory, control) = open("").await;
+        let fields = json!({"flash_throughput_bps": 1_000_000, "flash_fill_bps": 2_000_000,
+            "storage_capacity_bytes": 3_000_000_000_u64, "global_throughput_bps": 4_000_000});
+        let put = |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            put_policy(State(control.clone()), body)
+        };
+        at_once(one_by_one(&fields, &json!({})).map(put)).await;
+        let Json(found) = policy(State(control.clone())).await;
+        assert_has(&serde_json::to_value(found).unwrap(), &fields);
+    }
+
+    #[tokio::test]
+    async fn a_site_that_is_put_after_it_was_deleted_has_nothing_of_the_one_before() {
+        let (_directory, control) = open("").await;
+        let put = |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            put_site(State(control.clone()), Path("s1".to_owned()), body)
+        };
+        put(json!({"prefixes": [], "place": "DE"})).await.map(drop).unwrap();
+        let deleted = delete_site(State(control.clone()), Path("s1".to_owned()));
+        let put = put(json!({"prefixes": [], "open": true}));
+        // The writer's lock is had in the order in which it is asked for.
+        let (deleted, put) = tokio::join!(biased; deleted, put);
+        assert_eq!(deleted.unwrap(), StatusCode::NO_CONTENT);
+        let (_, Json(answered)) = put.unwrap();
+        assert_eq!((answered.about.place.as_str(), answered.about.open), ("", true));
+    }
+
+    /// Each field by itself, beside what must be there.
+    fn one_by_one(fields: &Value, base: &Value) -> impl Iterator<Item = Value> {
+        fields.as_object().unwrap().iter().map(|(name, value)| {
+            let mut body = base.clone();
+            body[name] = value.clone();
+            body
+        })
+    }
+
+    async fn at_once<T: Send + 'static>(
+        puts: impl Iterator<Item = impl Future<Output = Result<T, Problem>> + Send + 'static>,
+    ) {
+        for answer in puts.collect::<JoinSet<_>>().join_all().await {
+            answer.map(drop).unwrap();
+        }
+    }
+
+    fn assert_has(found: &Value, fields: &Value) {
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(found[name], *value, "{name} in {found}");
+        }
+    }
 
     #[test]
     fn the_audit_line_of_a_site_names_its_limit() {

@@ -560,9 +560,9 @@ pub(crate) mod tests {
 
     pub(crate) async fn registered(control: &Arc<Control>) -> ApplianceId {
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
-        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let appliance = Appliance::new(id, site, Weight::ONE);
-        control.put_appliance(appliance.clone()).await.unwrap();
+        control.set_appliance(appliance.clone()).await.unwrap();
         appliance.id
     }
 

@@ -458,7 +458,7 @@ mod tests {
         let in_the_way = follower.state.join("snapshot.new");
         fs::create_dir(&in_the_way).unwrap();
         let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
-        control.put_policy(policy).await.unwrap();
+        control.set_policy(policy).await.unwrap();
         let asked = spawn_blocking(move || (follower.turn(NOW), follower.turn(NOW), follower));
         let ((news, outcome), (again, still), mut follower) = asked.await.unwrap();
         assert!(matches!(outcome, Err(FollowError::State { .. })), "{outcome:?}");
@@ -493,14 +493,14 @@ mod tests {
     async fn a_front_follows_by_differences_and_a_lost_one_is_mended() {
         let (_files, control, serving, follower) = following().await;
         let site = model::topology::Site::new("s1".parse().unwrap(), vec![]);
-        control.put_site(site).await.unwrap();
+        control.set_site(site).await.unwrap();
         let turn = async |mut follower: Follower| {
             let asked = spawn_blocking(move || (follower.turn(NOW), follower));
             asked.await.unwrap()
         };
         let copies_of = |news: News| Some(news.picture?.desired.policy.copies);
         let put = async |copies| {
-            control.put_policy(Policy { copies, versions_kept: 1, ..Policy::default() }).await
+            control.set_policy(Policy { copies, versions_kept: 1, ..Policy::default() }).await
         };
         let given = || {
             let metrics = &control.metrics;

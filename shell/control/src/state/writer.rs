@@ -716,11 +716,11 @@ pub(crate) mod tests {
     async fn a_generation_that_cannot_be_stored_is_seen_by_nobody_until_it_can() {
         let (_directory, control) = open("").await;
         let a1: ApplianceId = "a1".parse().unwrap();
-        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         control.store.hide_meta(true).await;
         let site = "s1".parse().unwrap();
         let appliance = Appliance::new(a1.clone(), site, Weight::ONE);
-        control.put_appliance(appliance).await.unwrap();
+        control.set_appliance(appliance).await.unwrap();
         let manifest = async || {
             let a1 = a1.clone();
             let asked = move |desk: &mut Desk, _| desk.director.manifest(&a1).unwrap();
@@ -740,7 +740,7 @@ pub(crate) mod tests {
         let (_directory, control) = open("").await;
         control.store.hide_meta(true).await;
         let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
-        assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
+        assert!(matches!(control.set_policy(policy).await, Err(ChangeError::Store(_))));
         assert_eq!(control.snapshot().policy, Policy::default());
     }
 
@@ -800,10 +800,10 @@ pub(crate) mod tests {
     async fn an_appliance_whose_identity_could_not_be_revoked_can_be_removed_again() {
         let (_directory, control) = open("").await;
         let a1: ApplianceId = "a1".parse().unwrap();
-        control.put_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let site = "s1".parse().unwrap();
         let appliance = Appliance::new(a1.clone(), site, Weight::ONE);
-        control.put_appliance(appliance).await.unwrap();
+        control.set_appliance(appliance).await.unwrap();
         control.store.hide_identities(true).await;
         assert!(matches!(control.delete_appliance(&a1).await, Err(ChangeError::Store(_))));
         control.store.hide_identities(false).await;
@@ -835,6 +835,28 @@ pub(crate) mod tests {
         };
         tokio::time::timeout(Duration::from_secs(5), written).await.expect("it is carried out");
         serving.abort();
+    }
+
+    impl Control {
+        pub(crate) async fn set_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
+            let id = site.id.clone();
+            self.put_site(&id, |_| Ok(site)).await.map(drop)
+        }
+
+        pub(crate) async fn set_appliance(
+            self: &Arc<Self>,
+            appliance: Appliance,
+        ) -> Result<(), ChangeError> {
+            let id = appliance.id.clone();
+            self.put_appliance(&id, |_| Ok(appliance)).await.map(drop)
+        }
+
+        pub(crate) async fn set_policy(
+            self: &Arc<Self>,
+            policy: Policy,
+        ) -> Result<(), ChangeError> {
+            self.put_policy(|_| Ok(policy)).await.map(drop)
+        }
     }
 
     /// Lets time pass until it is so.

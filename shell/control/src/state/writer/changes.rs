@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use director::drain::Drain;
-use director::{Change, Desired, Policy, Version, Window};
+use director::{Change, Desired, Policy, Registered, Version, Window};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
@@ -68,15 +68,21 @@ pub(crate) enum ChangeError {
 }
 
 impl Control {
-    /// Makes a site new or different.
-    pub(crate) async fn put_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
+    /// Makes a site new or different, as `merge` has it of the known one: that is the newest, and
+    /// no other change is made until this one is. Returns it as it was stored.
+    pub(crate) async fn put_site<E: From<ChangeError>>(
+        self: &Arc<Self>,
+        id: &SiteId,
+        merge: impl FnOnce(Option<&Site>) -> Result<Site, E>,
+    ) -> Result<Site, E> {
         let _writing = self.writing.lock().await;
         let sites = &self.snapshot().sites;
-        let count = if sites.contains_key(&site.id) { 0 } else { sites.len() };
+        let site = merge(sites.get(id))?;
+        let count = if sites.contains_key(id) { 0 } else { sites.len() };
         room_for("sites", count, SITES_MAX)?;
-        self.store.put_site(&site).await?;
-        self.changed(Change::Site(site)).await;
-        Ok(())
+        self.store.put_site(&site).await.map_err(ChangeError::from)?;
+        self.changed(Change::Site(site.clone())).await;
+        Ok(site)
     }
 
     /// Removes a site; false if there is none.
@@ -96,12 +102,22 @@ impl Control {
         Ok(known)
     }
 
-    /// Registers an appliance, or moves it.
-    pub(crate) async fn put_appliance(
+    /// Registers an appliance, or makes it different, as `merge` has it of the known one: as for a
+    /// site. Returns it as it is then.
+    pub(crate) async fn put_appliance<E: From<ChangeError>>(
         self: &Arc<Self>,
-        appliance: Appliance,
-    ) -> Result<(), ChangeError> {
+        id: &ApplianceId,
+        merge: impl FnOnce(Option<&Appliance>) -> Result<Appliance, E>,
+    ) -> Result<Registered, E> {
         let _writing = self.writing.lock().await;
+        let known = self.known_appliance(id).await;
+        let appliance = merge(known.as_ref().map(|known| &known.appliance))?;
+        self.put_appliance_now(appliance).await?;
+        Ok(self.known_appliance(id).await.expect("only who holds the writer's lock removes it"))
+    }
+
+    /// The caller holds the writer's lock.
+    async fn put_appliance_now(self: &Arc<Self>, appliance: Appliance) -> Result<(), ChangeError> {
         let new = appliance.clone();
         let look = move |desk: &mut Desk, _| beside(&new, desk.director.desired());
         let in_site = self.directing.ask_in_turn(look).await?;
@@ -117,6 +133,13 @@ impl Control {
         self.store.put_appliance(&appliance).await?;
         self.changed(Change::Appliance(appliance)).await;
         Ok(())
+    }
+
+    /// For whoever changes it: not refused.
+    async fn known_appliance(&self, id: &ApplianceId) -> Option<Registered> {
+        let id = id.clone();
+        let look = move |desk: &mut Desk, _| desk.director.desired().appliances.get(&id).cloned();
+        self.directing.ask_in_turn(look).await
     }
 
     /// Removes an appliance for good; false if there is none.
@@ -171,11 +194,17 @@ impl Control {
         Ok(known)
     }
 
-    pub(crate) async fn put_policy(self: &Arc<Self>, policy: Policy) -> Result<(), ChangeError> {
+    /// Changes how versions are spread, as `merge` has it of what holds now. Returns what was
+    /// stored.
+    pub(crate) async fn put_policy<E: From<ChangeError>>(
+        self: &Arc<Self>,
+        merge: impl FnOnce(Policy) -> Result<Policy, E>,
+    ) -> Result<Policy, E> {
         let _writing = self.writing.lock().await;
-        self.store.put_policy(policy).await?;
+        let policy = merge(self.snapshot().policy)?;
+        self.store.put_policy(policy).await.map_err(ChangeError::from)?;
         self.changed(Change::Policy(policy)).await;
-        Ok(())
+        Ok(policy)
     }
 
     /// Takes a version, or makes a known one current again; true if it is new.

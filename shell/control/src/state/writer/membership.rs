@@ -375,9 +375,9 @@ mod tests {
     async fn fleet() -> (tempfile::TempDir, Arc<Control>) {
         let (directory, control) = crate::state::writer::tests::open("").await;
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
-        control.put_site(Site::new(site, vec![])).await.unwrap();
+        control.set_site(Site::new(site, vec![])).await.unwrap();
         let appliance = Appliance::new(id, "s1".parse().unwrap(), Weight::ONE);
-        control.put_appliance(appliance).await.unwrap();
+        control.set_appliance(appliance).await.unwrap();
         (directory, control)
     }
 

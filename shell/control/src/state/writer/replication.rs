@@ -234,7 +234,7 @@ mod tests {
         let known = control.store.replica().await.unwrap().0;
         assert!(first.is_some());
         control
-            .put_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
+            .set_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
             .await
             .unwrap();
         let mut asked = Box::pin(control.replica_snapshot(known, false));
@@ -251,7 +251,7 @@ mod tests {
         control.replica_snapshot(Generation(0), true).await.unwrap().expect("there is one");
         let known = control.store.replica().await.unwrap().0;
         control
-            .put_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
+            .set_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
             .await
             .unwrap();
         for (takes, word) in [(true, "difference"), (false, "snapshot"), (true, "difference")] {

@@ -26,19 +26,27 @@ pub(crate) struct Touched {
 
 impl Director {
     /// All of the catalogue, and all that has numbers.
-    pub(crate) fn all_touched(&self) -> Touched {
-        let catalog = &self.desired.catalog;
+    pub(crate) fn all_versions(&self) -> BTreeSet<AssetVersionId> {
         let numbered = self.files.numbers().unordered().map(|(id, _)| id.clone());
-        Touched {
-            versions: catalog.all().map(|version| version.id().clone()).chain(numbered).collect(),
-            assets: catalog.assets().map(|(asset, _)| asset.clone()).collect(),
-        }
+        self.desired.catalog.all().map(|version| version.id().clone()).chain(numbered).collect()
+    }
+
+    /// The part of the catalogue that a change of these versions is about: their assets as they
+    /// were, by their numbers, and as they are.
+    fn touched_by(&self, versions: BTreeSet<AssetVersionId>) -> Touched {
+        let asset_of = |version: &Arc<Version>| version.files.asset.clone();
+        let assets = versions.iter().flat_map(|id| {
+            let before = self.files.number(id).and_then(|number| self.files.version(number));
+            [before, self.desired.catalog.version(id)].into_iter().flatten().map(asset_of)
+        });
+        Touched { assets: assets.collect(), versions }
     }
 
     /// Numbers follow the catalogue, and which versions should be held follows from it and from the
     /// policy. Looked at are the objects of those that come and go, for each appliance that holds
     /// some of them. O(touched + appliances).
-    pub(crate) fn choose_kept(&mut self, now: Instant, touched: &Touched) {
+    pub(crate) fn choose_kept(&mut self, now: Instant, versions: BTreeSet<AssetVersionId>) {
+        let touched = self.touched_by(versions);
         let gone = self.number_versions(&touched.versions);
         let (mut came, mut lost) = (NumberSet::new(), NumberSet::new());
         for number in gone.into_iter().filter(|number| self.kept_numbers.contains(*number)) {
@@ -58,7 +66,7 @@ impl Director {
         }
         self.kept_numbers |= &came;
         self.kept_numbers -= &lost;
-        self.look_at_versions(now, touched);
+        self.look_at_versions(now, &touched);
         self.recount(&came, &lost);
     }
 

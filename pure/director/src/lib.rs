@@ -31,6 +31,7 @@
 //! where players are sent, never where files go: an operator decides when one is gone for good.
 
 mod catalog;
+mod changes;
 mod desired;
 pub mod drain;
 mod event;
@@ -64,7 +65,6 @@ use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::machine::Machine;
 use model::manifest::Manifest;
 use model::number::{NumberSet, index};
-use model::topology::Site;
 use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::{Health, Load};
 
@@ -75,7 +75,6 @@ use files::Files;
 pub use front::Snapshot;
 use history::Sums;
 pub use history::{History, Sample, Span};
-use kept::Touched;
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
@@ -329,8 +328,7 @@ impl Director {
         };
         director.begin_rotation(now);
         director.find_places(now, std::iter::empty());
-        let all = director.all_touched();
-        director.choose_kept(now, &all);
+        director.choose_kept(now, director.all_versions());
         director.look_at_withdrawals();
         director.want_plan(Wanted::Places);
         director.refresh_view();
@@ -529,166 +527,6 @@ impl Director {
         match &mut self.role {
             Role::Writer(publisher) => publisher,
             Role::Replica(_) => panic!("a replica publishes nothing: only its writer does"),
-        }
-    }
-
-    /// Takes over the desired state of a replica's writer. Appliances that stay keep their observed
-    /// state.
-    fn replace_desired(&mut self, now: Instant, desired: Desired, generation: Generation) {
-        let Role::Replica(known) = &mut self.role else {
-            panic!("a writer's desired state is changed in parts, by Event::Changed");
-        };
-        *known = generation;
-        let before = std::mem::replace(&mut self.desired, desired);
-        for id in before.appliances.keys() {
-            if !self.desired.appliances.contains_key(id) {
-                self.lose_member(id);
-            }
-        }
-        self.find_places(now, before.sites.keys().cloned());
-        let all = self.all_touched();
-        self.choose_kept(now, &all);
-        self.look_at_withdrawals();
-        self.follow_drains(now, &before);
-        self.view_is_old = true;
-    }
-
-    fn change(&mut self, now: Instant, change: Change) {
-        if let Change::Playbacks(change) = change {
-            // Neither files nor lists depend on it, and services may say it often.
-            self.desired.playbacks.apply(change);
-            let playbacks = self.desired.playbacks.clone();
-            self.snapshot = Arc::new(Snapshot { playbacks, ..Snapshot::clone(&self.snapshot) });
-            return;
-        }
-        if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
-            let id = id.clone();
-            return self.change_site(id, change);
-        }
-        let touched = self.touched_by(&change);
-        let needs_receipts = self.changes_receipts(&change);
-        self.desired.apply(change.clone());
-        let wanted = match change {
-            // No file moves for it.
-            Change::Drain(id, _) => return self.judge(now, &id),
-            Change::Appliance(appliance) => {
-                self.stand(now, &appliance.id);
-                Some(Wanted::Places)
-            }
-            Change::ApplianceGone(id) => {
-                self.lose_member(&id);
-                self.publisher().forget(&id);
-                self.forget_usable(&id);
-                Some(Wanted::Places)
-            }
-            Change::Usable(id, _) => {
-                self.forget_usable(&id);
-                Some(Wanted::Places)
-            }
-            Change::Enrolled { appliance, supersedes, .. } => {
-                self.enrolled(&appliance, supersedes);
-                None
-            }
-            Change::CloneGone(id) => {
-                self.clone_gone(now, &id);
-                None
-            }
-            Change::IdentityRevoked(id) => {
-                self.identity_revoked(now, &id);
-                None
-            }
-            Change::SigningKeys(_) => {
-                self.begin_rotation(now);
-                Some(Wanted::Manifests)
-            }
-            Change::TokenKeys(..) | Change::Revoked(_) => Some(Wanted::Manifests),
-            Change::Version(_) | Change::Withdrawn(_) | Change::Superseded(_) => {
-                self.choose_kept(now, &touched);
-                Some(Wanted::Places)
-            }
-            Change::Policy(_) => {
-                let all = self.all_touched();
-                self.choose_kept(now, &all);
-                Some(Wanted::Places)
-            }
-            Change::Site(_) | Change::SiteGone(_) | Change::Playbacks(_) => None,
-        };
-        if needs_receipts {
-            self.look_at_withdrawals();
-        }
-        if let Some(wanted) = wanted {
-            self.want_plan(wanted);
-        }
-        self.settle_withdrawals();
-        self.view_is_old = true;
-    }
-
-    /// A site is new, different or gone: no file moves for it but where its limit is another.
-    fn change_site(&mut self, id: SiteId, change: Change) {
-        let limit = |desired: &Desired| desired.sites.get(&id).and_then(|of| of.bitrate_max);
-        let before = limit(&self.desired);
-        self.desired.apply(change);
-        if limit(&self.desired) != before {
-            self.want_plan(Wanted::Places);
-        }
-        let is_there = self.desired.sites.contains_key(&id);
-        let id = [id];
-        let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
-        self.change_sites(gone, there);
-        self.view_is_old = true;
-    }
-
-    /// What a change touches that is about to be done.
-    fn touched_by(&self, change: &Change) -> Touched {
-        let mut touched = Touched::default();
-        match change {
-            Change::Version(version) => {
-                touched.versions.insert(version.id().clone());
-                touched.assets.insert(version.files.asset.clone());
-            }
-            Change::Withdrawn(of) => touched.versions.extend(of.versions.keys().cloned()),
-            Change::Superseded(versions) => touched.versions.extend(versions.iter().cloned()),
-            Change::Site(_)
-            | Change::SiteGone(_)
-            | Change::Appliance(_)
-            | Change::Usable(..)
-            | Change::Drain(..)
-            | Change::ApplianceGone(_)
-            | Change::Playbacks(_)
-            | Change::Policy(_)
-            | Change::SigningKeys(_)
-            | Change::TokenKeys(..)
-            | Change::Enrolled { .. }
-            | Change::IdentityRevoked(_)
-            | Change::CloneGone(_)
-            | Change::Revoked(_) => {}
-        }
-        let catalog = &self.desired.catalog;
-        let before = touched.versions.iter().filter_map(|id| catalog.version(id));
-        touched.assets.extend(before.map(|version| version.files.asset.clone()));
-        touched
-    }
-
-    /// Whether a change that is about to be done changes who has to sign what.
-    fn changes_receipts(&self, change: &Change) -> bool {
-        match change {
-            Change::Withdrawn(_) | Change::ApplianceGone(_) => true,
-            // It may be wanted again.
-            Change::Version(version) => self.takedown.withdrawn.contains(version.id()),
-            Change::Site(_)
-            | Change::SiteGone(_)
-            | Change::Appliance(_)
-            | Change::Usable(..)
-            | Change::Drain(..)
-            | Change::Superseded(_)
-            | Change::Playbacks(_)
-            | Change::Policy(_)
-            | Change::SigningKeys(_)
-            | Change::TokenKeys(..)
-            | Change::Enrolled { .. }
-            | Change::IdentityRevoked(_)
-            | Change::CloneGone(_)
-            | Change::Revoked(_) => false,
         }
     }
 

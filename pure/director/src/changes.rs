@@ -1,0 +1,147 @@
+//! Changes of desired state, and all that follows from each.
+//!
+//! ```text
+//! Event::Changed  ──> Desired::apply ──> here: members, versions that are held, receipts, a plan
+//! Event::Replaced ──> the whole of it ──> here: the same, but for receipts' writer and plans
+//! ```
+
+use std::sync::Arc;
+
+use model::id::{ApplianceId, Generation, SiteId};
+use model::topology::Site;
+use model::units::Instant;
+
+use crate::desired::{Change, Desired};
+use crate::front::Snapshot;
+use crate::plan::Wanted;
+use crate::playbacks::PlaybacksChange;
+use crate::{Director, Role};
+
+impl Director {
+    /// Takes over the desired state of a replica's writer. Appliances that stay keep their observed
+    /// state.
+    pub(crate) fn replace_desired(
+        &mut self,
+        now: Instant,
+        desired: Desired,
+        generation: Generation,
+    ) {
+        let Role::Replica(known) = &mut self.role else {
+            panic!("a writer's desired state is changed in parts, by Event::Changed");
+        };
+        *known = generation;
+        let before = std::mem::replace(&mut self.desired, desired);
+        for id in before.appliances.keys() {
+            if !self.desired.appliances.contains_key(id) {
+                self.lose_member(id);
+            }
+        }
+        self.find_places(now, before.sites.keys().cloned());
+        self.choose_kept(now, self.all_versions());
+        self.look_at_withdrawals();
+        self.follow_drains(now, &before);
+        self.view_is_old = true;
+    }
+
+    /// Does a change, which is durable. The one place that says what follows from each.
+    pub(crate) fn change(&mut self, now: Instant, change: Change) {
+        if let Change::Playbacks(change) = change {
+            return self.change_playbacks(change);
+        }
+        if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
+            let id = id.clone();
+            return self.change_site(id, change);
+        }
+        self.desired.apply(change.clone());
+        let wanted = match change {
+            // No file moves for it.
+            Change::Drain(id, _) => return self.judge(now, &id),
+            Change::Appliance(appliance) => {
+                self.stand(now, &appliance.id);
+                Some(Wanted::Places)
+            }
+            Change::ApplianceGone(id) => {
+                self.appliance_gone(&id);
+                Some(Wanted::Places)
+            }
+            Change::Usable(id, _) => {
+                self.forget_usable(&id);
+                Some(Wanted::Places)
+            }
+            Change::Enrolled { appliance, supersedes, .. } => {
+                self.enrolled(&appliance, supersedes);
+                None
+            }
+            Change::CloneGone(id) => {
+                self.clone_gone(now, &id);
+                None
+            }
+            Change::IdentityRevoked(id) => {
+                self.identity_revoked(now, &id);
+                None
+            }
+            Change::SigningKeys(_) => {
+                self.begin_rotation(now);
+                Some(Wanted::Manifests)
+            }
+            Change::TokenKeys(..) | Change::Revoked(_) => Some(Wanted::Manifests),
+            Change::Version(version) => {
+                self.choose_kept(now, [version.id().clone()].into());
+                // One that was withdrawn is wanted again, and nobody has to sign for it.
+                if self.takedown.withdrawn.contains(version.id()) {
+                    self.look_at_withdrawals();
+                }
+                Some(Wanted::Places)
+            }
+            Change::Withdrawn(withdrawal) => {
+                self.choose_kept(now, withdrawal.versions.into_keys().collect());
+                self.look_at_withdrawals();
+                Some(Wanted::Places)
+            }
+            Change::Superseded(versions) => {
+                self.choose_kept(now, versions.into_iter().collect());
+                Some(Wanted::Places)
+            }
+            Change::Policy(_) => {
+                self.choose_kept(now, self.all_versions());
+                Some(Wanted::Places)
+            }
+            Change::Site(_) | Change::SiteGone(_) | Change::Playbacks(_) => None, // done above
+        };
+        if let Some(wanted) = wanted {
+            self.want_plan(wanted);
+        }
+        self.settle_withdrawals();
+        self.view_is_old = true;
+    }
+
+    /// Neither files nor lists depend on the rights to play, and services may change them often.
+    fn change_playbacks(&mut self, change: PlaybacksChange) {
+        self.desired.playbacks.apply(change);
+        let playbacks = self.desired.playbacks.clone();
+        self.snapshot = Arc::new(Snapshot { playbacks, ..Snapshot::clone(&self.snapshot) });
+    }
+
+    /// It is gone for good, and nobody waits for its receipts.
+    fn appliance_gone(&mut self, id: &ApplianceId) {
+        self.lose_member(id);
+        self.publisher().forget(id);
+        self.forget_usable(id);
+        self.look_at_withdrawals();
+    }
+
+    /// A site is new, different or gone: no file moves for it but where its limit is another.
+    fn change_site(&mut self, id: SiteId, change: Change) {
+        let limit = |desired: &Desired| desired.sites.get(&id).and_then(|of| of.bitrate_max);
+        let before = limit(&self.desired);
+        self.desired.apply(change);
+        if limit(&self.desired) != before {
+            self.want_plan(Wanted::Places);
+        }
+        let is_there = self.desired.sites.contains_key(&id);
+        let id = [id];
+        let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
+        self.change_sites(gone, there);
+        self.view_is_old = true;
+    }
+}

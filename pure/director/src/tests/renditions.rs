@@ -117,16 +117,28 @@ fn who_is_gone_holds_no_rendition() {
     assert!(director.snapshot().view.partial_holders.iter().all(|holders| holders.is_empty()));
 }
 
-#[test]
-fn a_pathway_is_lost_with_any_of_its_appliances() {
+/// Three appliances of a version: a1 has its lower rendition, the others all of it.
+fn with_lower_only_at_a1() -> Director {
     let mut director = running(&["a1", "a2", "a3"]);
     put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
     says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
     hold(&mut director, "a2", &OBJECTS);
     hold(&mut director, "a3", &OBJECTS);
+    director
+}
+
+/// The pathways that a player is steered to.
+fn steered(director: &Director, ticket: &Ticket) -> BTreeSet<String> {
+    let list = director.snapshot().steer(ticket, &STEERING);
+    list.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_pathway_is_lost_with_any_of_its_appliances() {
+    let mut director = with_lower_only_at_a1();
     let parts = [(id("a1"), vec![part("a1", 0b01), part("a2", 0b10)])].into();
     let ticket = Ticket { parts, ..ticket(&["a1", "a2", "a3"]) };
-    let steered = |director: &mut Director, stopped: &[&str]| {
+    let without = |director: &mut Director, stopped: &[&str]| {
         for (name, sequence) in ["a1", "a2", "a3"].iter().zip(100..) {
             let serving = !stopped.contains(name);
             let inventory = Delta { from: 1, to: 1, ..Delta::default() };
@@ -134,40 +146,31 @@ fn a_pathway_is_lost_with_any_of_its_appliances() {
             let report = Report { serving, inventory, ..report(sequence) };
             director.report(at(0), &id(name), &report).unwrap();
         }
-        let list = director.snapshot().steer(&ticket, &STEERING);
-        list.iter().map(ToString::to_string).collect::<BTreeSet<_>>()
+        steered(director, &ticket)
     };
     let is = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(steered(&mut director, &[]), is(&["a1", "a2", "a3"]));
-    assert_eq!(steered(&mut director, &["a2"]), is(&["a3"]));
-    assert_eq!(steered(&mut director, &["a1"]), is(&["a2", "a3"]));
-    assert_eq!(steered(&mut director, &["a1", "a2", "a3"]), is(&["a1", "a2", "a3"]));
+    assert_eq!(without(&mut director, &[]), is(&["a1", "a2", "a3"]));
+    assert_eq!(without(&mut director, &["a2"]), is(&["a3"]));
+    assert_eq!(without(&mut director, &["a1"]), is(&["a2", "a3"]));
+    assert_eq!(without(&mut director, &["a1", "a2", "a3"]), is(&["a1", "a2", "a3"]));
 }
 
 #[test]
 fn a_pathway_is_lost_with_a_rendition_that_it_has_there() {
-    let mut director = running(&["a1", "a2", "a3"]);
-    put_divided(&mut director, "film-1", &OBJECTS, &NUMBERS, 1);
-    says(&mut director, 21, &[10, 11, 12, 13, 14, 15, 21]);
-    hold(&mut director, "a2", &OBJECTS);
-    hold(&mut director, "a3", &OBJECTS);
+    let mut director = with_lower_only_at_a1();
     let parts = [
         (id("a1"), vec![part("a1", 0b01), part("a2", 0b10)]),
         (id("a3"), vec![part("a3", 0b10), part("a2", 0b01)]),
     ];
     let ticket = Ticket { parts: parts.into(), ..ticket(&["a1", "a2", "a3"]) };
-    let steered = |director: &Director| {
-        let list = director.snapshot().steer(&ticket, &STEERING);
-        list.iter().map(ToString::to_string).collect::<BTreeSet<_>>()
-    };
-    assert_eq!(steered(&director).len(), 3);
+    assert_eq!(steered(&director, &ticket).len(), 3);
     let gone = OBJECTS[6..11].iter().map(|n| object(*n)).collect();
     let inventory = Delta { from: 1, to: 2, gone, ..Delta::default() };
     let report = Report { inventory, ..report(200) };
     director.report(at(0), &id("a2"), &report).unwrap();
     assert_eq!(held(&director, "a2", "film-1"), [1]);
     // Neither all of it nor the upper rendition is at a2 any more: the lower one still is.
-    assert_eq!(steered(&director), [String::from("a3")].into());
+    assert_eq!(steered(&director, &ticket), [String::from("a3")].into());
 }
 
 #[test]

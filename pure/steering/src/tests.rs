@@ -399,18 +399,9 @@ fn each_step_adds_one_reason_and_its_code_says_what_the_step_found() {
 proptest! {
     #[test]
     fn a_client_is_led_past_its_site_just_when_the_first_of_its_list_stands_elsewhere(
-        shares in proptest::collection::vec(prop_oneof![Just(0_u32), Just(500), Just(1000)], 6),
-        silent in proptest::collection::vec(proptest::bool::weighted(0.3), 6),
+        view in drawn(&[("a", 3), ("b", 3)], 0.3),
         session: u64
     ) {
-        let mut view = view(&[("a", 3), ("b", 3)]);
-        let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
-        for (id, (share, silent)) in ids.iter().zip(shares.iter().zip(&silent)) {
-            let health = if *silent { Health::Stale } else { Health::Healthy };
-            alter(&mut view, id.as_str(), |appliance| {
-                (appliance.share_permille, appliance.health) = (*share, health);
-            });
-        }
         let session = session.to_le_bytes();
         let query = query("10.9.9.9", &session);
         let list = rank(&view, &query, &CONFIG);
@@ -421,18 +412,9 @@ proptest! {
 
     #[test]
     fn lists_are_short_and_name_nobody_twice(
-        shares in proptest::collection::vec(prop_oneof![Just(0_u32), Just(500), Just(1000)], 9),
-        silent in proptest::collection::vec(proptest::bool::weighted(0.2), 9),
+        view in drawn(&[("a", 3), ("b", 3), ("c", 3)], 0.2),
         session: u64, near_a: bool, most in 1..=4_usize
     ) {
-        let mut view = view(&[("a", 3), ("b", 3), ("c", 3)]);
-        let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
-        for (id, (share, silent)) in ids.iter().zip(shares.iter().zip(&silent)) {
-            let health = if *silent { Health::Stale } else { Health::Healthy };
-            alter(&mut view, id.as_str(), |appliance| {
-                (appliance.share_permille, appliance.health) = (*share, health);
-            });
-        }
         let session = session.to_le_bytes();
         let query = query(if near_a { "10.9.9.9" } else { "10.1.2.3" }, &session);
         let config = Config { pathways_min: most.min(2), pathways_max: most, explains: true };
@@ -535,6 +517,24 @@ fn alter(view: &mut FleetView, name: &str, change: impl FnOnce(&mut ApplianceVie
     let mut site = view.sites.get(position.site).unwrap().as_ref().clone();
     change(&mut site.appliances[position.at]);
     view.put_site(position.site, Arc::new(site));
+}
+
+/// A fleet of these sites with drawn shares, and each appliance silent as likely as this.
+fn drawn(sites: &[(&str, u32)], silent: f64) -> impl Strategy<Value = FleetView> {
+    let view = view(sites);
+    let share = prop_oneof![Just(0_u32), Just(500), Just(1000)];
+    let each = (share, proptest::bool::weighted(silent));
+    proptest::collection::vec(each, view.appliances.len()).prop_map(move |drawn| {
+        let mut view = view.clone();
+        let names: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
+        for (name, (share, is_silent)) in names.iter().zip(drawn) {
+            let health = if is_silent { Health::Stale } else { Health::Healthy };
+            alter(&mut view, name.as_str(), |appliance| {
+                (appliance.share_permille, appliance.health) = (share, health);
+            });
+        }
+        view
+    })
 }
 
 /// The site of this number serves its own clients alone from now on.

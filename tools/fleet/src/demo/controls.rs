@@ -133,10 +133,15 @@ async fn fault(
     let fault = Fault::from_str(&verb, false)
         .map_err(|_| (StatusCode::NOT_FOUND, "kill, hang, stop, near or restore?\n"))?;
     let done = ask(&shared, |answer| Order::Fault(id.clone(), fault, answer)).await?;
-    Ok(match done {
-        Ok(condition) => Json(json!({ "id": id, "condition": condition })).into_response(),
+    Ok(told("id", &id, done))
+}
+
+/// The condition that an order about `name` led to, or why it was refused.
+fn told(kind: &str, name: &str, done: Result<&'static str, String>) -> Response {
+    match done {
+        Ok(condition) => Json(json!({ kind: name, "condition": condition })).into_response(),
         Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
-    })
+    }
 }
 
 async fn list_routes(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
@@ -150,10 +155,7 @@ async fn route(
     let order = RouteOrder::from_str(&verb, false)
         .map_err(|_| (StatusCode::NOT_FOUND, "withdraw or announce?\n"))?;
     let done = ask(&shared, |answer| Order::Route(site.clone(), order, answer)).await?;
-    Ok(match done {
-        Ok(condition) => Json(json!({ "site": site, "condition": condition })).into_response(),
-        Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
-    })
+    Ok(told("site", &site, done))
 }
 
 #[derive(Debug, Deserialize)]
@@ -174,3 +176,21 @@ async fn first_frame(
 }
 
 const ORDERS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_names_the_order_by_its_kind() {
+        let text = async |done| {
+            let response = told("site", "s1", done);
+            let status = response.status().as_u16();
+            let body = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let done = (200, r#"{"condition":"announced","site":"s1"}"#.to_owned());
+        assert_eq!(text(Ok("announced")).await, done);
+        assert_eq!(text(Err("no BIRD".to_owned())).await, (409, "no BIRD\n".to_owned()));
+    }
+}

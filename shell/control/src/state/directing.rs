@@ -211,6 +211,13 @@ impl Directing {
         self.shared.turned_away().remove(appliance)
     }
 
+    /// When it last said that it reads; none before the first time.
+    #[cfg(test)]
+    pub(crate) fn reads_at(&self) -> Option<Instant> {
+        let at = self.shared.reads_at.load(Ordering::Relaxed);
+        (at != u64::MAX).then_some(Instant(at))
+    }
+
     /// The process reads what comes. Once it has said so it goes on saying so; while it does not,
     /// nobody is listened to.
     pub(crate) fn reads(&self) {
@@ -433,6 +440,8 @@ pub(crate) mod tests {
     use axum::http::StatusCode;
     use model::topology::{Appliance, Site, Weight};
     use model::view::Health;
+    use std::future::{Future as _, poll_fn};
+    use std::task::Poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
@@ -491,6 +500,22 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn a_sign_of_life_comes_to_the_director_with_the_next_tick() {
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.turned_away(&a1);
+        let look = move |desk: &mut Desk, now| {
+            let later = now + Nanos::seconds(60);
+            desk.tick(later);
+            let status = desk.director.appliances(later).remove(&a1).unwrap();
+            (status.health, status.last_report)
+        };
+        let found = control.directing.ask_in_turn(look).await;
+        assert_eq!(found, (Health::Healthy, Some(Nanos(0))));
+    }
+
+    #[tokio::test]
     async fn what_has_no_room_is_refused_and_readers_and_facts_wait_for_nobody() {
         let (_directory, control) = open("").await;
         let a1 = registered(&control).await;
@@ -518,18 +543,21 @@ pub(crate) mod tests {
         let count = "nearcast_control_director_refused_total ";
         assert!(metrics.contains(count) && !metrics.contains(&format!("{count}0")), "{metrics}");
         // A fact waits for room, and comes.
-        let telling = control.clone();
         let site = Site::new("s3".parse().unwrap(), vec![]);
-        let fact = async move { telling.handle(Event::Changed(Change::Site(site))).await };
-        let fact = tokio::spawn(fact);
+        let mut fact = Box::pin(control.handle(Event::Changed(Change::Site(site))));
+        let waits = poll_fn(|cx| Poll::Ready(fact.as_mut().poll(cx).is_pending()));
+        assert!(waits.await && control.directing.is_full(), "it waits for room");
 
         go_on.send(()).unwrap();
-        fact.await.unwrap();
+        fact.await;
         for asked in asked {
             assert_eq!(asked.await.unwrap(), Ok(()), "whoever had room is answered");
         }
         let names: Vec<String> = control.snapshot().sites.keys().map(ToString::to_string).collect();
-        assert_eq!(names, ["s1", "s3"], "nothing was written that was refused");
+        assert_eq!(names, ["s1", "s3"]);
+        let stored = control.store.desired().await.unwrap().sites;
+        let stored: Vec<String> = stored.keys().map(ToString::to_string).collect();
+        assert_eq!(stored, ["s1"], "nothing was written that was refused");
         control.directing.report(report(&a1, 2)).await.unwrap().unwrap();
         serving.abort();
     }

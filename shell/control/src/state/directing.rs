@@ -42,6 +42,10 @@ const TURNS: usize = 256;
 /// For so long nobody may be listened to before it is worth a look at every appliance.
 const LOST_MIN: Nanos = Nanos::millis(300);
 
+/// Times that do not come, for a process that does not say that it reads, yet or any more.
+const NEVER: u64 = u64::MAX;
+const ENDED: u64 = u64::MAX - 1;
+
 /// Appliances that are told of in one step: some hundreds of microseconds.
 const SLICE: usize = 256;
 
@@ -63,7 +67,7 @@ struct Shared {
     /// Appliances whose reports came since the last tick and had no room. At most those that have a
     /// good identity.
     turned_away: Mutex<BTreeSet<ApplianceId>>,
-    /// When the process last read what comes, as far as it says so.
+    /// When the process last read what comes, as far as it says so; else NEVER, or ENDED.
     reads_at: AtomicU64,
     counts: WorkCounts<Counter>,
 }
@@ -103,7 +107,7 @@ impl Directing {
             snapshot: ArcSwap::new(director.snapshot()),
             clock,
             turned_away: Mutex::default(),
-            reads_at: AtomicU64::new(u64::MAX),
+            reads_at: AtomicU64::new(NEVER),
             counts: WorkCounts::default(),
         });
         let desk = Desk { director, reports: BTreeMap::new(), shared: shared.clone() };
@@ -215,18 +219,20 @@ impl Directing {
     #[cfg(test)]
     pub(crate) fn reads_at(&self) -> Option<Instant> {
         let at = self.shared.reads_at.load(Ordering::Relaxed);
-        (at != u64::MAX).then_some(Instant(at))
+        (at != NEVER).then_some(Instant(at))
     }
 
     /// The process reads what comes. Once it has said so it goes on saying so; while it does not,
     /// nobody is listened to.
     pub(crate) fn reads(&self) {
-        self.shared.reads_at.store(self.shared.clock.now().0, Ordering::Relaxed);
+        let now = self.shared.clock.now().0;
+        let said = |at| (at != ENDED).then_some(now);
+        let _ = self.shared.reads_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, said);
     }
 
-    /// It reads nothing any more.
+    /// It reads nothing any more, whoever says so after this.
     pub(crate) fn ends(&self) {
-        self.shared.reads_at.store(u64::MAX, Ordering::Relaxed);
+        self.shared.reads_at.store(ENDED, Ordering::Relaxed);
     }
 
     /// True if more is refused now.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use director::Event;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::state::clients::Clients;
@@ -18,12 +18,20 @@ pub(crate) async fn run(control: Arc<Control>) {
         ticks
     };
     let (mut writes, mut refreshes) = (every(WRITE_EVERY), every(REFRESH_EVERY));
-    // Side by side: the director has to know that this process reads, whatever the database does.
+    // Side by side, whatever the database does; and the sign that this process reads in a task of
+    // its own, since the others read files: a folder that hangs stops them all, and nobody else.
+    let mut reading = JoinSet::new();
+    let (mut signs, reads) = (every(TICK_EVERY), control.clone());
+    reading.spawn(async move {
+        loop {
+            signs.tick().await;
+            reads.directing.reads();
+        }
+    });
     let mut ticks = every(TICK_EVERY);
     let ticking = async {
         loop {
             ticks.tick().await;
-            control.directing.reads();
             control.viewers.tick(control.clock.now(), &control.snapshot().sites);
             control.renew_own();
         }
@@ -56,7 +64,7 @@ pub(crate) async fn run(control: Arc<Control>) {
     tokio::join!(ticking, writing, refreshing, placing);
 }
 
-/// How often the director is told that this process reads what comes.
+/// How often the director is told that this process reads what comes, and time passes for viewers.
 const TICK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often actions that are due by the clock are written.
@@ -67,3 +75,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How often tokens are read that the command line may have made.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::writer::tests::open;
+    use std::time::Instant;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn what_hangs_here_is_no_time_in_which_nobody_reads() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (_directory, control) = runtime.block_on(open(""));
+        let ticking = runtime.spawn(run(control.clone()));
+        let end = Instant::now() + Duration::from_secs(10);
+        let says_so = || {
+            let before = control.directing.reads_at();
+            while control.directing.reads_at() == before {
+                assert!(Instant::now() < end, "nobody says that this process reads");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        says_so();
+        let hanging = control.hang();
+        (0..5).for_each(|_| says_so());
+        drop(hanging);
+        ticking.abort();
+    }
+}

@@ -841,6 +841,11 @@ pub(crate) mod tests {
     }
 
     impl Control {
+        /// What is done by the clock hangs for as long as this is held.
+        pub(crate) fn hang(&self) -> std::sync::MutexGuard<'_, UnixSeconds> {
+            self.own_renew_at.lock().unwrap()
+        }
+
         pub(crate) async fn set_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
             let id = site.id.clone();
             self.put_site(&id, |_| Ok(site)).await.map(drop)

@@ -160,7 +160,7 @@ impl Director {
         if all || self.config.rotation_max <= now.since(rotation.since) {
             assert!(1 < self.desired.signing_keys.len(), "the next key is announced");
             self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
-            self.actions.push_back(Action::UseNextSigningKey);
+            self.say_again(Action::UseNextSigningKey);
         }
     }
 

@@ -59,6 +59,7 @@ mod watch;
 mod withdrawal;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
@@ -153,9 +154,10 @@ pub struct Director {
     usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
-    /// Bounded: at most one `Store` and one `Place`, and per appliance one of each other kind until
-    /// polled.
+    /// Bounded: per appliance one of its kinds until polled, and one of every other kind.
     actions: VecDeque<Action>,
+    /// The kind of what was polled last: it is being carried out until the next poll.
+    under_way: Option<Discriminant<Action>>,
     snapshot: Arc<Snapshot>,
     /// What sites hear and were given, and the order of each prefix that follows.
     routes: routes::Routes,
@@ -315,6 +317,7 @@ impl Director {
             history: History::default(),
             notices: VecDeque::new(),
             actions: VecDeque::new(),
+            under_way: None,
             snapshot: Arc::default(),
             routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
@@ -521,6 +524,15 @@ impl Director {
         self.counters
     }
 
+    /// Wants what may have failed, unless it waits or is being carried out. O(actions that wait).
+    fn say_again(&mut self, action: Action) {
+        let kind = discriminant(&action);
+        let waits = || self.actions.iter().any(|waiting| discriminant(waiting) == kind);
+        if self.under_way != Some(kind) && !waits() {
+            self.actions.push_back(action);
+        }
+    }
+
     /// # Panics
     /// If this is a replica: it has nothing to publish.
     fn publisher(&mut self) -> &mut Publisher {
@@ -607,7 +619,8 @@ impl Machine for Director {
                     self.sample();
                 }
                 if let Role::Writer(publisher) = &mut self.role {
-                    self.actions.extend(publisher.again(now).map(Action::Store));
+                    let again = publisher.again(now).map(Action::Store);
+                    again.into_iter().for_each(|store| self.say_again(store));
                 }
             }
         }
@@ -622,7 +635,9 @@ impl Machine for Director {
     }
 
     fn poll(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let next = self.actions.pop_front();
+        self.under_way = next.as_ref().map(discriminant);
+        next
     }
 
     fn deadline(&self) -> Option<Instant> {

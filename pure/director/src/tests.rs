@@ -89,6 +89,28 @@ fn a_ledger_that_is_not_stored_is_said_again() {
 }
 
 #[test]
+fn a_ledger_that_is_being_stored_is_not_said_again() {
+    let mut director = fleet(&["a1"]);
+    while let Some(action) = director.poll() {
+        director.handle(at(0), action.at_once().expect("a plan is asked for"));
+        if director.actions.iter().any(|action| matches!(action, Action::Store(_))) {
+            break;
+        }
+    }
+    director.handle(at(1100), Event::Tick(UnixSeconds(1)));
+    director.handle(at(2200), Event::Tick(UnixSeconds(1)));
+    let ledger = store(&mut director);
+    assert!(ledger.is_some(), "it waited to be polled");
+    director.handle(at(3300), Event::Tick(UnixSeconds(1)));
+    director.handle(at(9900), Event::Tick(UnixSeconds(1)));
+    assert_eq!(store(&mut director), None, "and then it was being stored");
+    director.handle(at(10_000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(store(&mut director), None, "a second passes");
+    director.handle(at(11_000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(store(&mut director), ledger);
+}
+
+#[test]
 fn a_generation_grows_only_for_appliances_whose_manifest_differs() {
     let mut director = running(&["a1", "b1"]);
     let before = generations(&director);

@@ -34,7 +34,7 @@ impl Director {
             return;
         };
         self.token_keys_said = Some(now);
-        self.actions.push_back(action);
+        self.say_again(action);
     }
 
     fn next_token_key_may_sign(&self, announced: UnixSeconds) -> bool {

@@ -170,10 +170,10 @@ impl Director {
         let superseded: Vec<_> = superseded.map(|(id, _)| id.clone()).collect();
         self.takedown.said_at = Some(now);
         if !ended.is_empty() {
-            self.actions.push_back(Action::WithdrawEnded(ended));
+            self.say_again(Action::WithdrawEnded(ended));
         }
         if !superseded.is_empty() {
-            self.actions.push_back(Action::RemoveSuperseded(superseded));
+            self.say_again(Action::RemoveSuperseded(superseded));
         }
     }
 

@@ -242,6 +242,36 @@ fn old_versions_go_when_no_token_can_be_good_for_them() {
     );
 }
 
+#[test]
+fn versions_that_are_being_withdrawn_or_removed_are_not_said_again() {
+    let mut director = running(&["a1"]);
+    for number in 1..=3 {
+        put_version(&mut director, &format!("film-{number}"), &[1], number);
+    }
+    tick(&mut director, 1, 1000);
+    let over = Window { from: None, until: Some(UnixSeconds(2000)) };
+    put_shown(&mut director, "film-3", 3, over);
+    let life = CONFIG.tokens_max.as_millis();
+    let lasting = |director: &mut Director| loop {
+        match director.poll() {
+            Some(Action::WithdrawEnded(_)) => return "withdraw",
+            Some(Action::RemoveSuperseded(_)) => return "remove",
+            Some(_) => {}
+            None => return "",
+        }
+    };
+    tick(&mut director, life + 2000, 2000);
+    tick(&mut director, life + 4000, 2002);
+    assert_eq!(lasting(&mut director), "withdraw");
+    tick(&mut director, life + 6000, 2004);
+    assert_eq!(lasting(&mut director), "remove", "neither waits twice");
+    tick(&mut director, life + 8000, 2006);
+    assert_eq!(lasting(&mut director), "withdraw", "that has failed");
+    tick(&mut director, life + 9500, 2008);
+    assert_eq!(lasting(&mut director), "remove");
+    assert_eq!(lasting(&mut director), "");
+}
+
 fn withdraw(director: &mut Director, number: u64, versions: &[&str]) {
     let names: Vec<String> = director.desired().appliances.keys().map(|a| a.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -60,6 +60,9 @@ impl Control {
             Some((id, asset))
         };
         let names: BTreeMap<_, _> = ended.into_iter().filter_map(named).collect();
+        if names.is_empty() {
+            return Ok(()); // They were withdrawn meanwhile.
+        }
         let line = self.begin_line("window ended", names.keys()).await?;
         let withdrawal = self.withdraw_now(Reason::Ended, names).await?;
         self.store.end_audit(line, 200, &said(&withdrawal)).await
@@ -70,6 +73,12 @@ impl Control {
         self: &Arc<Self>,
         versions: Vec<AssetVersionId>,
     ) -> Result<(), StoreError> {
+        let catalog = self.snapshot().catalog.clone();
+        let is_there = |version: &AssetVersionId| catalog.version(version).is_some();
+        let versions: Vec<_> = versions.into_iter().filter(is_there).collect();
+        if versions.is_empty() {
+            return Ok(()); // They were withdrawn or removed meanwhile.
+        }
         let line = self.begin_line("old versions", versions.iter()).await?;
         self.store.delete_versions(&versions).await?;
         for version in &versions {
@@ -190,6 +199,27 @@ pub(crate) mod tests {
         assert_eq!(control.store.withdrawn(&old).await.unwrap(), None, "it may come again");
         let lines = control.store.audit(i64::MAX, 10).await.unwrap();
         assert!(format!("{lines:?}").contains("old versions"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn what_the_clock_takes_down_twice_is_written_once() {
+        let (_directory, control) = open("").await;
+        let object = Blocks::of_hashes(Bytes(5), vec![BlockHash([1; 32])]).unwrap();
+        for sequence in [1, 2] {
+            let version = version(sequence, std::slice::from_ref(&object));
+            let objects = std::slice::from_ref(&object);
+            control.store.put_version(&version, objects).await.unwrap();
+            control.handle(Event::Changed(Change::Version(Arc::new(version)))).await;
+        }
+        let (old, over): (AssetVersionId, AssetVersionId) =
+            ("film-1".parse().unwrap(), "film-2".parse().unwrap());
+        for _ in 0..2 {
+            control.remove_superseded(vec![old.clone()]).await.unwrap();
+            control.withdraw_ended(vec![over.clone()]).await.unwrap();
+        }
+        assert_eq!(control.store.desired().await.unwrap().withdrawals.len(), 1);
+        assert_eq!(control.store.audit(i64::MAX, 10).await.unwrap().len(), 2);
+        assert_eq!(control.metrics.versions_superseded.value(), 1);
     }
 
     /// Of the asset `film`.

@@ -137,7 +137,7 @@ model::metrics! {
 model::metrics! {
     /// What the director's thread counts.
     pub(crate) struct WorkCounts {
-        /// Reports and questions that were refused because the director's queue was full.
+        /// Reports and questions refused because the director's queue was full, or it hung.
         refused: Counter("director_refused_total"),
         /// Events, questions and ticks that the director has worked off.
         steps: Counter("director_steps_total"),
@@ -147,6 +147,8 @@ model::metrics! {
         lost: Counter("director_lost_seconds_total") in Nanos,
         /// Longest step of the director in this minute and the one before.
         longest: Gauge("director_step_longest_seconds") in Nanos,
+        /// Time since the director's last step. From 5 s on it hangs.
+        silent: Gauge("director_silent_seconds") in Nanos,
     }
 }
 

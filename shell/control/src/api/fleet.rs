@@ -3,6 +3,7 @@
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -17,6 +18,7 @@ use model::number::NumberSet;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::{Bottleneck, FleetView, Health, Load};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::fleet::{
@@ -34,7 +36,7 @@ use super::summary::SiteSums;
 use super::{Shared, named};
 use crate::metrics::{Counter, WorkCounts, gauges, page};
 use crate::state::decisions::LedgerCounts;
-use crate::state::directing::{Desk, Told};
+use crate::state::directing::{Busy, Desk, Told};
 use crate::state::writer::{Control, Front};
 
 /// Who should hold what.
@@ -358,16 +360,21 @@ fn reason_out(reason: steering::Reason) -> ExplainReason {
     ExplainReason { kind, code: Some(code), text: reason.to_string() }
 }
 
-/// Whether playbacks can begin here. After a start that takes until the first appliance has
-/// reported; with none in sight, ten seconds.
+/// Whether playbacks should begin here. After a start that takes until the first appliance has
+/// reported; with none in sight, ten seconds. Not while the director hangs, which is so when it has
+/// made no step for five seconds: players are answered, but by an old picture.
 #[utoipa::path(get, path = "/healthz", tag = "fleet",
     responses((status = 200, body = BTreeMap<String, String>),
-        (status = 503, description = "Just started: ask another one of the list")))]
+        (status = 503, body = BTreeMap<String, String>,
+            description = "Just started, or the director hangs: ask another one of the list")))]
 pub(crate) async fn healthz(State(control): Shared) -> Response {
     let is_ready = READY_AFTER <= control.clock.now().since(Instant(0)) || knows_somebody(&control);
-    let (status, word) = match is_ready {
-        true => (StatusCode::OK, "ok"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "starting"),
+    let (status, word) = if control.directing.busy() == Some(Busy::Hangs) {
+        (StatusCode::SERVICE_UNAVAILABLE, "director-hangs")
+    } else if is_ready {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "starting")
     };
     (status, Json(BTreeMap::from([("status", word)]))).into_response()
 }
@@ -381,7 +388,8 @@ fn knows_somebody(control: &Control) -> bool {
 /// A process to which nobody reports is as ready as it will be.
 const READY_AFTER: Nanos = Nanos::seconds(10);
 
-/// Metrics in the text format of Prometheus.
+/// Metrics in the text format of Prometheus. What the director alone knows is left out if it does
+/// not say so at once: `nearcast_control_director_answers` is 0 then.
 #[utoipa::path(get, path = "/metrics", tag = "fleet",
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
@@ -490,11 +498,17 @@ async fn tell_director(control: &Control, page: &mut Page) {
         ];
         (director.counters(), rows)
     });
-    if let Ok((counters, rows)) = asked.await {
+    let answer = timeout(SCRAPE_AWAITS, asked).await.ok().and_then(Result::ok);
+    let help = "1 if the director answered this scrape in time, 0 if its counters are left out.";
+    gauges(page, [("director_answers", help, answer.is_some().into())]);
+    if let Some((counters, rows)) = answer {
         page.table(Counters::METRICS, counters.each().copied());
         gauges(page, rows);
     }
 }
+
+/// A scrape waits so long for the director, whose queue is 20 ms of work when it is full.
+const SCRAPE_AWAITS: Duration = Duration::from_millis(50);
 
 /// How many appliances are how; and of each that reports, one line in each of two families.
 fn tell_appliances(snapshot: &Snapshot, page: &mut Page) {

@@ -22,6 +22,7 @@ use super::problem::{Problem, Said};
 use super::{Needs, host};
 use crate::connections::listener::Place;
 use crate::members::access::{Actor, Role};
+use crate::state::directing::Busy;
 use crate::state::store::AuditEntry;
 use crate::state::writer::Control;
 
@@ -65,13 +66,14 @@ pub(super) async fn guard(
         }
         Err(refusal) => return refused(&rule, asking.address, entry, refusal).await,
     }
-    if rule.is_audited() && rule.control.directing.is_full() {
-        // Before anything is written.
-        super::busy(&rule.control)
-    } else if rule.is_audited() {
-        audited(rule, entry, request, next).await
-    } else {
-        next.run(request).await
+    if !rule.is_audited() {
+        return next.run(request).await;
+    }
+    // Before anything is written.
+    match rule.control.directing.busy() {
+        Some(Busy::Full) => super::busy(&rule.control),
+        Some(Busy::Hangs) => Problem::from(Busy::Hangs).into_response(),
+        None => audited(rule, entry, request, next).await,
     }
 }
 

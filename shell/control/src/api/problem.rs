@@ -122,7 +122,11 @@ impl From<ChangeError> for Problem {
 
 impl From<Busy> for Problem {
     fn from(busy: Busy) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", busy)
+        let kind = match busy {
+            Busy::Full => "busy",
+            Busy::Hangs => "director-hangs",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, busy)
     }
 }
 

@@ -10,7 +10,7 @@
 //! What is to be worked off is decoded and checked before it comes here, and what comes of it is
 //! signed, stored and sent elsewhere: a step is a decision, or the copy of something short. Readers
 //! wait for nothing. The time in which nobody was listened to is measured, and nobody is called
-//! silent for it: see [`Attention`].
+//! silent for it: see [`Attention`]. A director that makes no step for long hangs: see [`Pulse`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use model::machine::Machine;
 use model::units::{Instant, Nanos};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use wire::v1::report::Report;
 
@@ -45,6 +45,13 @@ const LOST_MIN: Nanos = Nanos::millis(300);
 /// Times that do not come, for a process that does not say that it reads, yet or any more.
 const NEVER: u64 = u64::MAX;
 const ENDED: u64 = u64::MAX - 1;
+
+/// How often somebody looks whether the director makes steps.
+const LOOK_EVERY: Nanos = Nanos::millis(100);
+
+/// A director that makes no step for so long hangs. Arbitrary: far above its longest step, which
+/// should be 20 ms, and below the patience of those who ask.
+const HANGS_AFTER: Nanos = Nanos::seconds(5);
 
 /// Appliances that are told of in one step: some hundreds of microseconds.
 const SLICE: usize = 256;
@@ -78,12 +85,22 @@ type Step = Box<dyn FnOnce(&mut Desk, Instant) + Send>;
 pub(crate) struct Directing {
     queue: mpsc::Sender<Step>,
     shared: Arc<Shared>,
+    pulse: Mutex<Pulse>,
+    hangs: watch::Sender<bool>,
 }
 
-/// More waits for the director than it may.
+/// Why the director answers nothing more than what it has been asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the control plane has more to do than it takes: come again in a second")]
-pub(crate) struct Busy;
+pub(crate) enum Busy {
+    #[error("the control plane has more to do than it takes: come again in a second")]
+    Full,
+    #[error(
+        "the director of this control process hangs: it has done nothing for {} s or more. \
+         Players are answered from its last picture; restart the process if it stays so",
+        HANGS_AFTER.as_seconds()
+    )]
+    Hangs,
+}
 
 /// A report that is decoded and in order.
 pub(crate) struct Reported {
@@ -116,7 +133,7 @@ impl Directing {
         let thread =
             Thread { desk, steps, runtime, attention, turns: 0, longest: Longest::default() };
         std::thread::Builder::new().name("director".to_owned()).spawn(move || thread.run())?;
-        Ok(Self { queue, shared })
+        Ok(Self { queue, shared, pulse: Mutex::default(), hangs: watch::Sender::new(false) })
     }
 
     /// What players are answered from.
@@ -124,7 +141,8 @@ impl Directing {
         self.shared.snapshot.load_full()
     }
 
-    /// A question, which is refused if too much waits. Its answer is a copy of something short.
+    /// A question, which is refused if too much waits or the director hangs. Its answer is a copy
+    /// of something short.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Desk, Instant) -> T + Send + 'static,
@@ -137,7 +155,7 @@ impl Directing {
                 let _ = answer.send(question(desk, now));
             }
         }));
-        Ok(answered.await.expect("the director's thread ends with the process"))
+        self.unless_it_hangs(answered).await
     }
 
     /// Work that is not refused: it waits for room. For facts, and for whoever has begun a change.
@@ -157,7 +175,7 @@ impl Directing {
         self.ask_in_turn(move |desk, now| desk.handle(now, event)).await;
     }
 
-    /// A report, and its answer. One for which there is no room is a sign of life all the same.
+    /// A report, and its answer. One that is refused is a sign of life all the same.
     pub(crate) async fn report(
         &self,
         reported: Box<Reported>,
@@ -169,8 +187,7 @@ impl Directing {
             // It is freed by whoever sent it, and so is the one before.
             let _ = answer.send((reply, reported));
         }));
-        let ((reply, _before), _spent) =
-            answered.await.expect("the director's thread ends with the process");
+        let ((reply, _before), _spent) = self.unless_it_hangs(answered).await?;
         Ok(reply)
     }
 
@@ -186,7 +203,7 @@ impl Directing {
             desk.handle(now, Event::Heard { appliance: &appliance, part });
             let _ = answer.send(desk.director.next_part(&appliance));
         }));
-        Ok(answered.await.expect("the director's thread ends with the process"))
+        self.unless_it_hangs(answered).await
     }
 
     /// Every registered appliance, in the order of names: asked for slice by slice, so that reports
@@ -235,9 +252,26 @@ impl Directing {
         self.shared.reads_at.store(ENDED, Ordering::Relaxed);
     }
 
-    /// True if more is refused now.
-    pub(crate) fn is_full(&self) -> bool {
-        self.queue.capacity() == 0
+    /// Looks whether the director has made a step since the last look. Ten times a second.
+    pub(crate) fn look(&self) {
+        let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = pulse.look(self.shared.counts.steps.value());
+        self.shared.counts.silent.set(silent.0);
+        let hangs = HANGS_AFTER <= silent;
+        let is_new = self.hangs.send_if_modified(|known| std::mem::replace(known, hangs) != hangs);
+        match (is_new, hangs) {
+            (true, true) => tracing::error!("{}", Busy::Hangs),
+            (true, false) => tracing::warn!("the director goes on"),
+            (false, _) => {}
+        }
+    }
+
+    /// Why more is refused now, if it is.
+    pub(crate) fn busy(&self) -> Option<Busy> {
+        if *self.hangs.borrow() {
+            return Some(Busy::Hangs);
+        }
+        (self.queue.capacity() == 0).then_some(Busy::Full)
     }
 
     /// So much waits.
@@ -250,10 +284,22 @@ impl Directing {
     }
 
     fn place(&self) -> Result<mpsc::Permit<'_, Step>, Busy> {
-        self.queue.try_reserve().map_err(|_| {
-            self.shared.counts.refused.count();
-            Busy
-        })
+        let place = match *self.hangs.borrow() {
+            true => Err(Busy::Hangs),
+            false => self.queue.try_reserve().map_err(|_| Busy::Full),
+        };
+        place.inspect_err(|_| self.shared.counts.refused.count())
+    }
+
+    /// The answer to what is in the queue. Whoever waits when the director begins to hang waits no
+    /// more.
+    async fn unless_it_hangs<T>(&self, answered: oneshot::Receiver<T>) -> Result<T, Busy> {
+        let mut hangs = self.hangs.subscribe();
+        tokio::select! {
+            biased;
+            answer = answered => Ok(answer.expect("the director's thread ends with the process")),
+            _ = hangs.wait_for(|hangs| *hangs) => Err(Busy::Hangs),
+        }
     }
 }
 
@@ -344,6 +390,23 @@ impl Attention {
         }
         self.told = now;
         Some(lost)
+    }
+}
+
+/// How long the director has made no step, by looks of another thread: a process that does not run
+/// does not look. The director's ticks are steps.
+#[derive(Debug, Default)]
+struct Pulse {
+    steps: u64,
+    /// Looks since then.
+    looks: u64,
+}
+
+impl Pulse {
+    fn look(&mut self, steps: u64) -> Nanos {
+        self.looks = if steps == self.steps { self.looks + 1 } else { 0 };
+        self.steps = steps;
+        Nanos(LOOK_EVERY.0.saturating_mul(self.looks))
     }
 }
 
@@ -470,6 +533,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_director_is_silent_from_look_to_look_in_which_it_made_no_step() {
+        let mut pulse = Pulse::default();
+        assert_eq!(pulse.look(7), Nanos(0));
+        assert_eq!(pulse.look(7), Nanos::millis(100));
+        assert_eq!(pulse.look(7), Nanos::millis(200));
+        assert_eq!(pulse.look(8), Nanos(0), "a step");
+        assert_eq!(pulse.look(8), Nanos::millis(100));
+    }
+
+    #[test]
     fn the_longest_step_is_of_this_minute_and_the_last() {
         let at = |seconds| Instant(0) + Nanos::seconds(seconds);
         let mut longest = Longest::default();
@@ -531,12 +604,12 @@ pub(crate) mod tests {
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let asked = full(&control, gate).await;
 
-        assert_eq!(control.directing.ask(|_, _| ()).await, Err(Busy));
-        assert_eq!(control.directing.report(report(&a1, 1)).await.err(), Some(Busy));
+        assert_eq!(control.directing.ask(|_, _| ()).await, Err(Busy::Full));
+        assert_eq!(control.directing.report(report(&a1, 1)).await.err(), Some(Busy::Full));
         assert!(control.directing.shared.turned_away().contains(&a1), "it is alive");
         let put = "PUT /v1/sites/s2 HTTP/1.1\r\nContent-Type: application/json\r\n\
                    Content-Length: 15\r\n";
-        let answer = say(address, put, "{\"prefixes\":[]}").await;
+        let answer = say(address, put, BODY).await;
         let busy = StatusCode::SERVICE_UNAVAILABLE.as_u16();
         assert!(answer.starts_with(&format!("HTTP/1.1 {busy} ")), "{answer}");
         assert!(answer.contains("retry-after: "), "{answer}");
@@ -552,7 +625,7 @@ pub(crate) mod tests {
         let site = Site::new("s3".parse().unwrap(), vec![]);
         let mut fact = Box::pin(control.handle(Event::Changed(Change::Site(site))));
         let waits = poll_fn(|cx| Poll::Ready(fact.as_mut().poll(cx).is_pending()));
-        assert!(waits.await && control.directing.is_full(), "it waits for room");
+        assert!(waits.await && control.directing.busy() == Some(Busy::Full), "it waits for room");
 
         go_on.send(()).unwrap();
         fact.await;
@@ -568,11 +641,83 @@ pub(crate) mod tests {
         serving.abort();
     }
 
-    /// Stops the thread until something comes through the gate, and fills its queue.
+    #[tokio::test]
+    async fn a_director_that_hangs_is_said_and_nobody_waits_for_it() {
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.ask_in_turn(Desk::tick).await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let get = async |path| say(address, &format!("GET {path} HTTP/1.1\r\n"), "").await;
+        let metrics = get("/metrics").await;
+        assert!(metrics.contains("\nnearcast_control_director_answers 1\n"), "{metrics}");
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        stopped(&control, gate).await;
+
+        let metrics = timeout(Duration::from_secs(5), get("/metrics")).await;
+        let metrics = metrics.expect("a scrape does not wait for the director");
+        assert!(metrics.contains("\nnearcast_control_director_answers 0\n"), "{metrics}");
+        assert!(!metrics.contains("drains_scheduled"), "it alone knows: {metrics}");
+        let asking = control.clone();
+        let asked = tokio::spawn(async move { asking.directing.ask(|_, _| ()).await });
+        while control.directing.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(get("/healthz").await.starts_with("HTTP/1.1 200 "), "it may be a long step");
+        let looks = async {
+            while control.directing.counts().silent.value() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), looks).await.expect("the process looks at it");
+        (0..=50).for_each(|_| control.directing.look());
+        let asked = timeout(Duration::from_secs(5), asked).await.expect("it waits no more");
+        assert_eq!(asked.unwrap(), Err(Busy::Hangs));
+        assert_eq!(control.directing.report(report(&a1, 2)).await.err(), Some(Busy::Hangs));
+        assert!(control.directing.shared.turned_away().contains(&a1), "it is alive");
+        let put = "PUT /v1/sites/s2 HTTP/1.1\r\nContent-Type: application/json\r\n\
+                   Content-Length: 15\r\n";
+        for answer in [get("/healthz").await, get("/v1/fleet").await, say(address, put, BODY).await]
+        {
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+            assert!(answer.contains("director-hangs"), "{answer}");
+        }
+        assert!(get("/v1/sites").await.contains("\"s1\""), "the last picture");
+        let metrics = get("/metrics").await;
+        let silent = "\nnearcast_control_director_silent_seconds ";
+        let (_, silent) = metrics.split_once(silent).expect("it is told");
+        let silent: f64 = silent.lines().next().unwrap().parse().unwrap();
+        assert!((5.0..60.0).contains(&silent), "{silent}");
+
+        go_on.send(()).unwrap();
+        control.directing.ask_in_turn(|_, _| ()).await;
+        control.directing.look();
+        assert_eq!(control.directing.ask(|_, _| ()).await, Ok(()));
+        assert!(get("/healthz").await.starts_with("HTTP/1.1 200 "));
+        let stored = control.store.desired().await.unwrap().sites;
+        assert_eq!(stored.len(), 1, "nothing was written that was refused");
+        serving.abort();
+    }
+
+    /// Stops the thread, and fills its queue.
     async fn full(
         control: &Arc<Control>,
         gate: std::sync::mpsc::Receiver<()>,
     ) -> Vec<JoinHandle<Result<(), Busy>>> {
+        stopped(control, gate).await;
+        let mut asked = Vec::new();
+        while control.directing.busy().is_none() {
+            let asking = control.clone();
+            asked.push(tokio::spawn(async move { asking.directing.ask(|_, _| ()).await }));
+            tokio::task::yield_now().await;
+        }
+        asked
+    }
+
+    /// Stops the thread until something comes through the gate.
+    async fn stopped(control: &Arc<Control>, gate: std::sync::mpsc::Receiver<()>) {
         let (stopped, is_stopped) = oneshot::channel();
         let stopping = control.clone();
         tokio::spawn(async move {
@@ -583,14 +728,9 @@ pub(crate) mod tests {
             stopping.directing.ask_in_turn(stop).await;
         });
         is_stopped.await.unwrap();
-        let mut asked = Vec::new();
-        while !control.directing.is_full() {
-            let asking = control.clone();
-            asked.push(tokio::spawn(async move { asking.directing.ask(|_, _| ()).await }));
-            tokio::task::yield_now().await;
-        }
-        asked
     }
+
+    const BODY: &str = "{\"prefixes\":[]}";
 
     pub(crate) async fn registered(control: &Arc<Control>) -> ApplianceId {
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());

@@ -26,6 +26,7 @@ pub(crate) async fn run(control: Arc<Control>) {
         loop {
             signs.tick().await;
             reads.directing.reads();
+            reads.directing.look();
         }
     });
     let mut ticks = every(TICK_EVERY);
@@ -64,7 +65,8 @@ pub(crate) async fn run(control: Arc<Control>) {
     tokio::join!(ticking, writing, refreshing, placing);
 }
 
-/// How often the director is told that this process reads what comes, and time passes for viewers.
+/// How often the director is told that this process reads what comes, and somebody looks whether it
+/// makes steps; and time passes for viewers.
 const TICK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often actions that are due by the clock are written.

@@ -22,6 +22,8 @@ export interface Sight {
   age_ms: number;
   /** Why the latest request failed; null if it did not. */
   failure: string | null;
+  /** What control says of it, if it answered. */
+  refusal: string | null;
   /** Control answers, and knows no site of the name that was asked for. */
   missing: boolean;
 }
@@ -63,8 +65,17 @@ async function ask(query: string): Promise<Fleet | null> {
   if (response.status === 401) location.assign(`/login#${location.pathname}${location.search}`);
   const isOfSite = new URLSearchParams(query).has("site");
   if (isOfSite && [400, 404].includes(response.status)) return null;
-  if (!response.ok) throw new Error(`control answered ${response.status}`);
+  if (!response.ok) throw new Refusal(await wordsOf(response));
   return (await response.json()) as Fleet;
+}
+
+/** Control answers, and not with what was asked for. */
+class Refusal extends Error {}
+
+async function wordsOf(response: Response): Promise<string> {
+  const problem = (await response.json().catch(() => ({}))) as { detail?: unknown };
+  const { detail } = problem;
+  return typeof detail === "string" ? detail : `control answered ${response.status}`;
 }
 
 /** What to ask for: one site, or all that can be shown. */
@@ -82,14 +93,16 @@ export async function watchFleet(query: string, show: (sight: Sight) => void): P
   for (;;) {
     const started = performance.now();
     let failure: string | null = null;
+    let refusal: string | null = null;
     try {
       fleet = await ask(query);
       answered = performance.now();
       missing = fleet === null;
     } catch (error) {
       failure = error instanceof Error ? error.message : String(error);
+      if (error instanceof Refusal) refusal = failure;
     }
-    show({ fleet, age_ms: performance.now() - answered, failure, missing });
+    show({ fleet, age_ms: performance.now() - answered, failure, refusal, missing });
     const many = fleet?.brief ? fleet.sites.length / SITES_PER_S : 1;
     const pause = POLL_MS * Math.max(1, many) - (performance.now() - started);
     await rest(Math.max(100, pause), POLL_HIDDEN_MS);

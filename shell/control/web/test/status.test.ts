@@ -8,7 +8,7 @@ import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import { wordsOf as wordsOfIsp } from "../src/status/isp";
 import * as sites from "../src/status/sites";
 import { kindOf, lineOf, shortPath } from "../src/status/card";
-import { concernOf, verdictOf } from "../src/status/verdict";
+import { concernOf, outageOf, verdictOf } from "../src/status/verdict";
 import type { RoutesSite } from "../made/api";
 import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
 import { appliance, fleet, heard, report, routesSite, viewersRow } from "./support";
@@ -196,11 +196,18 @@ test("samples older than the plot are forgotten", () => {
 });
 
 test("control is silent only after some seconds of failures", () => {
-  const sight = { fleet: null, missing: false };
+  const sight = { fleet: null, missing: false, refusal: null };
   assert.equal(silent({ ...sight, age_ms: 1_000, failure: "refused" }), false);
   assert.equal(silent({ ...sight, age_ms: 5_000, failure: "refused" }), true);
   // A page that slept: the latest answer is old, but nothing failed.
   assert.equal(silent({ ...sight, age_ms: 60_000, failure: null }), false);
+});
+
+test("what control says of a failure is on the page", () => {
+  const sight = { fleet: null, missing: false, age_ms: 5_000, failure: "the director hangs" };
+  assert.equal(outageOf({ ...sight, refusal: null })[0], "Control does not answer.");
+  const said = outageOf({ ...sight, refusal: "the director hangs" });
+  assert.deepEqual(said, ["Control cannot tell.", "the director hangs"]);
 });
 
 const counted = (egress_bytes: number, last_report_ms: number, start_id = 1) => {

@@ -23,14 +23,11 @@ import { showSession } from "./session";
 import { aboutOf, SitePage } from "./site";
 import { LongSpan } from "./span";
 import { Tables } from "./tables";
-import { verdictOf, type Concern, type Verdict } from "./verdict";
+import { outageOf, verdictOf, type Concern, type Verdict } from "./verdict";
 import { Viewers, watchViewers, type ViewersWarning } from "./viewers";
 
 /** From this many appliances on, cards leave out what is well. */
 const DENSE_FROM = 13;
-
-const OUTAGE_LATER = "Appliances go on serving, and films go on playing.";
-const OUTAGE_FIRST = "Is nearcast-control running?";
 
 /** Small sites stand side by side: a site takes as many of these columns as it has appliances. */
 const COLUMNS = 3;
@@ -132,7 +129,8 @@ const concernList = new KeyedList<Concern>(
 const outageText = h("span", {});
 // Hidden from screen readers: it changes every second, and the alert would be read out each time.
 const outageAge = h("span", { "aria-hidden": "true" });
-byId("outage").append(h("strong", {}, "Control does not answer. "), outageText, outageAge);
+const outageHead = h("strong", {});
+byId("outage").append(outageHead, outageText, outageAge);
 for (const slot of document.querySelectorAll("[data-origin]")) setText(slot, location.origin);
 
 function showVerdict(verdict: Verdict, current: boolean, ageMs: number): void {
@@ -221,7 +219,9 @@ function showFreshness(sight: Sight): void {
   const outage = byId("outage");
   outage.hidden = !quiet;
   if (!quiet) return;
-  setText(outageText, sight.fleet ? OUTAGE_LATER : OUTAGE_FIRST);
+  const [head, words] = outageOf(sight);
+  setText(outageHead, `${head} `);
+  setText(outageText, words);
   setText(outageAge, ` Last answer ${age} ago.`);
   outageAge.hidden = sight.fleet === null;
 }

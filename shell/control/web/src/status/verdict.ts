@@ -1,6 +1,6 @@
 // The page's first sentence: whether the fleet is well, and which appliances need a look.
 
-import { appliancesOf, type Appliance, type Drive, type Fleet } from "../fleet";
+import { appliancesOf, type Appliance, type Drive, type Fleet, type Sight } from "../fleet";
 import { bytes, count, duration, part, plural, text } from "../units";
 import { totalOf } from "./sites";
 import { wordsOf as wordsOfWarning, type ViewersWarning } from "./viewers";
@@ -20,6 +20,15 @@ export interface Verdict {
   concerns: Concern[];
   /** One line of facts about the fleet. */
   facts: string;
+}
+
+/** A head and a sentence while control does not tell how the fleet is. */
+export function outageOf({ fleet, refusal }: Sight): [string, string] {
+  if (refusal !== null) return ["Control cannot tell.", refusal];
+  const words = fleet
+    ? "Appliances go on serving, and films go on playing."
+    : "Is nearcast-control running?";
+  return ["Control does not answer.", words];
 }
 
 export const wordsOf = (state: Appliance["state"]): string => state.replace("_", " ");

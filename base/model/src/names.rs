@@ -69,6 +69,25 @@ impl<K: Borrow<str>, V> Names<K, V> {
         self.get(name).is_some()
     }
 
+    /// Of each name in a part that these two do not share, the value before and the one here. In no
+    /// order. O(items of those parts).
+    pub fn beside<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'a K, Option<&'a V>, Option<&'a V>)> {
+        let items = |of: &'a Self, at: usize| of.parts.get(at).map_or(&[][..], |part| &part.items);
+        let is_shared = |at: &usize| match (self.parts.get(*at), before.parts.get(*at)) {
+            (Some(here), Some(there)) => Arc::ptr_eq(here, there),
+            (here, there) => here.is_none() && there.is_none(),
+        };
+        (0..PARTS).filter(move |at| !is_shared(at)).flat_map(move |at| {
+            let here = items(self, at).iter();
+            let here = here.map(|(name, value)| (name, before.get(name), Some(value)));
+            let gone = items(before, at).iter().filter(|(name, _)| !self.contains_key(name));
+            here.chain(gone.map(|(name, value)| (name, Some(value), None)))
+        })
+    }
+
     /// All in an order that is the same everywhere, but is not that of the names.
     pub fn unordered(&self) -> impl Iterator<Item = (&K, &V)> {
         let items = self.parts.iter().flat_map(|part| &part.items);
@@ -278,6 +297,27 @@ mod tests {
             let other: Names<String, usize> = tree.into_iter().rev().collect();
             prop_assert_eq!(names, other);
         }
+    }
+
+    #[test]
+    fn a_copy_is_beside_its_original_where_the_two_share_nothing() {
+        let name = |n: usize| format!("n{n}");
+        let before: Names<String, usize> = (0..10_000).map(|n| (name(n), n)).collect();
+        let mut now = before.clone();
+        assert_eq!(now.beside(&before).count(), 0);
+        now.insert(name(7), 70);
+        now.remove(&name(8));
+        now.insert("new".to_owned(), 1);
+        let all: Vec<_> = now.beside(&before).collect();
+        assert!(all.len() < 300, "{} are looked at", all.len());
+        let mut other: Vec<_> = all.into_iter().filter(|(_, was, is)| was != is).collect();
+        other.sort_unstable();
+        let [seven, eight, new] = [name(7), name(8), "new".to_owned()];
+        let wanted =
+            [(&seven, Some(&7), Some(&70)), (&eight, Some(&8), None), (&new, None, Some(&1))];
+        assert_eq!(other, wanted);
+        assert_eq!(now.beside(&Names::default()).count(), now.len());
+        assert_eq!(Names::default().beside(&now).count(), now.len());
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub struct Version {
     renditions: Renditions,
 }
 
+type Versions<'a> = &'a [Arc<Version>];
+
+/// A version as it was before, and as it is.
+pub(crate) type Beside<'a> = (Option<&'a Arc<Version>>, Option<&'a Arc<Version>>);
+
 /// When a version may be shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
@@ -273,6 +278,38 @@ impl Catalog {
     /// How many versions there are in all.
     pub fn version_count(&self) -> usize {
         self.versions.len()
+    }
+
+    /// Of assets whose versions may be others than before: each version that was held then, of this
+    /// number of an asset, and each that is now. One that is held both times stands beside itself.
+    /// O(assets near those that changed); of all of them, if the number is another.
+    pub(crate) fn kept_beside<'a>(
+        &'a self,
+        before: &'a Self,
+        (was, count): (usize, usize),
+    ) -> Vec<Beside<'a>> {
+        let newest = |all: Versions<'a>, count: usize| &all[..all.len().min(count)];
+        let mut pairs: Vec<(Versions<'a>, Versions<'a>)> = Vec::new();
+        let mut put = |known: Option<&'a Vec<_>>, found: Option<&'a Vec<_>>| {
+            let all = |of: Option<&'a Vec<_>>| of.map_or(&[][..], Vec::as_slice);
+            pairs.push((newest(all(known), was), newest(all(found), count)));
+        };
+        if was == count {
+            let assets = self.assets.beside(&before.assets);
+            assets.for_each(|(_, known, found)| put(known, found));
+        } else {
+            let found = self.assets.unordered();
+            found.for_each(|(asset, found)| put(before.assets.get(asset), Some(found)));
+            let gone = before.assets.unordered().filter(|(id, _)| !self.assets.contains_key(*id));
+            gone.for_each(|(_, known)| put(Some(known), None));
+        }
+        let beside = |(known, found): (Versions<'a>, Versions<'a>)| {
+            let of = |all: Versions<'a>, id| all.iter().find(|of| of.id() == id);
+            let here = found.iter().map(move |version| (of(known, version.id()), Some(version)));
+            let gone = known.iter().filter(move |version| of(found, version.id()).is_none());
+            here.chain(gone.map(|version| (Some(version), None)))
+        };
+        pairs.into_iter().flat_map(beside).collect()
     }
 
     /// The newest `count` versions of every asset with their age (0 is current), the current ones

@@ -146,6 +146,11 @@ impl Desired {
         }
     }
 
+    /// How many versions of an asset are held.
+    pub(crate) fn versions_kept(&self) -> usize {
+        usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX)
+    }
+
     /// An appliance, to be changed. Those of its part are copied if a plan in the making has them,
     /// too.
     pub(crate) fn registered_mut(&mut self, id: &ApplianceId) -> Option<&mut Registered> {

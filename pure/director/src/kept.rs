@@ -52,7 +52,7 @@ impl Director {
         for number in gone.into_iter().filter(|number| self.kept_numbers.contains(*number)) {
             lost.insert(number);
         }
-        let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
+        let count = self.desired.versions_kept();
         let catalog = Arc::clone(&self.desired.catalog);
         for asset in &touched.assets {
             for (age, version) in catalog.versions(asset).iter().enumerate() {

@@ -33,9 +33,11 @@
 mod catalog;
 mod changes;
 mod desired;
+pub mod difference;
 pub mod drain;
 mod event;
 mod files;
+pub mod following;
 pub mod front;
 mod heard;
 mod history;

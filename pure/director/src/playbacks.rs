@@ -60,6 +60,11 @@ impl Playbacks {
         Self { public: Arc::new(public), revoked: Arc::new(revoked) }
     }
 
+    /// True of a copy to which nothing has happened since.
+    pub(crate) fn is_same(&self, before: &Self) -> bool {
+        Arc::ptr_eq(&self.public, &before.public) && Arc::ptr_eq(&self.revoked, &before.revoked)
+    }
+
     /// Assets that anybody may play.
     pub fn public(&self) -> &BTreeSet<AssetId> {
         &self.public

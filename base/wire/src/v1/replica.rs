@@ -94,7 +94,7 @@ pub struct Gone {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Check {
     pub count: u64,
-    /// Of the first eight bytes of SHA-256 of each, little endian, modulo 2^64.
+    /// Of the first eight bytes of BLAKE3 of each, little endian, modulo 2^64.
     pub sum: u64,
 }
 

@@ -1,74 +1,119 @@
-//! What has changed of desired state, on its way from the writer to a front that has the rest.
+//! Differences on the wire: see `director::difference`, which makes and applies them.
 //!
 //! ```text
-//! writer: before, now ──> between ──> sign ──> log, bounded ──> all since a front's generation
-//! front:  before, difference ──> applied ──> its check? ──> now       else: a whole snapshot
+//! writer: Difference ──> difference_out ──> sign ──> log of envelopes
+//! front:  envelope ──> verify, by the keys in force there ──> open ──> Difference
 //! ```
-//!
-//! A difference names the generation that it leads from, so that none is left out; and the check of
-//! what it leads to, so that one which was made or applied wrongly is found.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use director::{Desired, Playbacks, Version};
+use director::difference::{Check, Difference, Gone, Parts, Step};
 use identity::signing;
-use model::id::{AssetVersionId, Generation};
+use model::id::{Generation, IdError};
 use model::manifest::TokenKey;
 use model::units::UnixSeconds;
+use playback::token::Session;
 use serde::Serialize;
 use wire::convert::WireError;
-use wire::v1::replica::{Check, Difference, Gone, Snapshot};
+use wire::v1::replica as wire_replica;
+use wire::v1::replica::Snapshot;
 use wire::v1::signed::Kind;
 
-use crate::state::replica::{self, Picture, SnapshotError};
+use crate::state::replica::{self, SnapshotError};
 
-/// What leads from `before` to `now`; none if fronts would see no difference. What the caller says
-/// when it is signed (generations, times) is left out. O(sites + appliances + versions), and the
-/// files of those versions that changed.
-pub(crate) fn between(before: &Desired, now: &Desired) -> Option<Difference> {
-    let mut changed = replica::short_out(now);
-    let mut gone = Gone::default();
-    let short = changed.clone();
-    let sites = now.sites.values().filter(|site| before.sites.get(&site.id) != Some(*site));
-    changed.sites = sites.map(replica::site_out).collect();
-    let absent = before.sites.keys().filter(|id| !now.sites.contains_key(*id));
-    gone.sites = absent.map(ToString::to_string).collect();
-    let appliances = now.appliances.iter().filter_map(|(id, registered)| {
-        let out = replica::appliance_out(registered);
-        (before.appliances.get(id).map(replica::appliance_out).as_ref() != Some(&out))
-            .then_some(out)
-    });
-    changed.appliances = appliances.collect();
-    let absent = before.appliances.keys().filter(|id| !now.appliances.contains_key(*id));
-    gone.appliances = absent.map(ToString::to_string).collect();
-    let (known, kept) = (kept(before), kept(now));
-    let is_same = |known: &Arc<Version>, version: &Arc<Version>| {
-        Arc::ptr_eq(known, version) || replica::one_out(known) == replica::one_out(version)
-    };
-    let is_known = |id, version| known.get(id).is_some_and(|known| is_same(known, version));
-    let versions = kept.iter().filter(|(id, version)| !is_known(**id, version));
-    changed.versions = versions.map(|(_, version)| replica::one_out(version)).collect();
-    gone.versions =
-        known.keys().filter(|id| !kept.contains_key(**id)).map(ToString::to_string).collect();
-    let (known, public) = (before.playbacks.public(), now.playbacks.public());
-    changed.public = public.difference(known).map(ToString::to_string).collect();
-    gone.public = known.difference(public).map(ToString::to_string).collect();
-    let (known, revoked) = (before.playbacks.revoked(), now.playbacks.revoked());
-    let sessions = revoked.iter().filter(|(session, until)| known.get(*session) != Some(*until));
-    changed.revoked_sessions = sessions.map(replica::revoked_out).collect();
-    let absent = known.keys().filter(|session| !revoked.contains_key(*session));
-    gone.revoked_sessions = absent.map(ToString::to_string).collect();
-    let is_empty = changed == short && gone == Gone::default();
-    if is_empty && short == replica::short_out(before) {
-        return None;
+/// The difference for the wire.
+pub(crate) fn difference_out(difference: &Difference) -> wire_replica::Difference {
+    let Difference { from, generation, issued, manifests, changed, gone, check } = difference;
+    let Check { count, sum } = *check;
+    wire_replica::Difference {
+        format: 1,
+        from: from.0,
+        changed: Snapshot {
+            generation: generation.0,
+            issued_unix_s: issued.0,
+            manifests: manifests.0,
+            ..parts_out(changed)
+        },
+        gone: wire_replica::Gone {
+            sites: gone.sites.iter().map(ToString::to_string).collect(),
+            appliances: gone.appliances.iter().map(ToString::to_string).collect(),
+            versions: gone.versions.iter().map(ToString::to_string).collect(),
+            public: gone.public.iter().map(ToString::to_string).collect(),
+            revoked_sessions: gone.revoked_sessions.iter().map(ToString::to_string).collect(),
+        },
+        check: wire_replica::Check { count, sum },
     }
-    Some(Difference { format: 1, from: 0, changed, gone, check: check(now) })
 }
 
-/// A sum over all that is in a snapshot, but for what is said when it is signed. That of a state is
-/// the one before, without what `between` finds the other way round, and with what it finds.
+fn parts_out(parts: &Parts) -> Snapshot {
+    let Parts { sites, appliances, versions, public, revoked_sessions, short } = parts;
+    Snapshot {
+        sites: sites.iter().map(replica::site_out).collect(),
+        appliances: appliances.iter().map(replica::appliance_out).collect(),
+        versions: versions.iter().map(|version| replica::one_out(version)).collect(),
+        public: public.iter().map(ToString::to_string).collect(),
+        revoked_sessions: revoked_sessions.iter().map(replica::revoked_out).collect(),
+        ..replica::short_out(short)
+    }
+}
+
+fn difference_in(wire: &wire_replica::Difference) -> Result<Difference, SnapshotError> {
+    if wire.format != 1 {
+        return Err(WireError::Format(wire.format).into());
+    }
+    let (changed, gone) = (&wire.changed, &wire.gone);
+    let (public, revoked_sessions) = replica::playbacks_in(changed)?;
+    let versions = changed.versions.iter().map(|version| replica::one_in(version).map(Into::into));
+    let session = |text: &String| text.parse::<Session>().map_err(|_| SnapshotError::Session);
+    Ok(Difference {
+        from: Generation(wire.from),
+        generation: Generation(changed.generation),
+        issued: UnixSeconds(changed.issued_unix_s),
+        manifests: Generation(changed.manifests),
+        changed: Parts {
+            sites: changed.sites.iter().map(replica::site_in).collect::<Result<_, _>>()?,
+            appliances: changed
+                .appliances
+                .iter()
+                .map(replica::appliance_in)
+                .collect::<Result<_, _>>()?,
+            versions: versions.collect::<Result<_, _>>()?,
+            public,
+            revoked_sessions,
+            short: replica::short_in(changed)?,
+        },
+        gone: Gone {
+            sites: ids(&gone.sites)?,
+            appliances: ids(&gone.appliances)?,
+            versions: ids(&gone.versions)?,
+            public: ids(&gone.public)?,
+            revoked_sessions: gone
+                .revoked_sessions
+                .iter()
+                .map(session)
+                .collect::<Result<_, _>>()?,
+        },
+        check: Check { count: wire.check.count, sum: wire.check.sum },
+    })
+}
+
+fn ids<T: std::str::FromStr<Err = IdError>>(texts: &[String]) -> Result<Vec<T>, IdError> {
+    texts.iter().map(|text| text.parse()).collect()
+}
+
+/// Opens a difference off the wire or from disk: signed with one of `keys`.
+pub(crate) fn open(keys: &[TokenKey], bytes: &[u8]) -> Result<Difference, SnapshotError> {
+    let payload = signing::verify(keys, Kind::Difference, bytes)?;
+    difference_in(&serde_json::from_slice(payload)?)
+}
+
+/// The weight of what a step leads to, by that of what it leads from. O(what differs).
+pub(crate) fn weight_after(step: &Step, before: u64) -> u64 {
+    let (replaced, changed) = (parts_out(&step.replaced), parts_out(&step.changed));
+    before.wrapping_sub(weight(&replaced)).wrapping_add(weight(&changed))
+}
+
+/// A sum over all that is in a snapshot, but for what is said when it is signed. See
+/// `weight_after`.
 pub(crate) fn weight(wire: &Snapshot) -> u64 {
     // A new field has to be in it, too.
     let Snapshot {
@@ -111,123 +156,19 @@ fn first_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*first)
 }
 
-/// Opens a difference off the wire or from disk, and applies it to what it leads from: the state of
-/// this generation. Nothing of one that is refused is used.
-pub(crate) fn open(
-    keys: &[TokenKey],
-    (known, desired): (Generation, &Desired),
-    bytes: &[u8],
-) -> Result<Picture, SnapshotError> {
-    let payload = signing::verify(keys, Kind::Difference, bytes)?;
-    let wire: Difference = serde_json::from_slice(payload)?;
-    if wire.format != 1 {
-        return Err(WireError::Format(wire.format).into());
-    }
-    let changed = &wire.changed;
-    if Generation(wire.from) != known || changed.generation <= wire.from {
-        return Err(SnapshotError::Lost);
-    }
-    Ok(Picture {
-        generation: Generation(changed.generation),
-        issued: UnixSeconds(changed.issued_unix_s),
-        manifests: Generation(changed.manifests),
-        desired: applied(desired, &wire)?,
-    })
-}
-
-/// Desired state after a difference, if it is what the writer has: else some was lost.
-fn applied(before: &Desired, difference: &Difference) -> Result<Desired, SnapshotError> {
-    let Difference { changed, gone, .. } = difference;
-    let mut desired = before.clone();
-    replica::short_in(changed, &mut desired)?;
-    let sites = Arc::make_mut(&mut desired.sites);
-    for wire in &changed.sites {
-        let site = replica::site_in(wire)?;
-        sites.insert(site.id.clone(), site);
-    }
-    let appliances = Arc::make_mut(&mut desired.appliances);
-    for id in &gone.appliances {
-        appliances.remove(id.as_str());
-    }
-    for wire in &changed.appliances {
-        let registered = replica::appliance_in(wire, sites)?;
-        appliances.insert(registered.appliance.id.clone(), registered);
-    }
-    for id in &gone.sites {
-        sites.remove(id.as_str());
-    }
-    if let Some(lost) = appliances.values().find(|of| !sites.contains_key(&of.appliance.site)) {
-        return Err(SnapshotError::Appliance(lost.appliance.id.to_string()));
-    }
-    let catalog = Arc::make_mut(&mut desired.catalog);
-    let absent: Vec<AssetVersionId> =
-        gone.versions.iter().map(|id| id.parse()).collect::<Result<_, _>>()?;
-    catalog.remove(absent.iter());
-    for wire in &changed.versions {
-        catalog.put(Arc::new(replica::one_in(wire)?));
-    }
-    let (more, ended) = replica::playbacks_in(changed)?;
-    let mut public: BTreeSet<_> = before.playbacks.public().union(&more).cloned().collect();
-    let closed: BTreeSet<&str> = gone.public.iter().map(String::as_str).collect();
-    public.retain(|asset| !closed.contains(asset.as_str()));
-    let over: BTreeSet<&str> = gone.revoked_sessions.iter().map(String::as_str).collect();
-    let mut revoked: BTreeMap<_, _> = before.playbacks.revoked().clone();
-    revoked.extend(ended);
-    revoked.retain(|session, _| !over.contains(session.to_string().as_str()));
-    desired.playbacks = Playbacks::new(public, revoked);
-    if check(&desired) == difference.check { Ok(desired) } else { Err(SnapshotError::Lost) }
-}
-
-/// A sum over all that players' lists follow from. It means the same in every release: what is
-/// added to the wire is not in it.
-fn check(desired: &Desired) -> Check {
-    let mut check = Check::default();
-    let mut add = |parts: &[&str]| {
-        check.count += 1;
-        check.sum = check.sum.wrapping_add(first_of(parts.join("\n").as_bytes()));
-    };
-    let text = |time: Option<UnixSeconds>| time.map_or_else(String::new, |time| time.0.to_string());
-    for site in desired.sites.values() {
-        let prefixes: Vec<String> = site.prefixes.iter().map(ToString::to_string).collect();
-        add(&["site", site.id.as_str(), &prefixes.join(" ")]);
-    }
-    for registered in desired.appliances.values() {
-        let (of, drain) = (&registered.appliance, registered.drain);
-        let weight = of.weight.value().to_string();
-        let cloned = if registered.cloned { "cloned" } else { "" };
-        let (from, until) = (drain.map(|of| of.from), drain.and_then(|of| of.until));
-        let (from, until) = (text(from), text(until));
-        add(&["appliance", of.id.as_str(), of.site.as_str(), &weight, cloned, &from, &until]);
-    }
-    for (id, version) in kept(desired) {
-        let (sequence, window) = (version.sequence.to_string(), version.window);
-        let asset = version.files.asset.as_str();
-        add(&["version", id.as_str(), asset, &sequence, &text(window.from), &text(window.until)]);
-    }
-    for asset in desired.playbacks.public() {
-        add(&["public", asset.as_str()]);
-    }
-    for (session, until) in desired.playbacks.revoked() {
-        add(&["session", &session.to_string(), &until.0.to_string()]);
-    }
-    for serial in desired.revoked.iter() {
-        add(&["certificate", serial]);
-    }
-    check
-}
-
-/// The versions that are held, by name.
-fn kept(desired: &Desired) -> BTreeMap<&AssetVersionId, &Arc<Version>> {
-    let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
-    desired.catalog.kept(count).into_iter().map(|(_, version)| (version.id(), version)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
     use crate::state::writer::withdrawals::tests::version;
+    use director::difference::between;
     use director::drain::Drain;
-    use director::{Policy, Reason, Registered, Window, Withdrawal};
+    use director::following::{Picture, Run};
+    use director::{Desired, Playbacks, Policy, Reason, Registered, Window, Withdrawal};
+    use model::id::AssetVersionId;
     use model::topology::{Appliance, Site, Weight};
     use playback::token::Session;
 
@@ -239,39 +180,39 @@ mod tests {
         let of_all = |of: &Desired| weight(&replica::snapshot_out(of, none, none, UnixSeconds(0)));
         for (i, before) in states.iter().enumerate() {
             let nothing = Desired::default();
-            let whole = between(&nothing, before).map(|all| applied(&nothing, &all).unwrap());
-            let front = whole.unwrap_or(nothing);
+            let front = between(&nothing, before)
+                .map_or_else(Desired::default, |all| applied(&nothing, told(&all, &nothing)));
             for (j, now) in states.iter().enumerate() {
-                let Some(difference) = between(before, now) else {
+                let Some(step) = between(before, now) else {
                     same += 1;
                     continue;
                 };
-                let bytes = serde_json::to_vec(&difference).unwrap();
-                let difference: Difference = serde_json::from_slice(&bytes).unwrap();
-                let after = applied(&front, &difference).unwrap();
-                assert!(between(&after, now).is_none(), "{i} to {j}: {difference:?}");
-                let back = between(now, before).expect("it is another the other way round, too");
-                let found = of_all(before)
-                    .wrapping_sub(weight(&back.changed))
-                    .wrapping_add(weight(&difference.changed));
-                assert_eq!(found, of_all(now), "{i} to {j}");
+                let difference = told(&step, before);
+                assert_eq!(difference.check, Check::of(now), "{i} to {j}: of what differs alone");
+                let after = applied(&front, difference);
+                assert!(between(&after, now).is_none(), "{i} to {j}: {step:?}");
+                assert_eq!(weight_after(&step, of_all(before)), of_all(now), "{i} to {j}");
             }
         }
         assert_eq!(same, states.len() + 2, "two are as they were before");
     }
 
-    #[test]
-    fn what_was_lost_is_found_by_the_check() {
-        let states = states();
-        let difference = |from: usize, to: usize| between(&states[from], &states[to]).unwrap();
-        let front = applied(&states[0], &difference(0, 1)).unwrap();
-        // One is left out.
-        let lost = applied(&front, &difference(2, 3));
-        assert!(matches!(lost, Err(SnapshotError::Lost)), "{lost:?}");
-        let mut cut = difference(1, 2);
-        cut.changed.versions.clear();
-        let lost = applied(&front, &cut);
-        assert!(matches!(lost, Err(SnapshotError::Lost)), "{lost:?}");
+    /// A step as a front hears of it.
+    fn told(step: &Step, before: &Desired) -> Difference {
+        let Step { changed, gone, .. } = step.clone();
+        let (from, generation, manifests) = (Generation(1), Generation(2), Generation(0));
+        let (issued, check) = (UnixSeconds(0), step.check(Check::of(before)));
+        let all = Difference { from, generation, issued, manifests, changed, gone, check };
+        let bytes = serde_json::to_vec(&difference_out(&all)).unwrap();
+        difference_in(&serde_json::from_slice(&bytes).unwrap()).unwrap()
+    }
+
+    fn applied(front: &Desired, difference: Difference) -> Desired {
+        let (generation, manifests) = (difference.from, Generation(0));
+        let (issued, desired) = (UnixSeconds(0), front.clone());
+        let mut run = Run::new(Picture { generation, issued, manifests, desired });
+        run.apply(&difference).unwrap();
+        run.end().unwrap().desired
     }
 
     /// Each after a change of the one before, but for what fronts do not see.

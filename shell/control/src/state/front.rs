@@ -15,23 +15,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use director::Desired;
+use director::following::{self, Asks, Picture, Run};
 use identity::code::Code;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::{self, About, Address, EnrolError};
 use identity::member::{Member, Seen};
 use identity::secret_file::{self, SecretError};
 use identity::signing::VerifyError;
-use model::id::Generation;
 use model::manifest::TokenKey;
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use wire::v1::replica as wire_replica;
 use wire::v1::signed::{self, Kind};
 
 use crate::config::Config;
 use crate::members::keys::Keys;
 use crate::state::difference;
-use crate::state::replica::{self, Picture, SnapshotError};
+use crate::state::replica::{self, SnapshotError};
 
 /// The writer's address, and the data that came from it.
 pub(crate) struct Follower {
@@ -39,11 +38,9 @@ pub(crate) struct Follower {
     state: PathBuf,
     credentials: Credentials,
     agent: ureq::Agent,
-    known: Generation,
-    /// Desired state of that generation, to which differences are applied; none before the first.
-    desired: Option<Desired>,
-    /// A difference was lost, or there are so many on disk that a whole snapshot is shorter.
-    wants_whole: bool,
+    /// Since when it counts time.
+    began: Instant,
+    following: following::Follower,
     /// On disk: the snapshot, and the differences since.
     kept: Kept,
     /// Keys that the next snapshot may be signed with.
@@ -110,9 +107,8 @@ impl Follower {
             agent: enrol::agent(&writer, credentials.client_tls()?),
             writer,
             state: state.to_owned(),
-            known: Generation(0),
-            desired: None,
-            wants_whole: false,
+            began: Instant::now(),
+            following: following::Follower::default(),
             kept: Kept::default(),
             signing_keys: credentials.signing_keys(),
             credentials,
@@ -162,13 +158,19 @@ impl Follower {
     }
 
     fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
-        let path = match (&self.desired, self.wants_whole) {
-            (Some(_), false) => format!("{SNAPSHOT}?known={}&differences=true", self.known.0),
-            (None, false) => format!("{SNAPSHOT}?known={}", self.known.0),
-            (_, true) => SNAPSHOT.to_owned(),
+        let path = match self.following.asks(self.now()) {
+            Asks::Newer(known) => Some(format!("{SNAPSHOT}?known={known}&differences=true")),
+            Asks::Whole(_) => Some(SNAPSHOT.to_owned()),
+            Asks::Nothing => None,
         };
-        let answer = self.get(&path, SNAPSHOT_LEN_MAX)?;
-        news.heard = true;
+        let answer = match path {
+            Some(path) => {
+                let answer = self.get(&path, SNAPSHOT_LEN_MAX)?;
+                news.heard = true;
+                answer
+            }
+            None => None,
+        };
         if let Some(bytes) = answer {
             let opened = match self.open_news(&bytes) {
                 // A key that it did not know of when it enrolled: the authority knows.
@@ -178,8 +180,9 @@ impl Follower {
                 }
                 opened => opened,
             };
-            // Whatever is wrong with differences, a whole snapshot mends it.
-            self.wants_whole |= opened.is_err() && self.desired.is_some();
+            if opened.is_err() {
+                self.following.refuse(self.now(), !is_of_differences(&bytes));
+            }
             news.picture = Some(opened?);
             self.remember(bytes);
             self.keys_at = None;
@@ -190,19 +193,25 @@ impl Follower {
         Ok(())
     }
 
+    fn now(&self) -> model::units::Instant {
+        model::units::Instant::default() + Nanos::from(self.began.elapsed())
+    }
+
     /// What was opened is to be kept.
     fn remember(&mut self, bytes: Vec<u8>) {
         let unsaved = self.unsaved.get_or_insert_default();
         if is_of_differences(&bytes) {
             unsaved.differences.extend_from_slice(&bytes);
         } else {
-            self.wants_whole = false;
+            self.following.came_whole();
             *unsaved = Unsaved { whole: Some(bytes), ..Unsaved::default() };
         }
         let (whole, waiting) = (unsaved.whole.as_ref(), len_of(&unsaved.differences));
         let before = if whole.is_some() { 0 } else { self.kept.differences };
         let whole = whole.map_or(self.kept.whole, |whole| len_of(whole));
-        self.wants_whole |= whole.max(DIFFERENCES_MIN) < before + waiting;
+        if whole.max(DIFFERENCES_MIN) < before + waiting {
+            self.following.wants_shorter();
+        }
     }
 
     /// Brings to disk what is in force. A restart begins with it while the writer is away.
@@ -254,49 +263,54 @@ impl Follower {
                 return picture;
             }
         };
-        for envelope in envelopes(&bytes) {
-            match self.open_difference(envelope) {
-                Ok(next) => picture = next,
-                Err(error) => {
-                    tracing::warn!(%error, "differences on disk end here: asking the writer");
+        let mut envelopes = envelopes(&bytes).peekable();
+        while envelopes.peek().is_some() {
+            let (mut run, mut len, mut refused) = (Run::new(picture.clone()), 0, None);
+            let mut keys = self.signing_keys.clone();
+            while let Some(envelope) = envelopes.next_if(|_| !run.is_full()) {
+                refused = open_next(&mut run, &mut keys, envelope).err();
+                if refused.is_some() {
                     break;
                 }
+                len += len_of(envelope) + 1;
             }
-            self.kept.differences += len_of(envelope) + 1;
+            if 0 < len {
+                match run.end() {
+                    Ok(next) => picture = self.believe(next),
+                    Err(lost) => refused = Some(lost.into()),
+                }
+            }
+            if let Some(error) = refused {
+                tracing::warn!(%error, "differences on disk end here: asking the writer");
+                break;
+            }
+            self.kept.differences += len;
         }
         picture
     }
 
+    /// What came of the writer, all of it or nothing.
     fn open_news(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
         if !is_of_differences(bytes) {
             return self.open_snapshot(bytes);
         }
-        let mut last = Err(SnapshotError::Lost);
-        for envelope in envelopes(bytes) {
-            last = Ok(self.open_difference(envelope)?);
-        }
-        last
+        let mut run = self.following.run().ok_or(SnapshotError::Lost)?;
+        let mut keys = self.signing_keys.clone();
+        envelopes(bytes).try_for_each(|envelope| open_next(&mut run, &mut keys, envelope))?;
+        let picture = run.end()?;
+        Ok(self.believe(picture))
     }
 
-    /// Believes an envelope, and from then on the keys that it names.
     fn open_snapshot(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
-        // One that was asked for to mend something may be the one that should be there.
-        let known = self.known.0.saturating_sub(u64::from(self.wants_whole));
-        let picture = replica::open(&self.signing_keys, Generation(known), bytes)?;
+        let old = self.following.newest_old();
+        let picture = replica::open(&self.signing_keys, old, bytes)?;
         Ok(self.believe(picture))
     }
 
-    fn open_difference(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
-        let desired = self.desired.as_ref().ok_or(SnapshotError::Lost)?;
-        let from = (self.known, desired);
-        let picture = difference::open(&self.signing_keys, from, bytes)?;
-        Ok(self.believe(picture))
-    }
-
+    /// From then on the keys that it names are believed, too.
     fn believe(&mut self, picture: Picture) -> Picture {
-        self.known = picture.generation;
         self.signing_keys.clone_from(&picture.desired.signing_keys);
-        self.desired = Some(picture.desired.clone());
+        self.following.believe(picture.clone());
         picture
     }
 
@@ -384,6 +398,17 @@ fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// Opens the next difference of a run with these keys, and leaves those that it names.
+fn open_next(
+    run: &mut Run,
+    keys: &mut Vec<TokenKey>,
+    envelope: &[u8],
+) -> Result<(), SnapshotError> {
+    run.apply(&difference::open(keys, envelope)?)?;
+    keys.clone_from(&run.picture().desired.signing_keys);
+    Ok(())
+}
+
 /// Differences, each in an envelope of two lines and a line feed.
 fn is_of_differences(bytes: &[u8]) -> bool {
     signed::decode(bytes).is_ok_and(|signed| signed.kind == Kind::Difference)
@@ -447,7 +472,8 @@ mod tests {
     use super::*;
     use crate::serve::{serve, tests::listeners};
     use crate::state::writer::tests::open;
-    use director::Policy;
+    use director::{Desired, Policy};
+    use model::id::Generation;
     use tokio::task::{JoinHandle, spawn_blocking};
 
     const NOW: UnixSeconds = UnixSeconds(0);
@@ -480,7 +506,9 @@ mod tests {
     async fn a_new_identity_takes_effect_though_the_next_request_fails() {
         let (_files, _control, serving, mut follower) = following().await;
         // The writer refuses: it knows of nothing so new.
-        follower.known = Generation(u64::MAX);
+        let (generation, none) = (Generation(u64::MAX), Generation(0));
+        let (issued, desired) = (NOW, Desired::default());
+        follower.following.believe(Picture { generation, issued, manifests: none, desired });
         let asked = spawn_blocking(move || (follower.turn(UnixSeconds(u64::MAX)), follower));
         let ((news, outcome), follower) = asked.await.unwrap();
         assert!(matches!(outcome, Err(FollowError::Status { status: 409, .. })), "{outcome:?}");
@@ -522,7 +550,10 @@ mod tests {
         let (mut follower, news) = Follower::open(writer.clone(), &state).unwrap();
         assert_eq!(copies_of(news), Some(4));
         // One was not applied as the writer applied it.
-        follower.desired = Some(Desired::default());
+        let picture = follower.following.picture().unwrap().clone();
+        let signing_keys = picture.desired.signing_keys.clone();
+        let desired = Desired { signing_keys, ..Desired::default() };
+        follower.following.believe(Picture { desired, ..picture });
         put(5).await.unwrap();
         let ((news, outcome), follower) = turn(follower).await;
         let lost = matches!(outcome, Err(FollowError::Snapshot(SnapshotError::Lost)));
@@ -549,6 +580,35 @@ mod tests {
         assert_eq!((copies_of(news), given()), (Some(7), (2, 6)));
         let (_, news) = Follower::open(writer, &state).unwrap();
         assert_eq!(copies_of(news), Some(7), "and stands where the half one was");
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_that_fails_in_the_middle_changes_nothing() {
+        let (_files, control, serving, mut follower) = following().await;
+        let known = {
+            let asked = spawn_blocking(move || (follower.turn(NOW), follower));
+            let ((_, outcome), back) = asked.await.unwrap();
+            outcome.unwrap();
+            follower = back;
+            follower.following.known()
+        };
+        let mut last = known;
+        for copies in [3, 4] {
+            let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
+            control.set_policy(policy).await.unwrap();
+            control.replica_snapshot(last, true).await.unwrap().expect("there are news");
+            last = last.next();
+        }
+        let given = control.replica_snapshot(known, true).await.unwrap().unwrap();
+        let mut half = given.to_vec();
+        let at = half.len() - 9;
+        half[at] ^= 1;
+        let error = follower.open_news(&half).unwrap_err();
+        assert!(matches!(error, SnapshotError::Verify(VerifyError::BadSignature)), "{error}");
+        assert_eq!(follower.following.known(), known, "no further than its director");
+        let picture = follower.open_news(&given).unwrap();
+        assert_eq!((picture.generation, picture.desired.policy.copies), (last, 4));
         serving.abort();
     }
 

@@ -9,14 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use director::{
-    Catalog, Desired, Entry, Format, Playbacks, Policy, Reason, Registered, Version, Window,
-    Withdrawal,
-};
+use director::difference::Short;
+use director::following::{Lost, Picture};
+use director::{Catalog, Desired, Entry, Format, Playbacks, Policy, Registered, Version, Window};
 use identity::signing::{self, VerifyError};
-use model::id::{AssetId, Generation, IdError, SiteId};
+use model::id::{AssetId, AssetVersionId, Generation, IdError};
 use model::manifest::TokenKey;
-use model::names::Names;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use model::units::UnixSeconds;
 use playback::token::Session;
@@ -31,17 +29,6 @@ use wire::v1::replica as wire_replica;
 use wire::v1::signed::Kind;
 
 use crate::state::convert;
-
-/// Desired state as a front knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct Picture {
-    /// Which of the writer's snapshots it is.
-    pub(crate) generation: Generation,
-    pub(crate) issued: UnixSeconds,
-    /// Newest generation of manifests.
-    pub(crate) manifests: Generation,
-    pub(crate) desired: Desired,
-}
 
 /// Why a snapshot was refused. What was in force stays so.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +56,12 @@ pub enum SnapshotError {
     Session,
     #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
     Appliance(String),
+}
+
+impl From<Lost> for SnapshotError {
+    fn from(Lost: Lost) -> Self {
+        Self::Lost
+    }
 }
 
 /// Opens a snapshot off the wire or from disk: signed with one of `keys`, newer than `known`, and
@@ -105,37 +98,40 @@ pub(crate) fn snapshot_out(
         versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
         public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
         revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
-        ..short_out(desired)
+        ..short_out(&Short::of(desired))
     }
 }
 
 /// What is short, and told whole whenever something is told.
-pub(crate) fn short_out(desired: &Desired) -> wire_replica::Snapshot {
-    let Policy { copies, versions_kept, profiles } = desired.policy;
+pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
+    let Short { policy, token_keys, signing_keys, revoked, withdrawn } = short;
+    let Policy { copies, versions_kept, profiles } = *policy;
+    let taken_down =
+        |(version, asset): (&AssetVersionId, &AssetId)| (version.to_string(), asset.to_string());
     wire_replica::Snapshot {
         format: 1,
         copies,
         versions_kept,
         profiles: Some(profiles.into()),
-        token_keys: desired.token_keys.iter().map(token_key_out).collect(),
-        signing_keys: desired.signing_keys.iter().map(token_key_out).collect(),
-        revoked: desired.revoked.iter().cloned().collect(),
-        withdrawn: withdrawn_out(desired),
+        token_keys: token_keys.iter().map(token_key_out).collect(),
+        signing_keys: signing_keys.iter().map(token_key_out).collect(),
+        revoked: revoked.iter().cloned().collect(),
+        withdrawn: withdrawn.iter().map(taken_down).collect(),
         ..wire_replica::Snapshot::default()
     }
 }
 
-pub(crate) fn short_in(
-    wire: &wire_replica::Snapshot,
-    desired: &mut Desired,
-) -> Result<(), SnapshotError> {
+pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotError> {
     let profiles = wire.profiles.as_ref().map(profiles_in).transpose()?.unwrap_or_default();
-    desired.policy = Policy { copies: wire.copies, versions_kept: wire.versions_kept, profiles };
-    desired.token_keys = wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
-    desired.signing_keys = wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?;
-    desired.revoked = Arc::new(wire.revoked.iter().cloned().collect());
-    desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
-    Ok(())
+    let taken_down = |(version, asset): (&String, &String)| Ok((version.parse()?, asset.parse()?));
+    let withdrawn = wire.withdrawn.iter().map(taken_down).collect::<Result<_, IdError>>()?;
+    Ok(Short {
+        policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept, profiles },
+        token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        revoked: Arc::new(wire.revoked.iter().cloned().collect()),
+        withdrawn,
+    })
 }
 
 pub(crate) fn site_out(site: &Site) -> wire_replica::Site {
@@ -167,17 +163,10 @@ pub(crate) fn appliance_out(registered: &Registered) -> wire_replica::Appliance 
     }
 }
 
-/// One that stands in one of the sites.
-pub(crate) fn appliance_in(
-    wire: &wire_replica::Appliance,
-    sites: &Names<SiteId, Site>,
-) -> Result<Registered, SnapshotError> {
+pub(crate) fn appliance_in(wire: &wire_replica::Appliance) -> Result<Registered, SnapshotError> {
     let refused = || SnapshotError::Appliance(wire.id.clone());
     let weight = Weight::new(wire.weight).ok_or_else(refused)?;
     let (id, site) = (wire.id.parse()?, wire.site.parse()?);
-    if !sites.contains_key(&site) {
-        return Err(refused());
-    }
     // Manifests have its addresses, and fronts make none.
     let appliance = appliance_with(Appliance::new(id, site, weight), &wire.about)?;
     let drain = wire.drain.map(convert::drain_in);
@@ -207,7 +196,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         return Err(WireError::Format(wire.format).into());
     }
     let mut desired = Desired::default();
-    short_in(wire, &mut desired)?;
+    short_in(wire)?.put(&mut desired);
     let sites = Arc::make_mut(&mut desired.sites);
     for site in &wire.sites {
         let site = site_in(site)?;
@@ -215,7 +204,10 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
     }
     let appliances = Arc::make_mut(&mut desired.appliances);
     for wire in &wire.appliances {
-        let registered = appliance_in(wire, sites)?;
+        let registered = appliance_in(wire)?;
+        if !sites.contains_key(&registered.appliance.site) {
+            return Err(SnapshotError::Appliance(wire.id.clone()));
+        }
         appliances.insert(registered.appliance.id.clone(), registered);
     }
     let mut catalog = Catalog::default();
@@ -231,20 +223,6 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         manifests: Generation(wire.manifests),
         desired,
     })
-}
-
-/// What was withdrawn, whenever and by whom: a front has to know no more.
-fn withdrawn_out(desired: &Desired) -> BTreeMap<String, String> {
-    let versions = desired.withdrawals.values().flat_map(|withdrawal| &withdrawal.versions);
-    versions.map(|(version, asset)| (version.to_string(), asset.to_string())).collect()
-}
-
-fn withdrawn_in(wire: &BTreeMap<String, String>) -> Result<BTreeMap<u64, Withdrawal>, IdError> {
-    let one = |(version, asset): (&String, &String)| Ok((version.parse()?, asset.parse()?));
-    let versions: BTreeMap<_, _> = wire.iter().map(one).collect::<Result<_, IdError>>()?;
-    let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
-    let withdrawal = Withdrawal { id: 0, at, reason, versions, receipts };
-    Ok([withdrawal].into_iter().filter(|w| !w.versions.is_empty()).map(|w| (w.id, w)).collect())
 }
 
 pub(crate) fn one_out(version: &Version) -> wire_replica::Version {

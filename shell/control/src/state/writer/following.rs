@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use director::following::Picture;
 use director::{Director, Event};
 use identity::member::{Member, Seen};
 use model::id::Generation;
@@ -18,7 +19,6 @@ use crate::members::identities::Denied;
 use crate::members::keys::Keys;
 use crate::members::own::Own;
 use crate::state::front::{ASK_EVERY, FollowError, Follower, News};
-use crate::state::replica::Picture;
 
 /// A front's own part of the shared state.
 pub(crate) struct Front {

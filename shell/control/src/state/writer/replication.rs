@@ -1,11 +1,12 @@
 //! The writer's side of fronts: what they are given, signed once, when the first one asks.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body;
 use director::Desired;
+use director::difference::{Check, Difference, Step, between};
+use director::following::Log;
 use model::id::Generation;
 use model::units::UnixSeconds;
 use tokio::task::spawn_blocking;
@@ -17,17 +18,18 @@ use crate::state::store::StoreError;
 use crate::state::{difference, replica};
 
 /// What fronts were given last, and the differences that led there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Replication {
     /// None before the first front has asked.
     last: Option<Last>,
     /// The whole of it as it was signed, if a front has asked for that.
     whole: Option<body::Bytes>,
-    log: Log,
+    /// Each in its envelope, as it is sent.
+    log: Log<Vec<u8>>,
 }
 
 /// A state that fronts may have.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Last {
     generation: Generation,
     manifests: Generation,
@@ -35,39 +37,16 @@ struct Last {
     desired: Arc<Desired>,
     /// By which it is known after a start.
     weight: u64,
+    /// By which fronts see that they have it.
+    check: Check,
 }
 
-/// Differences, each in its envelope and as it is sent, oldest first. Each leads from the one
-/// before it. A front that it does not reach gets a whole snapshot.
-#[derive(Debug, Default)]
-struct Log {
-    all: VecDeque<(Generation, Vec<u8>)>,
-    len: usize,
-}
-
-/// Differences are kept up to so many bytes in all. One that is longer is as good as a snapshot.
+/// Differences are kept up to so many bytes in all.
 const LOG_LEN_MAX: usize = 8 << 20;
 
-impl Log {
-    /// The newest, which leads from this generation.
-    fn push(&mut self, from: Generation, envelope: Vec<u8>) {
-        self.len += envelope.len();
-        self.all.push_back((from, envelope));
-        while LOG_LEN_MAX < self.len
-            && let Some((_, oldest)) = self.all.pop_front()
-        {
-            self.len -= oldest.len();
-        }
-    }
-
-    /// All that lead on from a generation, as they are sent; none if that is too long ago.
-    fn since(&self, known: Generation) -> Option<body::Bytes> {
-        let first = self.all.iter().position(|(from, _)| *from == known)?;
-        let mut bytes = Vec::new();
-        for (_, envelope) in self.all.iter().skip(first) {
-            bytes.extend_from_slice(envelope);
-        }
-        Some(bytes.into())
+impl Default for Replication {
+    fn default() -> Self {
+        Self { last: None, whole: None, log: Log::new(LOG_LEN_MAX) }
     }
 }
 
@@ -126,9 +105,10 @@ impl Control {
         if newest == known {
             return Ok(None);
         }
-        if takes_differences && let Some(bytes) = replication.log.since(known) {
+        if takes_differences && let Some(run) = replication.log.since(known) {
             self.metrics.differences_given.count();
-            return Ok(Some(bytes));
+            let bytes: Vec<u8> = run.flatten().copied().collect();
+            return Ok(Some(bytes.into()));
         }
         self.metrics.snapshots_given.count();
         if let Some(whole) = &replication.whole {
@@ -157,61 +137,65 @@ impl Control {
         };
         let (desired, manifests) = self.directing.ask_in_turn(look).await;
         let (desired, issued) = (Arc::new(desired), self.clock.unix());
-        let (generation, weight) = match &replication.last {
-            None => self.first_generation(desired.clone()).await?,
+        let last = match &replication.last {
+            None => self.first(desired, manifests, issued).await?,
             Some(last) => {
-                let (before, now) = (last.desired.clone(), desired.clone());
-                let weight = last.weight;
-                let work = move || {
-                    let found = difference::between(&before, &now)?;
-                    let back = difference::between(&now, &before)?;
-                    let weight = weight.wrapping_sub(difference::weight(&back.changed));
-                    let weight = weight.wrapping_add(difference::weight(&found.changed));
-                    Some((found, weight))
-                };
+                let (control, before) = (self.clone(), (last.clone(), desired));
+                let work = move || control.step(before, manifests, issued);
                 let found = spawn_blocking(work).await.expect("nothing in it panics");
-                let Some((mut found, weight)) = found else { return Ok(()) };
-                let (from, next) = (last.generation, last.generation.next());
-                let changed = &mut found.changed;
-                (found.from, changed.generation) = (from.0, next.0);
-                (changed.manifests, changed.issued_unix_s) = (manifests.0, issued.0);
-                let control = self.clone();
-                let work = move || {
-                    let payload = serde_json::to_vec(&found).expect("it always becomes JSON");
-                    let mut envelope = control.signing.sign(Kind::Difference, &payload);
-                    envelope.push(b'\n');
-                    envelope
-                };
-                let envelope = spawn_blocking(work).await.expect("nothing in it panics");
-                self.store.put_replica(next, kept(weight)).await?;
-                tracing::info!(generation = next.0, len = envelope.len(), "news for fronts");
-                replication.log.push(from, envelope);
-                (next, weight)
+                let Some((next, envelope)) = found else { return Ok(()) };
+                let (generation, len) = (next.generation, envelope.len());
+                self.store.put_replica(generation, kept(next.weight)).await?;
+                tracing::info!(generation = generation.0, len, "news for fronts");
+                replication.log.push(last.generation, envelope, len);
+                next
             }
         };
-        replication.last = Some(Last { generation, manifests, issued, desired, weight });
+        replication.last = Some(last);
         replication.whole = None;
         Ok(())
     }
 
-    /// The generation of what is there at the start, which is known by its weight, or the next; and
-    /// the weight. O(files), once.
-    async fn first_generation(
+    /// The next state, and the difference that leads there, signed; none if fronts see none.
+    fn step(
+        &self,
+        (last, desired): (Last, Arc<Desired>),
+        manifests: Generation,
+        issued: UnixSeconds,
+    ) -> Option<(Last, Vec<u8>)> {
+        let step = between(&last.desired, &desired)?;
+        let (generation, check) = (last.generation.next(), step.check(last.check));
+        let weight = difference::weight_after(&step, last.weight);
+        let (from, Step { changed, gone, .. }) = (last.generation, step);
+        let found = Difference { from, generation, issued, manifests, changed, gone, check };
+        let wire = difference::difference_out(&found);
+        let payload = serde_json::to_vec(&wire).expect("it always becomes JSON");
+        let mut envelope = self.signing.sign(Kind::Difference, &payload);
+        envelope.push(b'\n');
+        Some((Last { generation, manifests, issued, desired, weight, check }, envelope))
+    }
+
+    /// What is there at the start: of the generation before, if it is known by its weight, else of
+    /// the next. O(files), once.
+    async fn first(
         &self,
         desired: Arc<Desired>,
-    ) -> Result<(Generation, u64), StoreError> {
-        let none = Generation(0);
+        manifests: Generation,
+        issued: UnixSeconds,
+    ) -> Result<Last, StoreError> {
+        let (none, of) = (Generation(0), desired.clone());
         let work = move || {
-            difference::weight(&replica::snapshot_out(&desired, none, none, UnixSeconds(0)))
+            let whole = replica::snapshot_out(&of, none, none, UnixSeconds(0));
+            (difference::weight(&whole), Check::of(&of))
         };
-        let weight = spawn_blocking(work).await.expect("nothing in it panics");
+        let (weight, check) = spawn_blocking(work).await.expect("nothing in it panics");
         let (known, known_weight) = self.store.replica().await?;
         let generation = if known_weight == kept(weight) { known } else { known.next() };
         if generation != known {
             self.store.put_replica(generation, kept(weight)).await?;
             tracing::info!(generation = generation.0, "a snapshot for fronts");
         }
-        Ok((generation, weight))
+        Ok(Last { generation, manifests, issued, desired, weight, check })
     }
 }
 
@@ -260,17 +244,5 @@ mod tests {
         }
         let given = control.replica_snapshot(Generation(known.0 - 1), true).await.unwrap().unwrap();
         assert!(given.starts_with(b"nearcast-signed-1 snapshot "), "before the first difference");
-    }
-
-    #[test]
-    fn a_log_keeps_the_last_differences_and_no_gap() {
-        let mut log = Log::default();
-        for from in 0..20 {
-            log.push(Generation(from), vec![0; 1 << 20]);
-        }
-        let len = |from| log.since(Generation(from)).map(|bytes| bytes.len() >> 20);
-        assert_eq!((len(11), len(12), len(19), len(20)), (None, Some(8), Some(1), None));
-        log.push(Generation(20), vec![0; LOG_LEN_MAX + 1]);
-        assert!(log.all.is_empty() && log.len == 0);
     }
 }

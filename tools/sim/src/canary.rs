@@ -48,10 +48,12 @@ pub(crate) enum Canary {
     CheckUnread,
     /// Players' lists are made from a view of the fleet that is seconds old.
     StaleView,
+    /// A front leaves out a difference, and does not look at the check of what it has.
+    LostDifference,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -74,5 +76,6 @@ impl Canary {
         Self::LostDelta,
         Self::CheckUnread,
         Self::StaleView,
+        Self::LostDifference,
     ];
 }

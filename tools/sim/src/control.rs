@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use director::difference::between;
+use director::following::Asks;
 use director::front::Player;
 use director::{
     Action, Change, Desired, Director, Event, Ledger, LedgerEntry, PlanInput, Report, Snapshot,
@@ -21,6 +23,7 @@ use playback::token::Session;
 
 use crate::canary::Canary;
 use crate::oracle;
+use crate::replication::{Given, Replication};
 use crate::stage::{Troupe, WORLD};
 use crate::world::{Party, World};
 
@@ -33,13 +36,14 @@ pub(crate) struct Control {
     durable: RefCell<(Desired, Ledger)>,
     /// When each appliance's newest report came, whoever is there to take it.
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
+    replication: RefCell<Replication>,
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
     /// A planted bug: a view that lists are made from, and when it was new.
     old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
 
 /// As in a demo: half a second between reports.
-const CONFIG: director::Config = director::Config {
+pub(crate) const CONFIG: director::Config = director::Config {
     stale_after: Nanos::millis(1500),
     probe_after: Nanos::millis(800),
     shares: director::share::Policy {
@@ -81,6 +85,7 @@ impl Control {
             stored_until: Cell::new(Instant(0)),
             durable: RefCell::new((desired, Ledger::default())),
             heard: RefCell::default(),
+            replication: RefCell::new(Replication::new()),
             given: RefCell::default(),
             old_view: RefCell::default(),
         })
@@ -111,6 +116,7 @@ impl Control {
         self.world.stage.kill(self.troupe.get());
         self.director.borrow_mut().take();
         self.heard.borrow_mut().clear();
+        self.replication.borrow_mut().forget();
     }
 
     /// True while it runs.
@@ -371,6 +377,27 @@ impl Control {
             format!("{id}: generation {} stands for two manifests", manifest.generation)
         });
         Some(manifest)
+    }
+
+    /// The answer to a front.
+    pub(crate) fn news(&self, asks: Asks) -> Option<Given> {
+        let director = self.director.borrow();
+        let director = director.as_ref()?;
+        let (desired, manifests) = (director.desired().without_receipts(), director.generation());
+        let now = (manifests, self.world.wall());
+        Some(self.replication.borrow_mut().answer(desired, now, asks))
+    }
+
+    /// True if this is what a generation of states for fronts stands for.
+    pub(crate) fn gave(&self, generation: Generation, desired: &Desired) -> bool {
+        let replication = self.replication.borrow();
+        replication.given(generation).is_some_and(|given| between(given, desired).is_none())
+    }
+
+    /// True if it decides by this, as far as fronts see.
+    pub(crate) fn decides_by(&self, desired: &Desired) -> bool {
+        let director = self.director.borrow();
+        director.as_ref().is_some_and(|of| between(of.desired(), desired).is_none())
     }
 
     /// Where an appliance should fetch an object from.

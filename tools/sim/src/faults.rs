@@ -8,7 +8,8 @@ use store::{layout, unit};
 
 use crate::drive::{Drive, Mood};
 use crate::files::Left;
-use crate::fleet::Fleet;
+use crate::fleet::{FRONTS, Fleet};
+use crate::front::Front;
 use crate::opened;
 use crate::stage::{Stage, WORLD};
 use crate::stock;
@@ -50,6 +51,7 @@ fn one(fleet: &Rc<Fleet>) {
         14 => lose(fleet),
         15 => origin(fleet),
         16 => step_clock(fleet, machine),
+        17 if stage.one_in(2) => kill_front(fleet),
         17 => kill_control(fleet),
         18 => stock::new_version(fleet),
         19 | 20 => pull(fleet, machine, drive),
@@ -191,11 +193,12 @@ fn write_later(fleet: &World, machine: &Machine, drive: &Drive) {
 fn part(fleet: &Rc<Fleet>, machine: &Machine) {
     let stage = &fleet.stage;
     let me = Party::Machine(machine.index);
-    let other = match stage.below(4) {
-        0 => Party::Control,
-        1 => Party::Origin,
-        2 => Party::Viewer(stage.below(VIEWERS)),
-        _ => Party::Machine(Bytes(stage.below(3)).as_usize()),
+    let (me, other) = match stage.below(5) {
+        0 => (me, Party::Control),
+        1 => (me, Party::Origin),
+        2 => (me, Party::Viewer(stage.below(VIEWERS))),
+        3 => (Party::Front(stage.below(FRONTS)), Party::Control),
+        _ => (me, Party::Machine(Bytes(stage.below(3)).as_usize())),
     };
     stage.say(|| format!("nothing passes between {me:?} and {other:?}"));
     fleet.net.borrow_mut().cut.insert((me, other));
@@ -246,6 +249,17 @@ fn kill_control(fleet: &Rc<Fleet>) {
     });
 }
 
+fn kill_front(fleet: &Rc<Fleet>) {
+    let up: Vec<_> = fleet.fronts.iter().filter(|front| front.is_up()).cloned().collect();
+    let Some(front) = fleet.stage.pick(&up).cloned() else { return };
+    front.kill();
+    later(&fleet.stage, fleet.stage.millis(20, 6000), move || {
+        if !front.is_up() {
+            front.start();
+        }
+    });
+}
+
 /// All is put right: what a good operator does, and the end of bad weather.
 pub(crate) fn heal(fleet: &Rc<Fleet>) {
     fleet.stage.say(|| "all is put right".to_owned());
@@ -256,6 +270,7 @@ pub(crate) fn heal(fleet: &Rc<Fleet>) {
     if !fleet.control.is_up() {
         fleet.control.start();
     }
+    fleet.fronts.iter().filter(|front| !front.is_up()).for_each(Front::start);
     for machine in fleet.machines.borrow().iter() {
         machine.clock.set(CLOCK_ZERO);
         for drive in machine.drives.borrow().iter() {

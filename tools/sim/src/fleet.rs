@@ -6,20 +6,25 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use crate::control::Control;
+use crate::front::Front;
 use crate::process::Process;
 use crate::world::{Machine, World};
 
 pub(crate) struct Fleet {
     world: Rc<World>,
     pub(crate) control: Rc<Control>,
+    pub(crate) fronts: Vec<Rc<Front>>,
     /// By the machine's index.
     processes: RefCell<BTreeMap<usize, Rc<Process>>>,
 }
 
+pub(crate) const FRONTS: u64 = 2;
+
 impl Fleet {
     /// Machines that are off.
     pub(crate) fn new(world: Rc<World>, control: Rc<Control>) -> Rc<Self> {
-        Rc::new(Self { world, control, processes: RefCell::default() })
+        let fronts = (0..FRONTS).map(|number| Front::new(&world, &control, number)).collect();
+        Rc::new(Self { world, control, fronts, processes: RefCell::default() })
     }
 
     pub(crate) fn process(&self, machine: &Machine) -> Option<Rc<Process>> {

@@ -23,6 +23,7 @@ use crate::control::Control;
 use crate::drive::Drive;
 use crate::faults;
 use crate::fleet::Fleet;
+use crate::front::Front;
 use crate::opened;
 use crate::process::Process;
 use crate::server::Owner as _;
@@ -98,6 +99,7 @@ fn take_apart(fleet: &Rc<Fleet>) {
 fn run(fleet: &Rc<Fleet>) {
     let stage = &fleet.stage;
     fleet.control.start();
+    fleet.fronts.iter().for_each(Front::start);
     for machine in fleet.machines.borrow().iter() {
         machine.start(fleet);
     }
@@ -183,6 +185,9 @@ fn what_is_wrong(fleet: &Rc<Fleet>) -> String {
     let control = &fleet.control;
     if 0 < control.unsigned() {
         return format!("{} receipts are missing", control.unsigned());
+    }
+    if let Some(front) = fleet.fronts.iter().find(|front| !front.is_up_to_date()) {
+        return format!("front {} does not follow control", front.number);
     }
     for machine in fleet.machines.borrow().iter() {
         let id = &machine.id;

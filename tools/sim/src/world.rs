@@ -47,6 +47,7 @@ impl Object {
 pub(crate) enum Party {
     Machine(usize),
     Control,
+    Front(u64),
     Viewer(u64),
     Origin,
 }
@@ -155,6 +156,12 @@ counts! {
     rotten_served,
     withdrawals,
     receipts,
+    /// Runs of differences that fronts took.
+    fronts_differences,
+    /// Runs that they refused, since something was lost.
+    fronts_mended,
+    /// Whole states that they were given.
+    fronts_whole,
 }
 
 pub(crate) struct World {

@@ -1,0 +1,98 @@
+//! What control has for fronts: the counterpart of `shell/control`'s `state/writer/replication`.
+
+use std::collections::BTreeMap;
+
+use director::Desired;
+use director::difference::{Check, Difference, Step, between};
+use director::following::{Asks, Log, Picture};
+use model::id::Generation;
+use model::units::UnixSeconds;
+
+/// What fronts were given last, and the differences that led there.
+pub(crate) struct Replication {
+    /// None before the first front has asked this process.
+    last: Option<(Picture, Check)>,
+    log: Log<Difference>,
+    /// Durable, before any front sees it.
+    durable: Generation,
+    /// For the oracle: what each generation stands for. The newest is as durable.
+    given: BTreeMap<Generation, Desired>,
+}
+
+/// What a front is given.
+pub(crate) enum Given {
+    Nothing,
+    Whole(Box<Picture>),
+    Run(Vec<Difference>),
+}
+
+/// Few, so that fronts are left behind.
+const LOG_LEN_MAX: usize = 4;
+
+impl Replication {
+    /// Nothing was given to anybody.
+    pub(crate) fn new() -> Self {
+        let (durable, given) = (Generation(0), BTreeMap::new());
+        Self { last: None, log: Log::new(LOG_LEN_MAX), durable, given }
+    }
+
+    /// The process ends: what is not durable is gone.
+    pub(crate) fn forget(&mut self) {
+        (self.last, self.log) = (None, Log::new(LOG_LEN_MAX));
+    }
+
+    /// The answer to a front.
+    pub(crate) fn answer(
+        &mut self,
+        desired: Desired,
+        (manifests, issued): (Generation, UnixSeconds),
+        asks: Asks,
+    ) -> Given {
+        self.look(desired, manifests, issued);
+        let Some((newest, _)) = &self.last else { return Given::Nothing };
+        let known = match asks {
+            Asks::Nothing => return Given::Nothing,
+            Asks::Whole(_) => return Given::Whole(Box::new(newest.clone())),
+            Asks::Newer(known) => known,
+        };
+        assert!(known <= newest.generation, "a front has {known}, which is durable nowhere");
+        if known == newest.generation {
+            return Given::Nothing;
+        }
+        match self.log.since(known) {
+            Some(run) => Given::Run(run.cloned().collect()),
+            None => Given::Whole(Box::new(newest.clone())),
+        }
+    }
+
+    fn look(&mut self, desired: Desired, manifests: Generation, issued: UnixSeconds) {
+        let Some((last, check)) = &self.last else {
+            // By its weight, in the shell.
+            let known = self.given.get(&self.durable);
+            if known.is_none_or(|known| between(known, &desired).is_some()) {
+                self.durable = self.durable.next();
+            }
+            let check = Check::of(&desired);
+            return self
+                .put(Picture { generation: self.durable, issued, manifests, desired }, check);
+        };
+        let Some(step) = between(&last.desired, &desired) else { return };
+        let (from, generation) = (last.generation, last.generation.next());
+        let check = step.check(*check);
+        let Step { changed, gone, .. } = step;
+        let found = Difference { from, generation, issued, manifests, changed, gone, check };
+        self.durable = generation;
+        self.log.push(from, found, 1);
+        self.put(Picture { generation, issued, manifests, desired }, check);
+    }
+
+    fn put(&mut self, picture: Picture, check: Check) {
+        self.given.insert(picture.generation, picture.desired.clone());
+        self.last = Some((picture, check));
+    }
+
+    /// What a generation stands for.
+    pub(crate) fn given(&self, generation: Generation) -> Option<&Desired> {
+        self.given.get(&generation)
+    }
+}

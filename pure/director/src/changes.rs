@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation, SiteId};
-use model::topology::Site;
+use model::topology::{Appliance, Site};
 use model::units::Instant;
 
-use crate::desired::{Change, Desired};
+use crate::desired::{Change, Desired, Policy};
 use crate::front::Snapshot;
 use crate::plan::Wanted;
 use crate::playbacks::PlaybacksChange;
@@ -52,14 +52,16 @@ impl Director {
             let id = id.clone();
             return self.change_site(id, change);
         }
+        if let Change::Appliance(appliance) = change {
+            return self.change_appliance(now, appliance);
+        }
+        if let Change::Policy(policy) = change {
+            return self.change_policy(now, policy);
+        }
         self.desired.apply(change.clone());
         let wanted = match change {
             // No file moves for it.
             Change::Drain(id, _) => return self.judge(now, &id),
-            Change::Appliance(appliance) => {
-                self.stand(now, &appliance.id);
-                Some(Wanted::Places)
-            }
             Change::ApplianceGone(id) => {
                 self.appliance_gone(&id);
                 Some(Wanted::Places)
@@ -102,12 +104,17 @@ impl Director {
                 self.choose_kept(now, versions.into_iter().collect());
                 Some(Wanted::Places)
             }
-            Change::Policy(_) => {
-                self.choose_kept(now, self.all_versions());
-                Some(Wanted::Places)
-            }
-            Change::Site(_) | Change::SiteGone(_) | Change::Playbacks(_) => None, // done above
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::Policy(_)
+            | Change::Playbacks(_) => None, // done above
         };
+        self.changed(wanted);
+    }
+
+    /// A change is made, and manifests follow from it or do not.
+    fn changed(&mut self, wanted: Option<Wanted>) {
         if let Some(wanted) = wanted {
             self.want_plan(wanted);
         }
@@ -144,4 +151,36 @@ impl Director {
         self.change_sites(gone, there);
         self.view_is_old = true;
     }
+
+    /// An appliance is new or different: files move for its site and its weight, and others of its
+    /// site are told its addresses.
+    fn change_appliance(&mut self, now: Instant, appliance: Appliance) {
+        let known = self.desired.appliances.get(&appliance.id);
+        let wanted = wanted_for(known.map(|known| &known.appliance), &appliance);
+        let id = appliance.id.clone();
+        self.desired.apply(Change::Appliance(appliance));
+        self.stand(now, &id);
+        self.changed(wanted);
+    }
+
+    /// No file moves for what machines of a profile are able to do.
+    fn change_policy(&mut self, now: Instant, policy: Policy) {
+        let Policy { copies, versions_kept, profiles: _ } = self.desired.policy;
+        self.desired.apply(Change::Policy(policy));
+        if policy.versions_kept != versions_kept {
+            self.choose_kept(now, self.all_versions());
+        }
+        let moves = (policy.copies, policy.versions_kept) != (copies, versions_kept);
+        self.changed(moves.then_some(Wanted::Places));
+    }
+}
+
+/// What depends on how an appliance differs from what was known of it.
+fn wanted_for(known: Option<&Appliance>, appliance: &Appliance) -> Option<Wanted> {
+    let Some(known) = known else { return Some(Wanted::Places) };
+    let Appliance { id: _, site, weight, addresses, profile: _, own: _, tags: _ } = appliance;
+    if (site, weight) != (&known.site, &known.weight) {
+        return Some(Wanted::Places);
+    }
+    (*addresses != known.addresses).then_some(Wanted::Manifests)
 }

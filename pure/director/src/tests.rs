@@ -6,6 +6,7 @@ use front::{Grant, Player, Sealed, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
+use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{BitsPerSecond, Bytes};
 use model::view::{ApplianceView, Renditions};
@@ -186,6 +187,48 @@ fn a_site_with_service_addresses_tells_its_members_who_has_which_and_who_holds_w
     assert_eq!(told.to_map(), BTreeMap::from([(id("a1"), "a1.internal:9443".into())]));
     let told = director.report(at(0), &id("b1"), &report(90)).unwrap().peers;
     assert_eq!(told.to_map(), BTreeMap::new());
+}
+
+/// For each change: whether a plan is made, and whether places are found anew for it.
+#[test]
+fn a_plan_is_made_for_what_placement_and_manifests_depend_on_and_for_nothing_else() {
+    let mut director = running(&["a1", "a2", "b1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let mut plans = |change: Change| {
+        let before = director.counters().placements;
+        director.handle(at(0), Event::Changed(change));
+        let is_planned = !director.planning.is_done();
+        settle(&mut director);
+        (is_planned, director.counters().placements - before)
+    };
+    let (nothing, manifests, places) = ((false, 0), (true, 0), (true, 1));
+    let known = Appliance::new(id("a1"), "a".parse().unwrap(), Weight::ONE);
+    let able = Abilities { throughput: Some(BitsPerSecond(7_000_000)), ..Abilities::default() };
+    let addresses = vec!["192.0.2.1".parse().unwrap()];
+    let site = "b".parse().unwrap();
+    for (expected, appliance) in [
+        (nothing, known.clone()),
+        (nothing, Appliance { tags: ["loan".parse().unwrap()].into(), ..known.clone() }),
+        (nothing, Appliance { profile: Some(Profile::Flash), own: able, ..known.clone() }),
+        (manifests, Appliance { addresses, ..known.clone() }),
+        (manifests, known.clone()),
+        (places, Appliance { weight: Weight::new(2).unwrap(), ..known.clone() }),
+        (places, Appliance { site, ..known.clone() }),
+        (places, Appliance { id: id("a9"), ..known }),
+    ] {
+        let told = format!("{appliance:?}");
+        assert_eq!(plans(Change::Appliance(appliance)), expected, "{told}");
+    }
+    let known = Policy::default();
+    let profiles = Profiles { flash: able, ..known.profiles };
+    for (expected, policy) in [
+        (nothing, known),
+        (nothing, Policy { profiles, ..known }),
+        (places, Policy { copies: 1, ..known }),
+        (places, Policy { versions_kept: 1, ..known }),
+    ] {
+        assert_eq!(plans(Change::Policy(policy)), expected, "{policy:?}");
+    }
 }
 
 #[test]

@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn the_table_is_right_to_a_millionth(n: u64, shift in 0_u32..64) {
+        fn the_table_is_right_to_three_millionths(n: u64, shift in 0_u32..64) {
             let n = n >> shift;
             let difference = minus_log2(n).abs_diff(nearly_minus_log2(n));
             prop_assert!(difference < (3 << FRACTION_BITS) / 1_000_000, "{difference}");

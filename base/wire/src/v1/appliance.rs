@@ -19,7 +19,7 @@ pub struct ApplianceAbout {
     /// What it fetches at most, in bits per second. 0 for its profile's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fill_bps: u64,
-    /// Names for people, at most 16.
+    /// Words for people, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }

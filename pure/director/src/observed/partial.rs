@@ -13,7 +13,8 @@ use super::{Known, Observed};
 use crate::renditions::Renditions;
 
 /// How many files each rendition lacks, by its number, first those of none: of each version that
-/// has several renditions and is held in part, by number. 4 bytes for each rendition.
+/// has several renditions and is held in part, by number. 4 bytes for each rendition, and for
+/// each such version an entry of the tree: 20 bytes, in leaves that are nearly half full or more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     lacked: BTreeMap<u32, Box<[u32]>>,

@@ -115,7 +115,7 @@ pub(crate) struct ApplianceBody {
     /// What it fetches at most, in bits per second. 0 for its profile's. Without it, it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fill_bps: Option<u64>,
-    /// Names for people, at most 16: all of them. Without it they stay as they are.
+    /// Words for people, at most 16: all of them. Without it they stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["rack-7", "loan"]))]
     tags: Option<Vec<String>>,

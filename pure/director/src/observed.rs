@@ -64,7 +64,8 @@ pub struct Report {
     pub came: Check,
     /// What it hears from its routers; none if it has none.
     pub routes: Option<Hears>,
-    /// The least share that other processes of the control plane told it of late, in thousandths.
+    /// The middle share of those that other processes of the control plane told it of late, in
+    /// thousandths.
     pub told_share: Option<u32>,
 }
 

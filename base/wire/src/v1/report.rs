@@ -57,9 +57,9 @@ pub struct Report {
     /// What its viewers felt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub viewers: Option<ViewerBatch>,
-    /// The least share of its sessions that other processes of the control plane told it of late,
-    /// in thousandths (`ReportReply::share_permille`), for one that has just started; none if none
-    /// did.
+    /// The share of its sessions that other processes of the control plane told it of late, in
+    /// thousandths (`ReportReply::share_permille`), for one that has just started: the middle of
+    /// them, of two the greater; none if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_share_permille: Option<u32>,
     /// The networks that it knows (`Networks::state`); none from an appliance that tells viewers

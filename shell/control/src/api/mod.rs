@@ -18,6 +18,7 @@ mod ledger;
 mod pages;
 mod play;
 mod problem;
+mod put_said;
 mod registry;
 mod replica;
 mod sheds;

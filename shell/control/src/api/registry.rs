@@ -22,6 +22,7 @@ use wire::v1::site::{SiteAbout, SiteKind};
 
 use super::drain::{drain_out, no_appliance};
 use super::problem::{Problem, Said};
+use super::put_said::put_said;
 use super::{Shared, named};
 use crate::state::directing::Desk;
 
@@ -319,20 +320,29 @@ pub(crate) async fn put_site(
     let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
     let site = Site::new(named(&site)?, prefixes);
     let id = site.id.clone();
+    let mut before = None;
     let merge = |known: Option<&Site>| {
+        before = known.map(site_said);
         let about = body.over(known.map(SiteAbout::from).unwrap_or_default());
         site_with(site, &about.map_err(Problem::bad_request)?).map_err(Problem::bad_request)
     };
     let site = control.put_site(&id, merge).await?;
-    let out = site_out(&site);
-    let said = Said(site_said(&site, &out));
-    Ok((Extension(said), Json(out)))
+    let always = ["kind", "bitrate_max_bps"];
+    let said = put_said(before.as_ref(), &site_said(&site), &always, "prefixes");
+    Ok((Extension(said), Json(site_out(&site))))
 }
 
-/// A site in the audit log, which has the beginning of it: prefixes may be many, and come last.
-fn site_said(site: &Site, out: &SiteOut) -> String {
-    let limit = out.about.bitrate_max_bps;
-    format!("{}, bitrate_max_bps {limit}, prefixes {}", site.kind, out.prefixes.join(" "))
+/// A site in the audit log.
+#[derive(Serialize)]
+struct SiteSaid {
+    prefixes: Vec<String>,
+    #[serde(flatten)]
+    about: SiteAbout,
+}
+
+fn site_said(site: &Site) -> SiteSaid {
+    let SiteOut { id: _, prefixes, about } = site_out(site);
+    SiteSaid { prefixes, about }
 }
 
 /// Removes a site in which no appliance stands.
@@ -385,7 +395,9 @@ pub(crate) async fn put_appliance(
     let id: ApplianceId = named(&id)?;
     let addresses = body.addresses.clone().map(service_addresses).transpose()?;
     let appliance = Appliance::new(id.clone(), named(&body.site)?, weight);
+    let mut before = None;
     let merge = |known: Option<&Appliance>| {
+        before = known.map(appliance_said);
         let about = body.over(known.map(ApplianceAbout::from).unwrap_or_default());
         let kept = || known.map(|known| known.addresses.clone()).unwrap_or_default();
         let addresses = addresses.unwrap_or_else(kept);
@@ -394,10 +406,28 @@ pub(crate) async fn put_appliance(
     let stored = control.put_appliance(&id, merge).await?;
     let profiles = control.snapshot().policy.profiles;
     let found = appliance_out(&stored, &profiles, control.clock.unix());
-    let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
-    let addresses = addresses.join(" ");
-    let said = Said(format!("site {}, weight {}, addresses {addresses}", found.site, found.weight));
+    let now = appliance_said(&stored.appliance);
+    let said = put_said(before.as_ref(), &now, &["site", "weight", "addresses"], "tags");
     Ok((Extension(said), Json(found)))
+}
+
+/// An appliance in the audit log.
+#[derive(Serialize)]
+struct ApplianceSaid {
+    site: String,
+    weight: u32,
+    addresses: Vec<IpAddr>,
+    #[serde(flatten)]
+    about: ApplianceAbout,
+}
+
+fn appliance_said(appliance: &Appliance) -> ApplianceSaid {
+    ApplianceSaid {
+        site: appliance.site.to_string(),
+        weight: appliance.weight.value(),
+        addresses: appliance.addresses.clone(),
+        about: appliance.into(),
+    }
 }
 
 /// Those that a sibling can take over.
@@ -503,14 +533,17 @@ pub(crate) async fn put_policy(
     if !(1..=16).contains(&versions_kept) {
         return Err(Problem::bad_request("versions_kept: use 1 to 16"));
     }
+    let mut before = None;
     let merge = |known: Policy| {
+        before = Some(policy_out(known));
         let profiles = body.over(known.profiles.into());
         let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
         Ok::<_, Problem>(Policy { copies, versions_kept, profiles })
     };
     let policy = control.put_policy(merge).await?;
-    let said = Said(format!("copies {copies}, versions_kept {versions_kept}"));
-    Ok((Extension(said), Json(policy_out(policy))))
+    let out = policy_out(policy);
+    let said = put_said(before.as_ref(), &out, &["copies", "versions_kept"], "");
+    Ok((Extension(said), Json(out)))
 }
 
 fn site_out(site: &Site) -> SiteOut {
@@ -641,13 +674,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_audit_line_of_a_site_names_its_limit() {
-        let prefixes = vec![prefix("192.0.2.0/24").unwrap()];
-        let site = Site::new("isp-a".parse().unwrap(), prefixes);
-        let about = SiteAbout { bitrate_max_bps: 2_500_000, ..SiteAbout::default() };
-        let site = site_with(site, &about).unwrap();
-        let said = site_said(&site, &site_out(&site));
-        assert_eq!(said, "exchange, bitrate_max_bps 2500000, prefixes 192.0.2.0/24");
+    #[tokio::test]
+    async fn the_audit_line_of_a_site_names_its_limit_and_what_differs() {
+        let (_directory, control) = open("").await;
+        let put = async |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            let put = put_site(State(control.clone()), Path("s1".to_owned()), body);
+            put.await.unwrap().0.0.0
+        };
+        assert_eq!(
+            put(json!({"prefixes": ["192.0.2.0/24"], "bitrate_max_bps": 2_500_000})).await,
+            "new, kind exchange, bitrate_max_bps 2500000, open false, time_zone UTC, prefixes \
+             192.0.2.0/24"
+        );
+        assert_eq!(
+            put(json!({"prefixes": ["10.0.0.0/8"], "time_zone": "Europe/Berlin", "uplink_bps":
+                7_000_000, "manifest_cluster": "north", "fill_cluster": "de"}))
+            .await,
+            "kind exchange, bitrate_max_bps 2500000, fill_cluster none becomes de, \
+             manifest_cluster none becomes north, time_zone UTC becomes Europe/Berlin, uplink_bps \
+             none becomes 7000000, prefixes +10.0.0.0/8 -192.0.2.0/24"
+        );
+        let same = put(json!({"prefixes": ["10.0.0.0/8"]})).await;
+        assert_eq!(same, "kind exchange, bitrate_max_bps 2500000");
+    }
+
+    #[tokio::test]
+    async fn the_audit_lines_of_an_appliance_and_of_the_policy_have_what_differs() {
+        let (_directory, control) = open("").await;
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        let put = async |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            let put = put_appliance(State(control.clone()), Path("a1".to_owned()), body);
+            put.await.unwrap().0.0.0
+        };
+        let new = put(json!({"site": "s1"})).await;
+        assert_eq!(new, "new, site s1, weight 1, addresses none");
+        let about = json!({"site": "s1", "profile": "flash", "fill_bps": 3_000_000,
+            "tags": ["loan", "rack-7"]});
+        assert_eq!(
+            put(about).await,
+            "site s1, weight 1, addresses none, fill_bps none becomes 3000000, profile none \
+             becomes flash, tags +loan +rack-7"
+        );
+        let tag = json!({"site": "s1", "weight": 2, "tags": ["rack-8", "loan"]});
+        assert_eq!(
+            put(tag).await,
+            "site s1, weight 1 becomes 2, addresses none, tags +rack-8 -rack-7"
+        );
+        let put = async |body: Value| {
+            let body = Json(serde_json::from_value(body).unwrap());
+            put_policy(State(control.clone()), body).await.unwrap().0.0.0
+        };
+        let said = put(json!({"copies": 2, "flash_fill_bps": 400_000_000})).await;
+        assert_eq!(said, "copies 2, versions_kept 2, flash_fill_bps 300000000 becomes 400000000");
+        assert_eq!(put(json!({"copies": 2})).await, "copies 2, versions_kept 2");
     }
 }

@@ -17,13 +17,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use apply::{Settings, Thing, Things, Value, key};
 use model::id::{ClusterId, SiteId, Tag};
 use model::place::Place;
-use model::profile::{Profile, Profiles};
+use model::profile::{CAPACITIES, Profile, Profiles, RATES, TAGS_MAX};
 use model::topology::{Prefix, WEIGHT_MAX};
 use model::zone::TimeZone;
 use serde_json::{Value as Json, json};
@@ -57,9 +58,11 @@ enum Form {
     Place,
     Addresses,
     Time,
-    /// Bits per second; 0 for this.
+    /// Bits per second of a rendition; 0 for no limit.
+    Bitrate,
+    /// Bits per second of a line or a machine, in [`RATES`]; 0 for this.
     Rate(&'static str),
-    /// The same in bytes.
+    /// Bytes of a machine, in [`CAPACITIES`]; 0 for this.
     Bytes(&'static str),
     /// Of an appliance.
     Profile,
@@ -89,7 +92,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("site", "kind", Form::Kind),
     ("site", "place", Form::Place),
     ("site", "open", Form::Flag),
-    ("site", "bitrate_max_bps", Form::Rate("no limit")),
+    ("site", "bitrate_max_bps", Form::Bitrate),
     ("site", "time_zone", Form::Zone),
     ("site", "uplink_bps", Form::Rate("unknown")),
     ("site", "manifest_cluster", Form::Cluster),
@@ -335,8 +338,9 @@ impl Form {
                     .map(Value::Number)
                     .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
             }
-            Self::Rate(zero) => most(value, "bits per second", zero),
-            Self::Bytes(zero) => most(value, "bytes", zero),
+            Self::Bitrate => most(value, 1..=u64::MAX, "bits per second", "no limit"),
+            Self::Rate(zero) => rate(value, zero),
+            Self::Bytes(zero) => capacity(value, zero),
             Self::Profile if value.is_null() || value == "none" => Ok(Value::Text("none".into())),
             Self::Profile => {
                 let text = value.as_str().unwrap_or_default();
@@ -345,9 +349,7 @@ impl Form {
                 Ok(Value::Text(profile.to_string()))
             }
             Self::Tags if value.is_null() => Ok(Value::Texts(BTreeSet::new())),
-            Self::Tags => texts(value, "tags: write for example [\"rack-7\"]", |text| {
-                Some(text.parse::<Tag>().ok()?.to_string())
-            }),
+            Self::Tags => tags(value),
             Self::Zone if value == "" => Ok(Value::Text(TimeZone::default().to_string())),
             Self::Zone => {
                 let text = value.as_str().ok_or_else(|| wrong("a time zone"))?;
@@ -396,12 +398,41 @@ impl Form {
 }
 
 /// What something does at most; 0 says another thing.
-fn most(value: &Json, unit: &str, zero: &str) -> Result<Value, String> {
+fn most(
+    value: &Json,
+    within: RangeInclusive<u64>,
+    unit: &str,
+    zero: &str,
+) -> Result<Value, String> {
     if value.is_null() {
         return Ok(Value::Number(0));
     }
+    let number = value.as_u64().filter(|number| *number == 0 || within.contains(number));
     let wrong = || format!("{value} is not a number of {unit}, or 0 for {zero}");
-    value.as_u64().map(Value::Number).ok_or_else(wrong)
+    number.map(Value::Number).ok_or_else(wrong)
+}
+
+fn rate(value: &Json, zero: &str) -> Result<Value, String> {
+    let (least, greatest) = (RATES.start().0, RATES.end().0);
+    let unit = format!("bits per second from {least} (1 Mb/s) to {greatest}");
+    most(value, least..=greatest, &unit, zero)
+}
+
+fn capacity(value: &Json, zero: &str) -> Result<Value, String> {
+    let (least, greatest) = (CAPACITIES.start().0, CAPACITIES.end().0);
+    let unit = format!("bytes from {least} (1 GB) to {greatest}");
+    most(value, least..=greatest, &unit, zero)
+}
+
+fn tags(value: &Json) -> Result<Value, String> {
+    let tag = |text: &str| Some(text.parse::<Tag>().ok()?.to_string());
+    let tags = texts(value, "tags: write for example [\"rack-7\"]", tag)?;
+    if let Value::Texts(all) = &tags
+        && TAGS_MAX < all.len()
+    {
+        return Err(format!("{} tags: an appliance has at most {TAGS_MAX}", all.len()));
+    }
+    Ok(tags)
 }
 
 fn time(value: &Json) -> Result<Value, String> {
@@ -650,7 +681,7 @@ until = "none"
              public = \"yes\"\n[asset.film.version]\nx = 1\n[site.s4]\nprefixes = \"10.0.0.0/8\"\n\
              [front.f1]\nsite = \"s1\"\n[site.s5]\ntime_zone = \"Paris\"\nuplink_bps = \"10G\"\n\
              fill_cluster = \"Nord\"\n[appliance.a2]\nprofile = \"tape\"\n\
-             capacity_bytes = \"1T\"\ntags = [\"Rack 7\"]\n",
+             capacity_bytes = \"1T\"\ntags = [\"Rack 7\"]\nfill_bps = 400\n",
         );
         assert_eq!(
             found,
@@ -679,18 +710,44 @@ until = "none"
                 "fleet.toml:20: [front.f1] site: is no setting; what can be said is nothing",
                 "fleet.toml:22: [site.s5] time_zone: \"Paris\" is no time zone, but \
                  \"Europe/Paris\" is one",
-                "fleet.toml:23: [site.s5] uplink_bps: \"10G\" is not a number of bits per second, \
-                 or 0 for unknown",
+                "fleet.toml:23: [site.s5] uplink_bps: \"10G\" is not a number of bits per second \
+                 from 1000000 (1 Mb/s) to 1000000000000000, or 0 for unknown",
                 "fleet.toml:24: [site.s5] fill_cluster: \"Nord\" is not the name of a cluster: \
                  write for example \"de-north\", or \"\" for none",
                 "fleet.toml:26: [appliance.a2] profile: \"tape\": write \"flash\", \"storage\", \
                  \"global\" or \"none\"",
-                "fleet.toml:27: [appliance.a2] capacity_bytes: \"1T\" is not a number of bytes, or \
-                 0 for its profile's",
+                "fleet.toml:27: [appliance.a2] capacity_bytes: \"1T\" is not a number of bytes \
+                 from 1000000000 (1 GB) to 9000000000000000, or 0 for its profile's",
                 "fleet.toml:28: [appliance.a2] tags: \"Rack 7\" is none of a list of tags: write \
                  for example [\"rack-7\"]",
+                "fleet.toml:29: [appliance.a2] fill_bps: 400 is not a number of bits per second \
+                 from 1000000 (1 Mb/s) to 1000000000000000, or 0 for its profile's",
             ]
         );
+    }
+
+    /// Control would refuse it after earlier steps were made.
+    #[test]
+    fn a_file_may_say_of_figures_and_tags_what_control_takes_and_no_more() {
+        let tags: Vec<String> = (0..=TAGS_MAX).map(|number| format!("t{number}")).collect();
+        let takes = |text: &str| parse(&format!("[site.s1]\n[appliance.a1]\n{text}\n")).is_ok();
+        for (least, greatest, key) in [
+            (RATES.start().0, RATES.end().0, "throughput_bps"),
+            (RATES.start().0, RATES.end().0, "fill_bps"),
+            (CAPACITIES.start().0, CAPACITIES.end().0, "capacity_bytes"),
+        ] {
+            for (number, is_good) in
+                [(0, true), (1, false), (least - 1, false), (least, true), (greatest, true)]
+            {
+                assert_eq!(takes(&format!("{key} = {number}")), is_good, "{key} {number}");
+            }
+            assert!(!takes(&format!("{key} = {}", greatest + 1)), "{key}");
+        }
+        assert!(takes(&format!("tags = {:?}", &tags[1..])));
+        let said = faults(&format!("[appliance.a1]\ntags = {tags:?}\n"));
+        let most = "fleet.toml:2: [appliance.a1] tags: 17 tags: an appliance has at most 16";
+        assert_eq!(said, [most]);
+        assert!(parse("[site.s1]\nbitrate_max_bps = 400\n").is_ok(), "of the smallest rendition");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use anyhow::{Context as _, ensure};
 use apply::{Settings, Thing, Things, Value, key};
 use model::id::{ClusterId, SiteId, Tag};
 use model::place::Place;
-use model::profile::{CAPACITIES, Profile, Profiles, RATES, TAGS_MAX};
+use model::profile::{CAPACITIES, Profile, RATES, TAGS_MAX};
 use model::topology::{Prefix, WEIGHT_MAX};
 use model::zone::TimeZone;
 use serde_json::{Value as Json, json};
@@ -524,14 +524,10 @@ pub(crate) fn file(things: &Things) -> String {
     text
 }
 
-/// What most things are: a small fleet needs no word of it.
+/// What most things are: a small fleet needs no word of it. Never a policy's figure: a file stands
+/// for the same fleet beside a program with other defaults, too.
 fn is_usual(thing: &Thing, key: &str, value: &Value) -> bool {
     match (thing, value) {
-        (Thing::Policy, Value::Number(number)) => {
-            // As a new control plane has it.
-            let figures = wire::v1::appliance::Profiles::from(Profiles::default()).figures();
-            figures.contains(&(key, *number))
-        }
         (Thing::Site(_) | Thing::Appliance(_), Value::Text(text)) => {
             let usual = [("kind", "exchange"), ("time_zone", "UTC"), ("profile", "none")];
             usual.contains(&(key, text)) || text.is_empty()
@@ -557,6 +553,8 @@ fn line(key: &str, value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::profile::Profiles;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -748,6 +746,16 @@ until = "none"
         let most = "fleet.toml:2: [appliance.a1] tags: 17 tags: an appliance has at most 16";
         assert_eq!(said, [most]);
         assert!(parse("[site.s1]\nbitrate_max_bps = 400\n").is_ok(), "of the smallest rendition");
+    }
+
+    #[test]
+    fn an_exported_policy_has_each_figure_whatever_the_defaults_are() {
+        let figures = wire::v1::appliance::Profiles::from(Profiles::default()).figures();
+        let copies = ("copies", Value::Number(2));
+        let figures = figures.map(|(key, figure)| (key, Value::Number(figure)));
+        let settings: Settings = figures.into_iter().chain([copies]).collect();
+        let things = Things::from([(Thing::Policy, settings)]);
+        assert_eq!(parse(&file(&things)).unwrap().things, things);
     }
 
     #[test]

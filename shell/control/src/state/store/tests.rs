@@ -53,6 +53,14 @@ impl Store {
     }
 }
 
+/// The migrations have them a second time, and a policy that leaves some out is completed by them.
+#[tokio::test]
+async fn a_new_store_has_the_policy_that_is_the_default() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    assert_eq!(store.desired().await.unwrap().policy, Policy::default());
+}
+
 #[tokio::test]
 async fn what_is_written_is_there_after_opening_again() {
     let state = tempfile::tempdir().unwrap();

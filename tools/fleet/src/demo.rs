@@ -13,7 +13,7 @@
 //! process; control plane and appliances are the real programs, started from beside this one.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -383,7 +383,7 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
         false => format!("curl -X POST {kill} (or hang, stop, restore)"),
     };
     let own = std::env::current_exe().context("cannot find this program's own file")?;
-    let (own, token_file) = (own.display(), ready.tokens.admin_file.display());
+    let ask = |words: &str| asking(&own, words, base, &ready.tokens.admin_file);
     for line in [
         String::new(),
         format!("{} in {took}{encoded}.", head("Nearcast is ready")),
@@ -392,7 +392,7 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
         "          in any browser on this machine: the address logs it in, so it is a secret"
             .to_owned(),
         format!("  fleet   {}", ready.tokens.login(base, "/")),
-        format!("  ask     {own} list --control {base} --token-file {token_file}"),
+        format!("  ask     {}", ask(OVERVIEW)),
         format!("  break   use the buttons on these pages, or {keyboard}"),
         "  end     Ctrl-C stops everything and leaves nothing but the encoded film".to_owned(),
         String::new(),
@@ -406,11 +406,21 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
             "          its button, or w {site} and a {site} here, withdraws and \
             announces {name}'s routes"
         ))?;
-        output::line(&format!(
-            "          nearcast explain --client {client} says where they lead"
-        ))?;
+        output::line(&format!("          where they lead: {}", ask(&explaining(asset, client))))?;
     }
     Ok(())
+}
+
+/// A command of this program that asks the demo's control, as it is typed.
+fn asking(own: &Path, words: &str, control: &str, token_file: &Path) -> String {
+    let (own, token_file) = (own.display(), token_file.display());
+    format!("{own} {words} --control {control} --token-file {token_file}")
+}
+
+const OVERVIEW: &str = "fleet show";
+
+fn explaining(asset: &str, client: &str) -> String {
+    format!("explain --asset {asset} --client {client}")
 }
 
 /// The player's page. With its own default, a player would hold most of the film before a fault
@@ -557,3 +567,22 @@ const FILMS: &str = "films";
 const FILL_WITHIN: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const BROWSER_STOP_WITHIN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_printed_as_they_run() {
+        let taken = |words: &str| {
+            let own = Path::new("/usr/bin/nearcast");
+            let line = asking(own, words, "http://127.0.0.1:8480", Path::new("/tmp/demo/token"));
+            crate::command().try_get_matches_from(line.split_whitespace()).unwrap()
+        };
+        taken(OVERVIEW);
+        for isp in &ISPS {
+            let matches = taken(&explaining("demo", isp.client));
+            assert_eq!(matches.subcommand_name(), Some("explain"));
+        }
+    }
+}

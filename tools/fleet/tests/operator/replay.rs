@@ -48,7 +48,7 @@ fn a_ledger_is_replayed_and_one_that_was_changed_is_refused() {
     let said = place.refused(&[&cut], &[]);
     assert!(said.contains("it is cut off in block 0") && said.contains("--unfinished"), "{said}");
     let said = place.refused(&[&cut], &["--unfinished"]);
-    assert!(said.contains("no file has a block that is whole"), "{said}");
+    assert!(said.contains("no file of this version has a block that is whole"), "{said}");
     let said = place.refused(&[two, one], &[]);
     assert!(said.contains("is not younger than the file before it: oldest first"), "{said}");
     let said = place.refused(&[one], &["--key", &"00".repeat(32)]);
@@ -80,6 +80,23 @@ fn a_file_that_a_crash_tore_is_taken_up_to_there_and_that_is_said() {
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("first is torn in its first block, and left out"), "{said}");
+}
+
+#[test]
+fn an_older_file_and_one_that_is_torn_in_its_first_block_are_no_success() {
+    let place = Written::new();
+    let path = |name: &str| place.folder.path().join(name);
+    let (older, torn) = (path("older"), path("torn"));
+    let (first, _) = Written::halves();
+    fs::write(&torn, &first[..first.len() / 2]).unwrap();
+    fs::write(&older, as_of_an_earlier_version(&fs::read(&place.files[0]).unwrap())).unwrap();
+    for files in [&[&older][..], &[&older, &torn], &[&torn]] {
+        let said = place.refused(files, &["--unfinished"]);
+        assert!(said.contains("nothing is replayed: no file of this version has a"), "{said}");
+    }
+    let said = place.refused(&[&older, &torn], &["--unfinished"]);
+    assert!(said.contains("older is left out: its seals hold, and it is of an earlier"), "{said}");
+    assert!(said.contains("torn is torn in its first block, and left out"), "{said}");
 }
 
 #[test]
@@ -157,6 +174,15 @@ impl Written {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
+}
+
+/// A file of one block, as a program of version 1 would have sealed it.
+fn as_of_an_earlier_version(file: &[u8]) -> Vec<u8> {
+    let mut bytes = file[..file.len() - SIGNATURE_LEN].to_vec();
+    bytes[4] = 1;
+    let seal = sign(blake3::hash(&bytes).as_bytes());
+    bytes.extend(seal);
+    bytes
 }
 
 fn pair() -> Ed25519KeyPair {

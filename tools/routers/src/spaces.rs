@@ -1,36 +1,49 @@
 //! The namespaces of one run, and those that a killed one left.
 
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::{Plan, ip};
 
 /// Where `ip netns` keeps them.
 const FOLDER: &str = "/var/run/netns";
 
+/// Beside it: all that lies within is a namespace.
+const LOCKS: &str = "/var/run";
+
 /// A namespace for each speaker, and one for the segment. They go when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Spaces {
     /// Their names begin so.
     beginning: String,
-    /// Held while the run lives; the kernel lets it go even if the process is killed.
-    _lock: UnixListener,
+    /// Held while the run lives.
+    _lock: Lock,
 }
 
 impl Spaces {
     pub(crate) fn make(plan: &Plan, number: u32) -> Result<Self> {
         let beginning = format!("{}{number}", plan.family);
-        let taken = || format!("another run has the namespaces {beginning}-..");
-        let lock = lock(&beginning).with_context(taken)?;
+        let lock = Lock::take(Path::new(LOCKS), &beginning)?;
+        let lock =
+            lock.with_context(|| format!("another run has the namespaces {beginning}-.."))?;
         let spaces = Self { beginning, _lock: lock };
         // Of a run of this number that was killed.
         spaces.remove();
         remove_orphans(plan.family);
         spaces.build(plan).context("network namespaces cannot be made here")?;
         Ok(spaces)
+    }
+
+    /// No namespace at all, for tests.
+    #[cfg(test)]
+    pub(crate) fn none(folder: &Path) -> Result<Self> {
+        let lock = Lock::take(folder, "none")?.context("one test has it")?;
+        Ok(Self { beginning: "nctest0".to_owned(), _lock: lock })
     }
 
     pub(crate) fn of(&self, name: &str) -> String {
@@ -70,17 +83,46 @@ impl Drop for Spaces {
     }
 }
 
-/// An abstract socket: its name is gone with the process that has it.
-fn lock(beginning: &str) -> Result<UnixListener> {
-    let address = SocketAddr::from_abstract_name(format!("nearcast-namespaces-{beginning}"))?;
-    Ok(UnixListener::bind_addr(&address)?)
+/// A file that is locked, beside the namespaces: who sees those sees it, from whatever namespace.
+/// The kernel lets it go even if the process is killed; the file is removed with the next one's.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// None if another process has it.
+    fn take(folder: &Path, beginning: &str) -> Result<Option<Self>> {
+        let path = folder.join(format!("nearcast-{beginning}.lock"));
+        let cannot = || format!("cannot lock {}", path.display());
+        loop {
+            let file = File::options().create(true).append(true).open(&path);
+            let file = file.with_context(cannot)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                locked => locked.with_context(cannot)?,
+            }
+            // Who had it before may have removed it meanwhile.
+            let own = file.metadata().with_context(cannot)?.ino();
+            if fs::metadata(&path).is_ok_and(|there| there.ino() == own) {
+                return Ok(Some(Self { path, _file: file }));
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Removes those of runs that have ended without it.
 fn remove_orphans(family: &str) {
     for name in names() {
         if let Some(beginning) = beginning_of(&name, family)
-            && lock(beginning).is_ok()
+            && let Ok(Some(_lock)) = Lock::take(Path::new(LOCKS), beginning)
         {
             remove(beginning);
         }
@@ -104,7 +146,7 @@ fn remove(beginning: &str) {
 }
 
 fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(Path::new(FOLDER)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(Path::new(FOLDER)).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
@@ -122,10 +164,15 @@ mod tests {
 
     #[test]
     fn a_run_of_the_same_number_is_refused_until_the_first_has_ended() {
-        let beginning = format!("test{}", std::process::id());
-        let first = lock(&beginning).unwrap();
-        lock(&beginning).unwrap_err();
+        let folder = std::env::temp_dir().join(format!("nearcast-spaces-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let take = || Lock::take(&folder, "test1").unwrap();
+        let first = take().unwrap();
+        assert!(take().is_none());
+        assert!(Lock::take(&folder, "test2").unwrap().is_some(), "another number is apart");
         drop(first);
-        lock(&beginning).unwrap();
+        drop(take().unwrap());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "the file goes, too");
+        fs::remove_dir(&folder).unwrap();
     }
 }

@@ -8,8 +8,9 @@
 //!
 //! Control away changes nothing but that: what is in force stays in force, fill goes on with what
 //! it knows, and each thread tries again, at most `RETRY_MAX` apart; where control only has no
-//! room for a report, with the next interval. Manifests come from the writer alone; what a front
-//! answers only says what it has seen.
+//! room for a report, with the next interval. A manifest that does not come, or is refused, is
+//! asked for again as seldom, and reports go on in time. Manifests come from the writer alone; what
+//! a front answers only says what it has seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,9 +100,19 @@ struct Link<'a> {
     interval: Nanos,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
-    failures: u32,
+    reports: Tries,
+    manifests: Tries,
+    /// When a manifest may be asked for again.
+    manifest_at: Instant,
     /// Its place in the book of what viewers feel.
     viewers: LinkIndex,
+}
+
+/// How it goes with one kind of question.
+#[derive(Debug, Default)]
+struct Tries {
+    /// On end.
+    failures: u32,
     /// What was logged last, so that each state is logged once.
     said: Option<String>,
 }
@@ -142,14 +153,16 @@ pub(crate) fn run(
         packets: Packets::now().unwrap_or_default(),
         interval,
         tickets_at: Instant(0),
-        failures: 0,
+        reports: Tries::default(),
+        manifests: Tries::default(),
+        manifest_at: Instant(0),
         viewers: shared.counters.serving.viewers.join(),
-        said: None,
     };
     loop {
         let began = shared.ledger.now();
         let result = link.turn();
-        let wait = link.settle(result);
+        let failed = link.reports.settle(shared, &client.whom, "control is back", result);
+        let wait = failed.map_or(link.interval, |failures| wait(link.interval, failures));
         if !shared.ledger.sleep_until(began + wait) {
             break;
         }
@@ -195,9 +208,23 @@ impl Link<'_> {
         if reply.generation <= known.0 {
             return Ok(());
         }
-        match self.client.manifest(known)? {
-            Some(envelope) => self.take(known, &envelope, writer),
-            None => Ok(()),
+        self.renew_manifest(known, writer);
+        Ok(())
+    }
+
+    /// Takes the writer's newer manifest. That it fails is no fault of the report, which was taken.
+    fn renew_manifest(&mut self, known: Generation, writer: &Writer) {
+        if self.shared.ledger.now() < self.manifest_at {
+            return;
+        }
+        let result = match self.client.manifest(known) {
+            Ok(Some(envelope)) => self.take(known, &envelope, writer),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let (whom, well) = (&self.client.whom, "a manifest is taken again");
+        if let Some(failures) = self.manifests.settle(self.shared, whom, well, result) {
+            self.manifest_at = self.shared.ledger.now() + wait(self.interval, failures);
         }
     }
 
@@ -257,35 +284,6 @@ impl Link<'_> {
         }
     }
 
-    /// Logs a change of state once, and says how long to wait.
-    fn settle(&mut self, result: Result<(), ControlError>) -> Nanos {
-        match result {
-            Ok(()) => {
-                if self.said.take().is_some() {
-                    tracing::info!(whom = self.client.whom, "control is back");
-                }
-                self.failures = 0;
-                self.interval
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if self.said.as_ref() != Some(&text) {
-                    tracing::warn!(
-                        whom = self.client.whom,
-                        error = text,
-                        "serving and filling go on without it"
-                    );
-                    if !matches!(error, ControlError::Unreachable(_)) {
-                        self.shared.ledger.note("control", text.clone());
-                    }
-                    self.said = Some(text);
-                }
-                self.failures = if is_busy(&error) { 0 } else { self.failures + 1 };
-                wait(self.interval, self.failures)
-            }
-        }
-    }
-
     /// What is held, as control reads it: by number, unless it does not, or the manifest has none.
     /// Before its first answer nobody knows what it reads, and a list by ids is long: it is told a
     /// state that it cannot have, and asks for it if that is what it reads.
@@ -342,6 +340,35 @@ impl Link<'_> {
             told_share_permille: shared.told.of_others(shared.ledger.now(), &self.client.whom),
             networks: Some(shared.counters.serving.viewers.networks_state()),
         }
+    }
+}
+
+impl Tries {
+    /// Logs a change of state once: how many have failed on end; none if this one did not.
+    fn settle(
+        &mut self,
+        shared: &Shared,
+        whom: &str,
+        well: &str,
+        result: Result<(), ControlError>,
+    ) -> Option<u32> {
+        let Err(error) = result else {
+            if self.said.take().is_some() {
+                tracing::info!(whom, "{well}");
+            }
+            self.failures = 0;
+            return None;
+        };
+        let text = error.to_string();
+        if self.said.as_ref() != Some(&text) {
+            tracing::warn!(whom, error = text, "serving and filling go on without it");
+            if !matches!(error, ControlError::Unreachable(_)) {
+                shared.ledger.note("control", text.clone());
+            }
+            self.said = Some(text);
+        }
+        self.failures = if is_busy(&error) { 0 } else { self.failures + 1 };
+        Some(self.failures)
     }
 }
 

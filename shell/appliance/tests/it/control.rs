@@ -142,6 +142,30 @@ fn a_manifest_that_is_not_ours_is_refused_and_reported() {
     assert_eq!(handle.fill().generation.0, 0);
 }
 
+#[test]
+fn reports_go_on_in_time_while_a_manifest_is_refused() {
+    let (control, c) = TestControl::start("127.0.0.1:0");
+    control.publish(3, vec![], &[]);
+    control.manifest.lock().unwrap().as_mut().unwrap().appliance = "a2".parse().unwrap();
+    let mut rig = Rig::new(1, Some(c.address));
+    let handle = rig.start();
+    let asked = || control.manifests_asked.load(Ordering::SeqCst);
+    wait("three tries", || 3 <= asked());
+    let (reports, tries) = (reports_per_second(&control), asked());
+    assert!(3.0 < reports, "{reports:.1} reports per second");
+    assert!(tries < 10, "it is asked for {tries} times");
+    control.publish(4, vec![], &[]);
+    wait("a manifest that is ours", || handle.fill().generation.0 == 4);
+}
+
+/// Of two seconds: each tenth of one, on two cores that others use, too.
+fn reports_per_second(control: &TestControl) -> f64 {
+    let (began, seen) = (Instant::now(), control.reports.lock().unwrap().len());
+    std::thread::sleep(Duration::from_secs(2));
+    let reports = control.reports.lock().unwrap().len() - seen;
+    f64::from(u32::try_from(reports).unwrap()) / began.elapsed().as_secs_f64()
+}
+
 /// An agent that hears seven prefixes. While it hangs it gives no part of them.
 fn agent(socket: &Path, hangs: &Arc<AtomicBool>) {
     let (listener, hangs) = (UnixListener::bind(socket).unwrap(), Arc::clone(hangs));
@@ -186,13 +210,9 @@ fn reports_neither_wait_for_routes_nor_are_punished_for_them() {
         let heard = control.last_report().and_then(|report| report.routes);
         heard.is_some_and(|heard| heard.prefixes == 7 && heard.error.is_none())
     });
-    // Each tenth of a second, on two cores that others use, too.
     let steady = |what: &str| {
-        let (began, seen) = (Instant::now(), control.reports.lock().unwrap().len());
-        std::thread::sleep(Duration::from_secs(2));
-        let reports = control.reports.lock().unwrap().len() - seen;
-        let per_second = f64::from(u32::try_from(reports).unwrap()) / began.elapsed().as_secs_f64();
-        assert!(3.0 < per_second, "{what}: {per_second:.1} reports per second");
+        let reports = reports_per_second(&control);
+        assert!(3.0 < reports, "{what}: {reports:.1} reports per second");
     };
     steady("the agent gives no part");
     assert_eq!(control.parts.lock().unwrap().len(), 0);

@@ -78,6 +78,7 @@ pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) ->
 #[derive(Default)]
 pub(crate) struct TestControl {
     pub(crate) manifest: Mutex<Option<Manifest>>,
+    pub(crate) manifests_asked: AtomicU64,
     /// What is given out instead of the manifest, signed as it should be.
     pub(crate) envelope: Mutex<Option<Vec<u8>>>,
     /// Whose control it is; `a1` where nothing is said.
@@ -199,6 +200,7 @@ impl TestControl {
                 answer(out, self.parts_answered.load(Ordering::SeqCst), b"{\"next\":0}")
             }
             ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
+                self.manifests_asked.fetch_add(1, Ordering::SeqCst);
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
                     Some(manifest) => {
                         let other = self.envelope.lock().unwrap().clone();

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What is on disk is checked like what comes over the wire: it is believed for its signature and
-//! not for its place. Nothing observed is on disk: reports make it anew.
+//! not for its place. The keys that it was signed with stay beside it, as those that are good today
+//! stay with the identity: a rotation takes no snapshot from a front whose writer is away. Nothing observed is on disk: reports make it anew.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -22,8 +23,10 @@ use identity::enrol::{self, About, Address, EnrolError};
 use identity::member::{Member, Seen};
 use identity::secret_file::{self, SecretError};
 use identity::signing::VerifyError;
+use model::id::Generation;
 use model::manifest::TokenKey;
 use model::units::{Bytes, Nanos, UnixSeconds};
+use wire::convert::{token_key_in, token_key_out};
 use wire::v1::replica as wire_replica;
 use wire::v1::signed::{self, Kind};
 
@@ -45,6 +48,8 @@ pub(crate) struct Follower {
     kept: Kept,
     /// Keys that the next snapshot may be signed with.
     signing_keys: Vec<TokenKey>,
+    /// Those that the one on disk was signed with, which may be gone since.
+    kept_keys: Vec<TokenKey>,
     keys_at: Option<Instant>,
     renewed_at: Option<Instant>,
     /// The snapshot in force, while it is not on disk yet.
@@ -63,6 +68,8 @@ struct Kept {
 struct Unsaved {
     /// In place of what is on disk.
     whole: Option<Vec<u8>>,
+    /// One of them signed that.
+    keys: Vec<TokenKey>,
     /// Behind that.
     differences: Vec<u8>,
     /// The last attempt to store it, and its error.
@@ -111,6 +118,7 @@ impl Follower {
             following: following::Follower::default(),
             kept: Kept::default(),
             signing_keys: credentials.signing_keys(),
+            kept_keys: load_keys(state),
             credentials,
             keys_at: None,
             renewed_at: None,
@@ -120,7 +128,7 @@ impl Follower {
         let path = state.join(SNAPSHOT_FILE);
         match load(&path) {
             Ok(None) => {}
-            Ok(Some(bytes)) => match follower.open_snapshot(&bytes) {
+            Ok(Some(bytes)) => match follower.open_kept(&bytes) {
                 Ok(picture) => {
                     follower.kept.whole = len_of(&bytes);
                     news.picture = Some(follower.read_differences(picture));
@@ -163,14 +171,12 @@ impl Follower {
             Asks::Whole(_) => Some(SNAPSHOT.to_owned()),
             Asks::Nothing => None,
         };
+        let asked = path.is_some();
         let answer = match path {
-            Some(path) => {
-                let answer = self.get(&path, SNAPSHOT_LEN_MAX)?;
-                news.heard = true;
-                answer
-            }
+            Some(path) => self.get(&path, SNAPSHOT_LEN_MAX)?,
             None => None,
         };
+        news.heard |= asked;
         if let Some(bytes) = answer {
             let opened = match self.open_news(&bytes) {
                 // A key that it did not know of when it enrolled: the authority knows.
@@ -204,7 +210,8 @@ impl Follower {
             unsaved.differences.extend_from_slice(&bytes);
         } else {
             self.following.came_whole();
-            *unsaved = Unsaved { whole: Some(bytes), ..Unsaved::default() };
+            let keys = self.signing_keys.clone();
+            *unsaved = Unsaved { whole: Some(bytes), keys, ..Unsaved::default() };
         }
         let (whole, waiting) = (unsaved.whole.as_ref(), len_of(&unsaved.differences));
         let before = if whole.is_some() { 0 } else { self.kept.differences };
@@ -236,9 +243,14 @@ impl Follower {
     /// stand in their place.
     fn save(&mut self, unsaved: &mut Unsaved) -> io::Result<()> {
         if let Some(whole) = &unsaved.whole {
+            // Whichever of the two a power cut leaves, its key is there.
+            let keys = unsaved.keys.iter().chain(&self.kept_keys).map(token_key_out);
+            let keys = serde_json::to_vec(&keys.collect::<Vec<_>>())?;
+            secret_file::replace(&self.state.join(KEYS_FILE), &keys)?;
             secret_file::replace(&self.state.join(SNAPSHOT_FILE), whole)?;
             self.kept = Kept { whole: len_of(whole), differences: 0 };
             unsaved.whole = None;
+            self.kept_keys.clone_from(&unsaved.keys);
         }
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
@@ -304,6 +316,14 @@ impl Follower {
     fn open_snapshot(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
         let old = self.following.newest_old();
         let picture = replica::open(&self.signing_keys, old, bytes)?;
+        Ok(self.believe(picture))
+    }
+
+    /// The one on disk: also by the keys that it was signed with.
+    fn open_kept(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
+        let keys = [self.signing_keys.as_slice(), &self.kept_keys].concat();
+        let picture = replica::open(&keys, Generation(0), bytes)?;
+        self.following.came_whole();
         Ok(self.believe(picture))
     }
 
@@ -398,6 +418,19 @@ fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// The keys of what is on disk. Without them a front asks its writer, as one that is new.
+fn load_keys(state: &Path) -> Vec<TokenKey> {
+    let keys = load(&state.join(KEYS_FILE)).and_then(|bytes| {
+        let wire: Vec<wire::v1::manifest::TokenKey> =
+            bytes.map_or(Ok(Vec::new()), |bytes| serde_json::from_slice(&bytes))?;
+        Ok(wire.iter().filter_map(|key| token_key_in(key).ok()).collect())
+    });
+    keys.unwrap_or_else(|error: io::Error| {
+        tracing::warn!(%error, "the keys of the snapshot on disk are not read");
+        Vec::new()
+    })
+}
+
 /// Opens the next difference of a run with these keys, and leaves those that it names.
 fn open_next(
     run: &mut Run,
@@ -434,6 +467,10 @@ const SNAPSHOT: &str = "/v1/replica/snapshot";
 
 /// A whole snapshot in its envelope, as it came.
 const SNAPSHOT_FILE: &str = "snapshot.signed";
+
+/// Keys that it may be signed with, a JSON list: as good a secret as the identity beside it, which
+/// names those that are good today.
+const KEYS_FILE: &str = "snapshot-keys.json";
 
 /// The differences since, as they came.
 const DIFFERENCES_FILE: &str = "differences.signed";
@@ -473,7 +510,6 @@ mod tests {
     use crate::serve::{serve, tests::listeners};
     use crate::state::writer::tests::open;
     use director::{Desired, Policy};
-    use model::id::Generation;
     use tokio::task::{JoinHandle, spawn_blocking};
 
     const NOW: UnixSeconds = UnixSeconds(0);
@@ -597,7 +633,11 @@ mod tests {
         for copies in [3, 4] {
             let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
             control.set_policy(policy).await.unwrap();
-            control.replica_snapshot(last, true).await.unwrap().expect("there are news");
+            control
+                .replica_snapshot(last, true)
+                .await
+                .unwrap()
+                .expect("there are news");
             last = last.next();
         }
         let given = control.replica_snapshot(known, true).await.unwrap().unwrap();
@@ -609,6 +649,32 @@ mod tests {
         assert_eq!(follower.following.known(), known, "no further than its director");
         let picture = follower.open_news(&given).unwrap();
         assert_eq!((picture.generation, picture.desired.policy.copies), (last, 4));
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_reads_what_is_on_its_disk_though_the_key_that_signed_it_is_gone() {
+        let (_files, control, serving, mut follower) = following().await;
+        let turn = async |mut follower: Follower, now| {
+            let asked = spawn_blocking(move || (follower.turn(now), follower));
+            let ((_, outcome), follower) = asked.await.unwrap();
+            outcome.unwrap();
+            follower
+        };
+        follower = turn(follower, NOW).await;
+        control.rotate_signing_key().await.unwrap();
+        follower = turn(follower, NOW).await;
+        control.use_next_signing_key().await;
+        // Its identity is renewed, and names the new key alone.
+        follower = turn(follower, UnixSeconds(u64::MAX)).await;
+        let keys = control.signing.public();
+        assert_eq!((follower.credentials().signing_keys(), keys.len()), (keys, 1));
+        let (known, given) = (follower.following.known(), &control.metrics.snapshots_given);
+        assert_eq!(given.value(), 1, "the file is of the old key");
+        let (opened, news) = Follower::open(follower.writer, &follower.state).unwrap();
+        assert_eq!(news.picture.map(|picture| picture.generation), Some(known));
+        turn(opened, NOW).await;
+        assert_eq!(given.value(), 1, "and goes on from there");
         serving.abort();
     }
 

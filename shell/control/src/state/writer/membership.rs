@@ -198,7 +198,7 @@ impl Control {
     }
 
     /// Ends it. The caller holds the writer's lock.
-    pub(super) async fn use_next_signing_key(self: &Arc<Self>) {
+    pub(crate) async fn use_next_signing_key(self: &Arc<Self>) {
         let switched = match self.signing.switch() {
             Ok(Some(next)) => self.keep_secrets().await.map(|()| {
                 self.signing.adopt(next);

@@ -4,6 +4,8 @@
 //! GET /v1/replica/snapshot?known=G   200 with a `Snapshot` newer than G, in an envelope; or 204
 //!   &differences=true                the same, or all `Difference`s since G, each in an envelope
 //!                                    of two lines and a line feed, where they are still there
+//!   &whole=true                      200 with the newest `Snapshot`, in an envelope, though it may
+//!                                    be G's: what is known is damaged, or too long in pieces
 //! GET /v1/replica/keys               `Keys`
 //! ```
 //!

@@ -17,7 +17,7 @@ use super::appliances::SIGNED;
 use super::caller::FrontCaller;
 use super::problem::Problem;
 use super::{NO_STORE, Shared};
-use crate::state::writer::ReplicaError;
+use crate::state::writer::{ReplicaError, Wanted};
 
 /// What the front has.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -29,6 +29,10 @@ pub(crate) struct KnownSnapshot {
     /// `true` if differences will do, where they are there.
     #[serde(default)]
     differences: bool,
+    /// `true` if a whole snapshot is wanted though the front has that generation: something of it
+    /// was lost there.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// Desired state for a front, if it is newer than what the front has: a line with its signature,
@@ -40,9 +44,14 @@ pub(crate) struct KnownSnapshot {
 pub(crate) async fn replica_snapshot(
     State(control): Shared,
     _: FrontCaller,
-    Query(KnownSnapshot { known, differences }): Query<KnownSnapshot>,
+    Query(KnownSnapshot { known, differences, whole }): Query<KnownSnapshot>,
 ) -> Result<Response, Problem> {
-    match control.replica_snapshot(Generation(known), differences).await? {
+    let wanted = match (whole, differences) {
+        (true, _) => Wanted::Whole,
+        (false, true) => Wanted::Differences,
+        (false, false) => Wanted::Newer,
+    };
+    match control.replica_snapshot(Generation(known), wanted).await? {
         Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }

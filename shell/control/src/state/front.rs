@@ -168,7 +168,7 @@ impl Follower {
     fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
         let path = match self.following.asks(self.now()) {
             Asks::Newer(known) => Some(format!("{SNAPSHOT}?known={known}&differences=true")),
-            Asks::Whole(_) => Some(SNAPSHOT.to_owned()),
+            Asks::Whole(known) => Some(format!("{SNAPSHOT}?known={known}&whole=true")),
             Asks::Nothing => None,
         };
         let asked = path.is_some();
@@ -508,6 +508,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_millis(500);
 mod tests {
     use super::*;
     use crate::serve::{serve, tests::listeners};
+    use crate::state::writer::Wanted;
     use crate::state::writer::tests::open;
     use director::{Desired, Policy};
     use tokio::task::{JoinHandle, spawn_blocking};
@@ -634,13 +635,13 @@ mod tests {
             let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
             control.set_policy(policy).await.unwrap();
             control
-                .replica_snapshot(last, true)
+                .replica_snapshot(last, Wanted::Differences)
                 .await
                 .unwrap()
                 .expect("there are news");
             last = last.next();
         }
-        let given = control.replica_snapshot(known, true).await.unwrap().unwrap();
+        let given = control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
         let mut half = given.to_vec();
         let at = half.len() - 9;
         half[at] ^= 1;

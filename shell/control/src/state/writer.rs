@@ -65,8 +65,8 @@ use crate::state::viewers::Viewers;
 pub(crate) use changes::ChangeError;
 use changes::{SITES_MAX, VERSIONS_MAX, room_for};
 pub(crate) use following::Front;
-pub(crate) use replication::ReplicaError;
 use replication::Replication;
+pub(crate) use replication::{ReplicaError, Wanted};
 pub(crate) use withdrawals::said as said_of_withdrawal;
 
 /// The state that all requests share.

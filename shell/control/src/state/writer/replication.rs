@@ -50,6 +50,17 @@ impl Default for Replication {
     }
 }
 
+/// What a front wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A snapshot, if it is newer than what is known.
+    Newer,
+    /// Differences since, where they are there, else the same.
+    Differences,
+    /// The newest snapshot, whatever is known.
+    Whole,
+}
+
 /// Why a front gets no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplicaError {
@@ -83,12 +94,11 @@ impl Drop for StillOld<'_> {
 }
 
 impl Control {
-    /// What is newer than `known`: all differences since, where the front takes them and they are
-    /// there, else the newest snapshot in its envelope.
+    /// What a front wants that has `known`, in its envelope or envelopes; none if that is the newest.
     pub(crate) async fn replica_snapshot(
         self: &Arc<Self>,
         known: Generation,
-        takes_differences: bool,
+        wanted: Wanted,
     ) -> Result<Option<body::Bytes>, ReplicaError> {
         let mut replication = self.replication.lock().await;
         let is_old = self.replica_is_old.swap(false, Ordering::SeqCst);
@@ -102,15 +112,20 @@ impl Control {
         if newest < known {
             return Err(ReplicaError::Behind { known, newest });
         }
-        if newest == known {
+        if newest == known && wanted != Wanted::Whole {
             return Ok(None);
         }
-        if takes_differences && let Some(run) = replication.log.since(known) {
+        if wanted == Wanted::Differences
+            && let Some(run) = replication.log.since(known)
+        {
             self.metrics.differences_given.count();
             let bytes: Vec<u8> = run.flatten().copied().collect();
             return Ok(Some(bytes.into()));
         }
         self.metrics.snapshots_given.count();
+        if wanted == Wanted::Whole && known != Generation(0) {
+            tracing::info!(%known, "a front wants a whole snapshot in place of what it has");
+        }
         if let Some(whole) = &replication.whole {
             return Ok(Some(whole.clone()));
         }
@@ -214,35 +229,56 @@ mod tests {
     #[tokio::test]
     async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
-        let first = control.replica_snapshot(Generation(0), false).await.unwrap();
+        let first = control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap();
         let known = control.store.replica().await.unwrap().0;
         assert!(first.is_some());
         control
             .set_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
             .await
             .unwrap();
-        let mut asked = Box::pin(control.replica_snapshot(known, false));
+        let mut asked = Box::pin(control.replica_snapshot(known, Wanted::Newer));
         let begins = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending()));
         assert!(begins.await, "it is signed on another thread");
         drop(asked);
-        assert!(control.replica_snapshot(known, false).await.unwrap().is_some());
-        assert!(control.replica_snapshot(known.next(), false).await.unwrap().is_none());
+        assert!(control.replica_snapshot(known, Wanted::Newer).await.unwrap().is_some());
+        assert!(control.replica_snapshot(known.next(), Wanted::Newer).await.unwrap().is_none());
     }
 
     #[tokio::test]
     async fn a_front_of_the_release_before_gets_whole_snapshots() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
-        control.replica_snapshot(Generation(0), true).await.unwrap().expect("there is one");
+        control
+            .replica_snapshot(Generation(0), Wanted::Differences)
+            .await
+            .unwrap()
+            .expect("there is one");
         let known = control.store.replica().await.unwrap().0;
         control
             .set_policy(Policy { copies: 5, versions_kept: 1, ..Policy::default() })
             .await
             .unwrap();
-        for (takes, word) in [(true, "difference"), (false, "snapshot"), (true, "difference")] {
+        let (some, whole) = (Wanted::Differences, Wanted::Newer);
+        for (takes, word) in [(some, "difference"), (whole, "snapshot"), (some, "difference")] {
             let given = control.replica_snapshot(known, takes).await.unwrap().unwrap();
             assert!(given.starts_with(format!("nearcast-signed-1 {word} ").as_bytes()), "{word}");
         }
-        let given = control.replica_snapshot(Generation(known.0 - 1), true).await.unwrap().unwrap();
+        let given = control
+            .replica_snapshot(Generation(known.0 - 1), Wanted::Differences)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(given.starts_with(b"nearcast-signed-1 snapshot "), "before the first difference");
+    }
+
+    #[tokio::test]
+    async fn a_front_that_wants_the_whole_gets_it_whatever_it_knows() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
+        let known = control.store.replica().await.unwrap().0;
+        assert!(control.replica_snapshot(known, Wanted::Newer).await.unwrap().is_none());
+        let given = control.replica_snapshot(known, Wanted::Whole).await.unwrap().unwrap();
+        assert!(given.starts_with(b"nearcast-signed-1 snapshot "));
+        let later = control.replica_snapshot(known.next(), Wanted::Whole).await;
+        assert!(matches!(later, Err(ReplicaError::Behind { .. })), "it has what nobody gave");
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! What is on disk is checked like what comes over the wire: it is believed for its signature and
 //! not for its place. The keys that it was signed with stay beside it, as those that are good today
-//! stay with the identity: a rotation takes no snapshot from a front whose writer is away. Nothing observed is on disk: reports make it anew.
+//! stay with the identity: a rotation takes no snapshot from a front whose writer is away. Nothing
+//! observed is on disk: reports make it anew.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

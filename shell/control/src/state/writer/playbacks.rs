@@ -66,8 +66,9 @@ impl Control {
     }
 }
 
-/// Sessions that are remembered as revoked: 50 bytes each in the snapshot that fronts fetch again
-/// after each, at most every 500 ms. Beyond it a revocation is refused with 507 until others end.
+/// Sessions that are remembered as revoked: 50 bytes each in a whole snapshot for fronts. A
+/// difference has the new ones alone, and fronts take them in O(revoked), at most every 500 ms.
+/// Beyond it a revocation is refused with 507 until others end.
 const REVOKED_MAX: usize = 10_000;
 
 /// Clocks of fronts differ, and a front hears of it a second or two later.

@@ -94,7 +94,7 @@ impl Drop for StillOld<'_> {
 }
 
 impl Control {
-    /// What a front wants that has `known`, in its envelope or envelopes; none if that is the newest.
+    /// What a front wants that has `known`, in envelopes; none if that is the newest.
     pub(crate) async fn replica_snapshot(
         self: &Arc<Self>,
         known: Generation,

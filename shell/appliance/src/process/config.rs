@@ -241,6 +241,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_address_is_for_one_listener() {
+        const AT: &str = "127.0.0.2:8443";
+        let serve = |more: &str| GOOD.replace("certificate", &format!("{more}\ncertificate"));
+        let faults = [
+            ("[serve] listen", GOOD.replace(&format!("\"{AT}\""), &format!("\"{AT}\", \"{AT}\""))),
+            ("[serve] plain_listen", serve(&format!("plain_listen = [\"{AT}\"]"))),
+            ("[peer] listen", format!("{GOOD}[peer]\nlisten = [\"{AT}\"]\n")),
+            ("[metrics] listen", format!("{GOOD}[metrics]\nlisten = \"{AT}\"\n")),
+        ];
+        for (at, text) in faults {
+            let said = error(&text, &[]);
+            let wanted = format!("{at}: {AT} is in [serve] listen already");
+            assert!(said.contains(&wanted), "{said}, not {wanted}");
+        }
+        let two = "[peer]\nlisten = [\"10.0.0.2:9\"]\n[metrics]\nlisten = \"10.0.0.2:9\"\n";
+        assert!(error(&format!("{GOOD}{two}"), &[]).contains("is in [peer] listen already"));
+        let apart = two.replacen(":9", ":10", 1);
+        parse(&format!("{GOOD}{apart}"), &[]).unwrap();
+        parse(&serve("plain_listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]"), &[]).unwrap();
+    }
+
+    #[test]
     fn control_is_spoken_to_over_tls_only() {
         for bad in ["http://127.0.0.1:8080", "https://control", "control:8081"] {
             let text = error(&GOOD.replace("https://127.0.0.1:8081/", bad), &[]);

@@ -1,5 +1,6 @@
 //! Checks the values of a file: gives the settings, or the first mistake and its remedy.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
@@ -59,6 +60,7 @@ impl Settings {
         self.ablation.check()?;
         check_fronts(&self.control.fronts)?;
         check_peer(&self.peer)?;
+        check_listeners(self)?;
         if self.agent.addresses.is_some() && self.peer.listen.is_empty() {
             let message = "siblings ask for clients where they fetch: set [peer] listen".to_owned();
             return Err(wrong("agent", "addresses", message));
@@ -97,6 +99,27 @@ fn check_serve(serve: &Serve) -> Result<(), ConfigError> {
              (net.ipv4.tcp_notsent_lowat)"
         );
         return Err(wrong("serve", "unsent_max", message));
+    }
+    Ok(())
+}
+
+/// Workers' sockets share an address, so two listeners could as well, and the kernel would give a
+/// connection to either: to the one that speaks no TLS 1.2, for example. Port 0 is another port for
+/// each.
+fn check_listeners(settings: &Settings) -> Result<(), ConfigError> {
+    let Serve { listen, plain_listen, .. } = &settings.serve;
+    let peers = settings.peer.listen.iter().map(|at| ("peer", "listen", at));
+    let all = listen.iter().map(|at| ("serve", "listen", at));
+    let all = all.chain(plain_listen.iter().map(|at| ("serve", "plain_listen", at))).chain(peers);
+    let all = all.chain(settings.metrics.listen.iter().map(|at| ("metrics", "listen", at)));
+    let mut known = BTreeMap::new();
+    for (section, key, at) in all.filter(|(.., at)| at.port() != 0) {
+        if let Some((section_before, key_before)) = known.insert(at, (section, key)) {
+            let message = format!(
+                "{at} is in [{section_before}] {key_before} already: give each listener another"
+            );
+            return Err(wrong(section, key, message));
+        }
     }
     Ok(())
 }

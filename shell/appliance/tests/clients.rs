@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::storage::format;
-use held::free_port;
+use held::free_ports;
 use identity::authority::Authority;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -65,7 +65,7 @@ impl Appliance {
         let authority = Authority::create(clock::wall()).unwrap();
         held::identity_of("a1", &authority).save(&at("state")).unwrap();
         held::put(&at("drive"), &at("state"));
-        let [newer, older] = [(); 2].map(|()| free_port());
+        let [newer, older] = free_ports();
         let text = format!(
             "name = \"a1\"\nstate = \"{place}/state\"\n[serve]\n\
              listen = [\"127.0.0.1:{newer}\", \"127.0.0.1:{older}\"]\n\

@@ -26,7 +26,7 @@ use appliance::process::confine::{Grants, Sandbox, close_rings, confine, drop_pr
 use appliance::serving::incidents::{self, Incidents};
 use appliance::serving::listen;
 use appliance::storage::format;
-use held::{free_port, identity_of};
+use held::{free_ports, identity_of};
 use identity::authority::Authority;
 use identity::credentials::Credentials;
 use identity::dial::Dial;
@@ -384,7 +384,7 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     fs::create_dir(at("state")).unwrap();
     identity_of("a1", &authority).save(&at("state")).unwrap();
     held::put(&at("drive"), &at("state"));
-    let [tls, peers, metrics] = [(); 3].map(|()| free_port());
+    let [tls, peers, metrics] = free_ports();
     let user = if is_root { format!("user = \"{NOBODY}\"") } else { String::new() };
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\

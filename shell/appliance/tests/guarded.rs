@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::storage::format;
-use held::free_port;
+use held::free_ports;
 use identity::authority::Authority;
 use nix::sys::ptrace;
 use rustix::process::{Pid, Signal, WaitOptions, getuid, kill_process, waitpid};
@@ -38,7 +38,7 @@ impl Place {
         held::put(&at("drive"), &at("state"));
         let authority = Authority::create(clock::wall()).unwrap();
         held::identity_of("a1", &authority).save(&at("state")).unwrap();
-        let [port, tls] = [(); 2].map(|()| free_port());
+        let [port, tls] = free_ports();
         let text = format!(
             "name = \"a1\"\nstate = \"{0}/state\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
              plain_listen = [\"127.0.0.1:{port}\"]\ncertificate = \"{0}/cert.pem\"\n\

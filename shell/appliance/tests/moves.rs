@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::storage::format;
-use held::{LEN, free_port};
+use held::{LEN, free_ports};
 use identity::authority::Authority;
 use model::id::ObjectId;
 use model::units::Bytes;
@@ -45,7 +45,7 @@ impl Place {
         let object = held::put(&at("bulk"), &at("state"));
         let authority = Authority::create(clock::wall()).unwrap();
         held::identity_of("a1", &authority).save(&at("state")).unwrap();
-        let ports @ [port, tls] = [(); 2].map(|()| free_port());
+        let ports @ [port, tls] = free_ports();
         let text = format!(
             "name = \"a1\"\nstate = \"{0}/state\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
              plain_listen = [\"127.0.0.1:{port}\"]\ncertificate = \"{0}/tls/cert.pem\"\n\

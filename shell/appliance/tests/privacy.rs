@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::storage::format;
-use held::free_port;
+use held::free_ports;
 use identity::authority::Authority;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,7 +26,7 @@ const SESSION: &str = "PRIVATEsession16";
 fn a_log_at_trace_names_no_client_no_session_and_no_token() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
-    let ports @ [tls, plain] = [(); 2].map(|()| free_port());
+    let ports @ [tls, plain] = free_ports();
     let (mut child, certificate) = start(place.path(), ports);
     // Until the first audit has found the film, it is not known.
     let good = held::url();

@@ -9,6 +9,7 @@ mod film;
 use std::fs;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use identity::code::Code;
@@ -24,7 +25,7 @@ const SESSION: &str = "PRIVATEsession16";
 #[test]
 fn a_log_at_trace_names_no_client_no_session_and_no_asset_that_is_played() {
     let place = tempfile::tempdir().unwrap();
-    let [port, fleet] = [(); 2].map(|()| free_port());
+    let [port, fleet] = free_ports();
     let text = database::settings(&place.path().join("state"))
         + &format!("[serve]\nlisten = \"127.0.0.1:{port}\"\n")
         + &format!("[fleet]\nlisten = \"127.0.0.1:{fleet}\"\n");
@@ -120,6 +121,13 @@ fn json_of(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Val
     serde_json::from_str(&text).unwrap()
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Ports that nobody has, each given once. They lie below those that the kernel gives to whoever
+/// asks for any (from 32,768 on), which another could get before they are used, and in a place that
+/// depends on the process.
+fn free_ports<const N: usize>() -> [u16; N] {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id() % 250 * 32 + GIVEN.fetch_add(1, Ordering::Relaxed);
+    let any = (0..1000).map(|_| 10_000 + u16::try_from(next() % 8_000).unwrap());
+    let free = any.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.take(N).collect::<Vec<_>>().try_into().unwrap()
 }

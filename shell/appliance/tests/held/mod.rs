@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use appliance::clock;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -163,6 +164,13 @@ pub(crate) fn body(mut answer: Vec<u8>) -> Option<Vec<u8>> {
     answer.starts_with(b"HTTP/1.1 200 ").then_some(body)
 }
 
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Ports that nobody has, each given once. They lie below those that the kernel gives to whoever
+/// asks for any (from 32,768 on), which another could get before they are used, and in a place that
+/// depends on the process.
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id() % 250 * 32 + GIVEN.fetch_add(1, Ordering::Relaxed);
+    let any = (0..1000).map(|_| 10_000 + u16::try_from(next() % 8_000).unwrap());
+    let free = any.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.take(N).collect::<Vec<_>>().try_into().unwrap()
 }

@@ -138,8 +138,20 @@ id! {
     ObjectId, 32
 }
 id! {
+    /// The BLAKE3 hash of the document that says what never changes of a version: its name, times
+    /// and files, as one line of JSON.
+    DocumentId, 32
+}
+id! {
     /// A drive's UUID, written into its marker by `format`.
     DriveId, 16
+}
+
+impl DocumentId {
+    /// Of a document with these bytes.
+    pub fn of(line: &[u8]) -> Self {
+        Self(*blake3::hash(line).as_bytes())
+    }
 }
 
 /// A number that grows with every change of desired state; older never replaces newer.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
+use crate::id::{ApplianceId, AssetId, AssetVersionId, DocumentId, Generation, ObjectId};
 use crate::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 /// All that one appliance should hold and needs in order to serve it.
@@ -27,6 +27,59 @@ pub struct Manifest {
     pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
     /// The appliances of its site that have service addresses, itself among them, by name.
     pub site: Vec<SiteMember>,
+}
+
+/// A manifest that names its versions by their documents, which are told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Without versions.
+    pub manifest: Manifest,
+    /// Most wanted first.
+    pub listed: Vec<Listed>,
+}
+
+/// A version in a short manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub id: AssetVersionId,
+    pub document: DocumentId,
+    /// As in [`AssetVersion`].
+    pub sources: Vec<String>,
+}
+
+/// Why a short manifest does not become a whole one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShortError {
+    #[error("the document {document} of {version} is not there")]
+    Missing { version: AssetVersionId, document: DocumentId },
+    #[error("the document {document} is of {found}, and the manifest says {version}")]
+    Other { document: DocumentId, version: AssetVersionId, found: AssetVersionId },
+}
+
+impl Short {
+    /// The whole manifest, with what documents say, whatever the sources there. O(versions), and
+    /// O(files) of each that is shared and has other sources now.
+    pub fn whole(
+        self,
+        mut said: impl FnMut(&DocumentId) -> Option<Arc<AssetVersion>>,
+    ) -> Result<Manifest, ShortError> {
+        let Self { mut manifest, listed } = self;
+        let version = |Listed { id, document, sources }| {
+            let Some(mut version) = said(&document) else {
+                return Err(ShortError::Missing { version: id, document });
+            };
+            if version.id != id {
+                let found = version.id.clone();
+                return Err(ShortError::Other { document, version: id, found });
+            }
+            if version.sources != sources {
+                Arc::make_mut(&mut version).sources = sources;
+            }
+            Ok(version)
+        };
+        manifest.versions = listed.into_iter().map(version).collect::<Result<_, _>>()?;
+        Ok(manifest)
+    }
 }
 
 /// An appliance whose service addresses a sibling takes over while it cannot serve.
@@ -152,6 +205,37 @@ mod tests {
             siblings: BTreeMap::new(),
             site: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_short_manifest_becomes_whole_with_its_documents_and_its_own_sources() {
+        let whole = manifest([700, 703]);
+        let [one, two] = [1, 2].map(|n| DocumentId([n; 32]));
+        let sources = vec!["https://origin.example/".to_owned()];
+        let listed = |document, version: &str| Listed {
+            id: version.parse().unwrap(),
+            document,
+            sources: sources.clone(),
+        };
+        let short = |listed: Vec<Listed>| {
+            let manifest = Manifest { versions: Vec::new(), ..whole.clone() };
+            Short { manifest, listed }
+        };
+        let said = BTreeMap::from([
+            (one, Arc::clone(&whole.versions[0])),
+            (two, Arc::clone(&whole.versions[1])),
+        ]);
+        let said = |id: &DocumentId| said.get(id).cloned();
+        let made = short(vec![listed(two, "film-2"), listed(one, "film-1")]).whole(said).unwrap();
+        let names: Vec<_> = made.versions.iter().map(|version| version.id.as_str()).collect();
+        assert_eq!(names, ["film-2", "film-1"]);
+        assert_eq!(made.versions[1].files, whole.versions[0].files);
+        assert!(made.versions.iter().all(|version| version.sources == sources));
+        let three = DocumentId([3; 32]);
+        let missing = ShortError::Missing { version: "film-1".parse().unwrap(), document: three };
+        assert_eq!(short(vec![listed(three, "film-1")]).whole(said), Err(missing));
+        let error = short(vec![listed(two, "film-1")]).whole(said).unwrap_err().to_string();
+        assert!(error.ends_with("is of film-2, and the manifest says film-1"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::id::{ApplianceId, AssetVersionId, ClusterId, Generation, IdError, Tag};
+use model::id::{ApplianceId, AssetVersionId, ClusterId, DocumentId, Generation, IdError, Tag};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
     BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
@@ -37,7 +37,7 @@ pub fn sums<'a>(
 pub enum WireError {
     #[error(transparent)]
     Id(#[from] IdError),
-    #[error("format {0} is not known here (1 is): upgrade the reader first")]
+    #[error("format {0} is not known here: upgrade the reader first")]
     Format(u32),
     #[error(
         "\"{0}\" is not a path: use a relative one of at most {PATH_LEN_MAX} bytes without \"..\""
@@ -47,6 +47,8 @@ pub enum WireError {
     Length { path: String, len: Bytes },
     #[error("{0} files in one asset version, more than the limit of {FILES_PER_VERSION_MAX}")]
     Files(usize),
+    #[error("versions stand in a manifest that names them by their documents")]
+    Both,
     #[error("token key \"{0}\" is not 32 bytes in hex")]
     Key(String),
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
@@ -256,12 +258,36 @@ impl From<&DriveStatus> for v1::report::Drive {
     }
 }
 
-/// A manifest off the wire. It names no buckets: those are control's.
+/// A whole manifest off the wire. It names no buckets: those are control's.
 pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, WireError> {
     if wire.format != 1 {
         return Err(WireError::Format(wire.format));
     }
-    let mut sources = wire.versions.iter().flat_map(|version| &version.sources);
+    any_manifest_in(wire)
+}
+
+/// A short manifest off the wire.
+pub fn short_manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Short, WireError> {
+    if wire.format != 2 {
+        return Err(WireError::Format(wire.format));
+    }
+    if !wire.versions.is_empty() {
+        return Err(WireError::Both);
+    }
+    let listed = |listed: &v1::manifest::Listed| {
+        let sources = listed.sources.clone();
+        check_sources(&sources)?;
+        Ok(manifest::Listed { id: listed.id.parse()?, document: listed.document.parse()?, sources })
+    };
+    Ok(manifest::Short {
+        manifest: any_manifest_in(wire)?,
+        listed: wire.listed.iter().map(listed).collect::<Result<_, WireError>>()?,
+    })
+}
+
+fn any_manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, WireError> {
+    let of_listed = wire.listed.iter().flat_map(|listed| &listed.sources);
+    let mut sources = wire.versions.iter().flat_map(|version| &version.sources).chain(of_listed);
     if let Some(bucket) = sources.find(|source| Bucket::of(source).is_some()) {
         return Err(WireError::Bucket(bucket.clone()));
     }
@@ -315,15 +341,41 @@ pub fn siblings_of_reply(wire: &v1::report::ReportReply) -> BTreeMap<ApplianceId
 /// A manifest for the wire. Buckets are left out: what lies there is fetched by the URLs that
 /// control signs when it is asked for an object's sources.
 pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
+    let versions = manifest.versions.iter().map(|version| version_for_appliance(version)).collect();
+    v1::manifest::Manifest { format: 1, versions, ..without_versions(manifest) }
+}
+
+/// The same, short: each version's document is what `named` says.
+pub fn short_manifest_out(
+    manifest: &manifest::Manifest,
+    named: impl Fn(&Arc<manifest::AssetVersion>) -> DocumentId,
+) -> v1::manifest::Manifest {
+    let listed = |version: &Arc<manifest::AssetVersion>| v1::manifest::Listed {
+        id: version.id.to_string(),
+        document: named(version).to_string(),
+        sources: sources_for_appliance(version),
+    };
+    let listed = manifest.versions.iter().map(listed).collect();
+    v1::manifest::Manifest { format: 2, listed, ..without_versions(manifest) }
+}
+
+/// The document of a version, one line.
+pub fn document_out(version: &manifest::AssetVersion) -> Vec<u8> {
+    let wire = v1::manifest::AssetVersion { sources: Vec::new(), ..version_out(version) };
+    serde_json::to_vec(&wire).expect("a version always becomes JSON")
+}
+
+fn without_versions(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
     v1::manifest::Manifest {
-        format: 1,
+        format: 0,
         appliance: manifest.appliance.to_string(),
         generation: manifest.generation.0,
         token_keys: manifest.token_keys.iter().map(token_key_out).collect(),
         issued_unix_s: manifest.trust.issued.0,
         signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
         revoked: manifest.trust.revoked.iter().cloned().collect(),
-        versions: manifest.versions.iter().map(|version| version_for_appliance(version)).collect(),
+        versions: Vec::new(),
+        listed: Vec::new(),
         numbers: manifest.numbers.iter().map(|(id, first)| (id.to_string(), *first)).collect(),
         siblings: manifest.siblings.iter().map(siblings_out).collect(),
         site: manifest.site.iter().map(site_member_out).collect(),
@@ -415,9 +467,12 @@ fn siblings_out(
 }
 
 fn version_for_appliance(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
-    let mut wire = version_out(version);
-    wire.sources.retain(|source| Bucket::of(source).is_none());
-    wire
+    let sources = sources_for_appliance(version);
+    v1::manifest::AssetVersion { sources, ..version_out(version) }
+}
+
+fn sources_for_appliance(version: &manifest::AssetVersion) -> Vec<String> {
+    version.sources.iter().filter(|source| Bucket::of(source).is_none()).cloned().collect()
 }
 
 /// A source in a bucket: `s3://bucket/` or `s3://bucket/prefix/`.
@@ -451,16 +506,7 @@ pub fn version_in(
     if FILES_PER_VERSION_MAX < wire.files.len() {
         return Err(WireError::Files(wire.files.len()));
     }
-    for source in &wire.sources {
-        let known = source.starts_with("https://") || source.starts_with("http://");
-        // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
-        // The names in a bucket may have any: they are encoded when a URL is made of them.
-        let visible = source.bytes().all(|b| b.is_ascii_graphic());
-        let is_url = known && visible && source.ends_with('/');
-        if !is_url && Bucket::of(source).is_none() {
-            return Err(WireError::Source(source.clone()));
-        }
-    }
+    check_sources(&wire.sources)?;
     let mut types = manifest::ContentTypes::default();
     let file = |(path, file): (&String, _)| Ok((path.clone(), file_in(path, file, &mut types)?));
     let files = wire.files.iter().map(file);
@@ -472,6 +518,20 @@ pub fn version_in(
         pace: wire.pace_bps.filter(|pace| *pace != 0).map(BitsPerSecond),
         files: files.collect::<Result<_, WireError>>()?,
     }))
+}
+
+fn check_sources(sources: &[String]) -> Result<(), WireError> {
+    for source in sources {
+        let known = source.starts_with("https://") || source.starts_with("http://");
+        // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
+        // The names in a bucket may have any: they are encoded when a URL is made of them.
+        let visible = source.bytes().all(|b| b.is_ascii_graphic());
+        let is_url = known && visible && source.ends_with('/');
+        if !is_url && Bucket::of(source).is_none() {
+            return Err(WireError::Source(source.clone()));
+        }
+    }
+    Ok(())
 }
 
 fn file_in(
@@ -560,6 +620,7 @@ mod tests {
                 pace_bps: Some(24_000_000),
                 files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
             }],
+            listed: Vec::new(),
             numbers: BTreeMap::from([("film-0123".to_owned(), 700)]),
             siblings: BTreeMap::from([("film-0123".to_owned(), vec!["a2".to_owned()])]),
             site: vec![v1::manifest::SiteMember {
@@ -572,6 +633,34 @@ mod tests {
     #[test]
     fn a_manifest_survives_the_way_in_and_out() {
         assert_eq!(manifest_out(&manifest_in(&wire()).unwrap()), wire());
+    }
+
+    #[test]
+    fn a_short_manifest_and_its_documents_are_the_whole_one() {
+        let mut manifest = manifest_in(&wire()).unwrap();
+        let line = document_out(&manifest.versions[0]);
+        let document = DocumentId::of(&line);
+        assert!(!line.contains(&b'\n') && !line.windows(6).any(|part| part == b"origin"));
+        let bucket = "s3://films/".to_owned();
+        Arc::make_mut(&mut manifest.versions[0]).sources.push(bucket.clone());
+        let mut short =
+            short_manifest_out(&manifest, |version| DocumentId::of(&document_out(version)));
+        Arc::make_mut(&mut manifest.versions[0]).sources.pop();
+        let whole = |short: &v1::manifest::Manifest| {
+            let said = version_in(&serde_json::from_slice(&line).unwrap()).unwrap();
+            let said = |id: &DocumentId| (*id == document).then(|| Arc::clone(&said));
+            short_manifest_in(short).map(|short| short.whole(said).unwrap())
+        };
+        assert_eq!(whole(&short), Ok(manifest));
+        assert_eq!(manifest_in(&short), Err(WireError::Format(2)));
+        assert_eq!(short_manifest_in(&wire()), Err(WireError::Format(1)));
+        short.versions = wire().versions;
+        assert_eq!(whole(&short), Err(WireError::Both));
+        short.versions.clear();
+        short.listed[0].sources = vec![bucket.clone()];
+        assert_eq!(whole(&short), Err(WireError::Bucket(bucket)));
+        short.listed[0].sources = vec!["ftp://a/".to_owned()];
+        assert_eq!(whole(&short), Err(WireError::Source("ftp://a/".to_owned())));
     }
 
     #[test]

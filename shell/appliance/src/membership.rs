@@ -5,7 +5,8 @@
 //! client       one process of the control plane, as these speak to it
 //! member       thread: this appliance's identity, renewed
 //! envelope     a signed manifest is opened, or refused
-//! state_file   the last manifest
+//! documents    what manifests name and do not say: fetched once
+//! state_file   the last manifest, and its documents
 //! headroom     what the machine has left of memory and network cards
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
 //! routes       threads: ask `nearcast-agent routes` what routers announce, and send it on
@@ -15,6 +16,7 @@
 pub mod agent_link;
 pub mod client;
 pub mod control_link;
+pub mod documents;
 pub mod envelope;
 pub mod headroom;
 pub mod member;

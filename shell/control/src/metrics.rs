@@ -107,8 +107,11 @@ model::metrics! {
         renewals: Counter("renewals_total"),
         /// Identities that an operator revoked.
         revocations: Counter("revocations_total"),
-        /// Manifests that were signed: once for each generation that was asked for.
+        /// Manifests that were signed: whole ones once for each generation that was asked for,
+        /// short ones for each that asked.
         manifests_signed: Counter("manifests_signed_total"),
+        /// Bytes of documents of versions that appliances were given.
+        manifest_documents_bytes: Counter("manifest_documents_bytes_total"),
         /// Asset versions that an operator, or the end of their time, took down.
         versions_withdrawn: Counter("versions_withdrawn_total"),
         /// Old asset versions that went because no playback could use them any more.

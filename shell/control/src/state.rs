@@ -8,6 +8,7 @@ pub(crate) mod directing;
 pub(crate) mod front;
 pub mod issue;
 pub(crate) mod lease;
+pub(crate) mod manifests;
 pub(crate) mod probe;
 pub(crate) mod replica;
 pub(crate) mod sheds;

@@ -2,7 +2,7 @@
 
 use model::limits::OBJECT_LEN_MAX;
 use model::path::is_path;
-use wire::convert::{manifest_in, manifest_out};
+use wire::convert::{manifest_in, manifest_out, short_manifest_in};
 use wire::v1;
 use wire::v1::signed::{self, Kind};
 
@@ -12,6 +12,12 @@ pub fn manifest(bytes: &[u8]) {
     let text = serde_json::to_vec(&read).expect("what was JSON can be again");
     let again: v1::manifest::Manifest = serde_json::from_slice(&text).expect("our own JSON");
     assert_eq!(again, read, "JSON is read as it is written");
+    if let Ok(inside) = short_manifest_in(&read) {
+        for source in inside.listed.iter().flat_map(|listed| &listed.sources) {
+            assert!(source.starts_with("http") && source.ends_with('/'), "{source:?}");
+        }
+        assert!(manifest_in(&read).is_err(), "a manifest has one format");
+    }
     let Ok(inside) = manifest_in(&read) else { return };
     for version in &inside.versions {
         for source in &version.sources {

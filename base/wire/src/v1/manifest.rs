@@ -1,4 +1,9 @@
 //! `GET /v1/appliances/{id}/manifest?known=G`: 200 with a manifest newer than `G`, or 204.
+//!
+//! With `&short=true` it is of format 2: versions are named by the hash of a *document*, which says
+//! what never changes of one, and is asked for once, with `POST /v1/appliances/{id}/documents`.
+//! The answer has a line for each that is there: an [`AssetVersion`] without sources, in JSON. A
+//! program that does not know `short` answers with format 1.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Manifest {
-    /// Format, 1.
+    /// 1, or 2 if versions are named by their documents.
     pub format: u32,
     /// The appliance that it is for.
     pub appliance: String,
@@ -25,8 +30,11 @@ pub struct Manifest {
     /// Serial numbers of certificates that are refused though they have not expired.
     #[serde(default)]
     pub revoked: Vec<String>,
-    /// Most wanted first.
+    /// Most wanted first; none in format 2.
     pub versions: Vec<AssetVersion>,
+    /// The versions of format 2, most wanted first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listed: Vec<Listed>,
     /// The first file number of each version, by the version's name. A version's files have one
     /// range of numbers, in the order of their objects' ids, each object once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -40,6 +48,30 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<SiteMember>,
 }
+
+/// A version that is told apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Listed {
+    /// Name in media URLs.
+    pub id: String,
+    /// BLAKE3 of its document, 64 hex digits.
+    pub document: String,
+    /// Base URLs ending in `/`, best first.
+    pub sources: Vec<String>,
+}
+
+/// Asks for documents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Lacking {
+    /// 1 to 256 hashes of documents. As many are answered as fit, the first of those that are there
+    /// in any case.
+    pub documents: Vec<String>,
+}
+
+/// Most documents that are asked for at a time.
+pub const LACKING_MAX: usize = 256;
 
 /// An appliance with service addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use identity::enrol::{self, Address};
 use identity::member::Member;
-use model::id::{ApplianceId, Generation, ObjectId, parse_hex};
+use model::id::{ApplianceId, DocumentId, Generation, ObjectId, parse_hex};
 use model::object::{BlocksError, block_count};
 use model::units::{Bytes, UnixSeconds};
 use serde::de::DeserializeOwned;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use settings::Text;
 use tls::TicketKey;
 use wire::v1;
+use wire::v1::manifest::{LACKING_MAX, Lacking};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{Part, PartTaken};
 
@@ -38,6 +39,10 @@ pub enum ControlError {
     Body(String),
     #[error("control's manifest is refused: {0}")]
     Manifest(#[from] Refused),
+    #[error(
+        "control has none of {0} documents that its manifest names: it is asked for a newer one"
+    )]
+    NoDocuments(usize),
     /// Its block hashes are not the object's.
     #[error(transparent)]
     Blocks(#[from] BlocksError),
@@ -92,12 +97,20 @@ impl ControlClient {
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     pub(crate) fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
-        let url = self.url(&format!("manifest?known={known}"));
+        let url = self.url(&format!("manifest?known={known}&short=true"));
         let response = checked(self.client.agent().get(&url).call())?;
         if response.status().as_u16() == 204 {
             return Ok(None);
         }
         bytes(response, MANIFEST_LEN_MAX).map(Some)
+    }
+
+    /// Lines, each a document; those that are there of so many as fit. Nothing in them is believed.
+    pub(crate) fn documents(&self, wanted: &[DocumentId]) -> Result<Vec<u8>, ControlError> {
+        let documents = wanted.iter().take(LACKING_MAX).map(ToString::to_string).collect();
+        let request = self.client.agent().post(&self.url("documents"));
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        bytes(checked(request.send_json(Lacking { documents }))?, MANIFEST_LEN_MAX)
     }
 
     /// Where an object may be fetched, best first.

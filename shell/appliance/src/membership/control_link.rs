@@ -1,7 +1,7 @@
 //! The appliance's side of the conversation with control: reports out, manifests in.
 //!
 //! ```text
-//! writer <── report ── control-link ──> signed manifest: verified, kept, in force
+//! writer <── report ── control-link ──> signed manifest: verified, documents, kept, in force
 //! front  <── report ── front-NAME             each its own inventory state and its own waits
 //!        reply ──> Wish ──> a thread of its own sends what routers announce (`routes`)
 //! ```
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use holdings::Holdings;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Delta, FilesDelta};
-use model::manifest::Manifest;
+use model::manifest::{Manifest, Short, TokenKey};
 use model::status::FillStatus;
 use model::units::{Bytes, Instant, Nanos};
 use qoe::Sums;
@@ -32,7 +32,8 @@ use crate::book::LinkIndex;
 use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
-use crate::membership::envelope::{self, Refused};
+use crate::membership::documents::Fetched;
+use crate::membership::envelope::{self, Opened, Refused};
 use crate::membership::headroom::{self, Cards, Packets};
 use crate::membership::member::Own;
 use crate::membership::routes::{Routes, Wish};
@@ -48,6 +49,9 @@ const INTERVAL_MAX: Nanos = Nanos::seconds(60);
 /// Between two questions for ticket keys. Control gives the next key six hours before it is used.
 const TICKETS_EVERY: Nanos = Nanos::seconds(600);
 const TICKETS_RETRY: Nanos = Nanos::seconds(10);
+/// Between two reports, documents are asked for no longer: one that stays away for longer is called
+/// silent.
+const FETCH_MAX: Nanos = Nanos::seconds(1);
 
 /// What the report says of this process.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +81,13 @@ pub(crate) struct Writer {
     pub(crate) peers: Peers,
 }
 
+/// A short manifest, verified, whose documents are being fetched.
+struct Next {
+    envelope: Vec<u8>,
+    short: Short,
+    fetched: Fetched,
+}
+
 /// What the link knows between two reports.
 struct Link<'a> {
     shared: &'a Shared,
@@ -86,6 +97,7 @@ struct Link<'a> {
     writer: Option<&'a Writer>,
     /// For the thread that sends what routers announce.
     wish: &'a Wish,
+    next: Option<Next>,
     /// The manifest in force is not on the drive: after a restart another would be.
     is_unkept: bool,
     start_id: u64,
@@ -144,6 +156,7 @@ pub(crate) fn run(
         about,
         writer,
         wish,
+        next: None,
         is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
@@ -208,24 +221,72 @@ impl Link<'_> {
         if reply.generation <= known.0 {
             return Ok(());
         }
-        self.renew_manifest(known, writer);
+        self.renew_manifest(known, Generation(reply.generation), writer);
         Ok(())
     }
 
     /// Takes the writer's newer manifest. That it fails is no fault of the report, which was taken.
-    fn renew_manifest(&mut self, known: Generation, writer: &Writer) {
+    fn renew_manifest(&mut self, known: Generation, offered: Generation, writer: &Writer) {
         if self.shared.ledger.now() < self.manifest_at {
             return;
         }
-        let result = match self.client.manifest(known) {
-            Ok(Some(envelope)) => self.take(known, &envelope, writer),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
+        let result = self.follow(known, offered, writer);
         let (whom, well) = (&self.client.whom, "a manifest is taken again");
         if let Some(failures) = self.manifests.settle(self.shared, whom, well, result) {
             self.manifest_at = self.shared.ledger.now() + wait(self.interval, failures);
         }
+    }
+
+    /// Fetches a newer manifest, and what it names: of that as much as there is time for, so that
+    /// the next report is not late.
+    fn follow(
+        &mut self,
+        known: Generation,
+        offered: Generation,
+        writer: &Writer,
+    ) -> Result<(), ControlError> {
+        let began = self.shared.ledger.now();
+        let is_newest = |next: &Next| offered <= next.short.manifest.generation;
+        let mut next = match self.next.take() {
+            Some(next) if is_newest(&next) => next,
+            before => {
+                let Some(envelope) = self.client.manifest(known)? else { return Ok(()) };
+                let opened = self.open(known, &envelope, writer)?;
+                let short = match opened {
+                    Opened::Whole(manifest) => {
+                        return self.take(manifest, &envelope, Ok(()), writer);
+                    }
+                    Opened::Short(short) => short,
+                };
+                let mut fetched = before.map(|before| before.fetched).unwrap_or_default();
+                fetched.keep_for(&short);
+                Next { envelope, short, fetched }
+            }
+        };
+        while let lacking = writer.state_file.lacking(&next.short, &next.fetched)
+            && !lacking.is_empty()
+        {
+            if FETCH_MAX < self.shared.ledger.now().since(began) {
+                self.next = Some(next);
+                return Ok(());
+            }
+            let taken = self.client.documents(&lacking).and_then(|lines| {
+                Ok(next.fetched.take(&next.short, &lines).map_err(Refused::from)?)
+            });
+            match taken {
+                Ok(0) => return Err(ControlError::NoDocuments(lacking.len())),
+                Ok(_) => {}
+                Err(error) => {
+                    self.next = Some(next);
+                    return Err(error);
+                }
+            }
+        }
+        let Next { envelope, short, fetched } = next;
+        let kept = writer.state_file.save_documents(&short, &fetched);
+        let kept = kept.map_err(|error| error.to_string());
+        let manifest = writer.state_file.whole(short, fetched).map_err(Refused::from)?;
+        self.take(manifest, &envelope, kept, writer)
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
@@ -247,26 +308,41 @@ impl Link<'_> {
         }
     }
 
-    /// Verifies a manifest, keeps it, and puts it in force.
-    fn take(
-        &mut self,
+    /// Verifies a manifest.
+    fn open(
+        &self,
         known: Generation,
         envelope: &[u8],
-        Writer { own, state_file, .. }: &Writer,
-    ) -> Result<(), ControlError> {
-        // The manifest in force names keys for those after it.
+        writer: &Writer,
+    ) -> Result<Opened, ControlError> {
+        let opened = envelope::open(envelope, &self.keys(writer), &self.client.appliance)?;
+        let offered = opened.manifest().generation;
+        if offered <= known {
+            return Err(Refused::Older { offered, known }.into());
+        }
+        Ok(opened)
+    }
+
+    /// Whose signatures count: the manifest in force names keys for those after it.
+    fn keys(&self, Writer { own, .. }: &Writer) -> Vec<TokenKey> {
         let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
         let named = in_force.map(|manifest| manifest.trust.signing_keys.clone());
-        let keys = envelope::union(&own.signing_keys(), &named.unwrap_or_default());
-        let manifest = envelope::open(envelope, &keys, &self.client.appliance)?;
-        if manifest.generation <= known {
-            return Err(Refused::Older { offered: manifest.generation, known }.into());
-        }
+        envelope::union(&own.signing_keys(), &named.unwrap_or_default())
+    }
+
+    /// Keeps a verified manifest, if its documents are `kept`, and puts it in force.
+    fn take(
+        &mut self,
+        manifest: Manifest,
+        envelope: &[u8],
+        kept: Result<(), String>,
+        writer: &Writer,
+    ) -> Result<(), ControlError> {
+        let (Writer { own, state_file, .. }, keys) = (writer, self.keys(writer));
         // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
         let after = envelope::keys_after(&manifest, envelope, &keys);
-        let kept = own
-            .believe(&envelope::union(&keys, &after))
-            .map_err(|error| error.to_string())
+        let kept = kept
+            .and_then(|()| own.believe(&envelope::union(&keys, &after)).map_err(|e| e.to_string()))
             .and_then(|()| state_file.save(envelope).map_err(|error| error.to_string()))
             .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
         self.is_unkept = kept.is_err();

@@ -2,9 +2,12 @@
 
 use identity::signing::{self, VerifyError};
 use model::id::{ApplianceId, Generation};
-use model::manifest::{Manifest, TokenKey};
-use wire::convert::{WireError, manifest_in};
+use model::manifest::{Manifest, Short, ShortError, TokenKey};
+use wire::convert::{WireError, manifest_in, short_manifest_in};
+use wire::v1;
 use wire::v1::signed::{self, Kind};
+
+use crate::membership::documents::DocumentError;
 
 /// Why a manifest is refused.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +22,20 @@ pub enum Refused {
     Wire(#[from] WireError),
     #[error("the message is addressed to {0}, and this member is {1}")]
     OtherAppliance(ApplianceId, ApplianceId),
+    /// It names a document that is not there.
+    #[error(transparent)]
+    Short(#[from] ShortError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
     #[error("it has generation {offered}, and {known} is in force here")]
     Older { offered: Generation, known: Generation },
+}
+
+/// A manifest out of its envelope.
+pub(crate) enum Opened {
+    Whole(Manifest),
+    /// Its documents are still to be had.
+    Short(Short),
 }
 
 /// The manifest in an envelope, if one of `keys` signed it and it is this appliance's.
@@ -28,13 +43,28 @@ pub(crate) fn open(
     bytes: &[u8],
     keys: &[TokenKey],
     appliance: &ApplianceId,
-) -> Result<Manifest, Refused> {
+) -> Result<Opened, Refused> {
     let payload = signing::verify(keys, Kind::Manifest, bytes)?;
-    let manifest = manifest_in(&serde_json::from_slice(payload)?)?;
-    if manifest.appliance != *appliance {
-        return Err(Refused::OtherAppliance(manifest.appliance, appliance.clone()));
+    let wire: v1::manifest::Manifest = serde_json::from_slice(payload)?;
+    let opened = match wire.format {
+        2 => Opened::Short(short_manifest_in(&wire)?),
+        _ => Opened::Whole(manifest_in(&wire)?),
+    };
+    let of = &opened.manifest().appliance;
+    if of != appliance {
+        return Err(Refused::OtherAppliance(of.clone(), appliance.clone()));
     }
-    Ok(manifest)
+    Ok(opened)
+}
+
+impl Opened {
+    /// All but its versions may be asked for.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        match self {
+            Self::Whole(manifest) => manifest,
+            Self::Short(short) => &short.manifest,
+        }
+    }
 }
 
 /// Whom to believe with this manifest in force: those that it names and the one who signed it,

@@ -1,15 +1,19 @@
 //! The last manifest, kept so that the appliance serves and fills with control away.
 //!
 //! It is kept as control signed it, and verified again when it is read: whoever changes the file
-//! changes nothing that is in force.
+//! changes nothing that is in force. The documents that it names are in a file of their own, each
+//! believed for its hash.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-use model::id::ApplianceId;
-use model::manifest::{Manifest, TokenKey};
+use model::id::{ApplianceId, DocumentId};
+use model::manifest::{Manifest, Short, ShortError, TokenKey};
 
-use crate::membership::envelope::{self, Refused};
+use crate::lock::lock;
+use crate::membership::documents::{Fetched, InForce};
+use crate::membership::envelope::{self, Opened, Refused};
 use crate::storage::drives::{self, DriveError, OpenError};
 
 /// Why the last manifest cannot be kept or used.
@@ -30,16 +34,20 @@ pub enum StateError {
 pub(crate) struct StateFile {
     path: PathBuf,
     root: OwnedFd,
+    /// Versions of the manifest in force, if it was short.
+    in_force: Mutex<InForce>,
 }
 
 const MANIFEST: &str = "manifest.signed";
+const DOCUMENTS: &str = "documents.jsonl";
 
 impl StateFile {
     /// Opens the directory, and makes it if it is missing.
     pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         std::fs::create_dir_all(path)
             .map_err(|error| StateError::Make { path: path.to_owned(), error })?;
-        Ok(Self { path: path.to_owned(), root: drives::open_root(path)? })
+        let root = drives::open_root(path)?;
+        Ok(Self { path: path.to_owned(), root, in_force: Mutex::default() })
     }
 
     /// The manifest that was in force last, if there was one and one of `keys` signed it.
@@ -51,13 +59,45 @@ impl StateFile {
         let bytes = drives::read_small(&self.root, MANIFEST).map_err(|e| self.failed(e))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let path = self.path.join(MANIFEST);
-        let opened = envelope::open(&bytes, keys, appliance);
-        opened.map(Some).map_err(|refused| StateError::Manifest { path, refused })
+        let refused = |refused| StateError::Manifest { path, refused };
+        let short = match envelope::open(&bytes, keys, appliance) {
+            Ok(Opened::Whole(manifest)) => return Ok(Some(manifest)),
+            Ok(Opened::Short(short)) => short,
+            Err(error) => return Err(refused(error)),
+        };
+        let lines = drives::read_small(&self.root, DOCUMENTS).map_err(|e| self.failed(e))?;
+        let mut fetched = Fetched::default();
+        let read = fetched.take(&short, &lines.unwrap_or_default()).map_err(Refused::from);
+        let whole = read.and_then(|_| self.whole(short, fetched).map_err(Refused::from));
+        whole.map(Some).map_err(refused)
     }
 
     /// Keeps a manifest in its envelope: after this returns, a power cut does not lose it.
     pub(crate) fn save(&self, envelope: &[u8]) -> Result<(), StateError> {
         drives::replace(&self.root, MANIFEST, envelope).map_err(|error| self.failed(error))
+    }
+
+    /// Keeps what a short manifest names, before the manifest itself is kept.
+    pub(crate) fn save_documents(&self, short: &Short, new: &Fetched) -> Result<(), StateError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let kept = drives::read_small(&self.root, DOCUMENTS).map_err(|error| self.failed(error))?;
+        let file = new.file(&kept.unwrap_or_default(), short, &lock(&self.in_force));
+        drives::replace(&self.root, DOCUMENTS, &file).map_err(|error| self.failed(error))
+    }
+
+    /// Documents that a short manifest names and that are not there, most wanted first.
+    pub(crate) fn lacking(&self, short: &Short, fetched: &Fetched) -> Vec<DocumentId> {
+        fetched.lacking(short, &lock(&self.in_force))
+    }
+
+    /// The whole of a short manifest, which is in force from now on.
+    pub(crate) fn whole(&self, short: Short, fetched: Fetched) -> Result<Manifest, ShortError> {
+        let mut in_force = lock(&self.in_force);
+        let (manifest, next) = fetched.whole(short, &in_force)?;
+        *in_force = next;
+        Ok(manifest)
     }
 
     fn failed(&self, error: DriveError) -> StateError {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests, also what is no #[test]")]
 
 mod control;
+mod documents;
 mod drives;
 mod fill;
 mod fleet;

@@ -17,13 +17,15 @@ use identity::member::Member;
 use identity::signing::SigningKey;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, DocumentId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, SiteMember, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
 use store::marker::Reserve;
+use wire::convert::document_out;
 use wire::v1::identity::{Source, Sources};
+use wire::v1::manifest::Lacking;
 use wire::v1::report::ReportReply;
 use wire::v1::routes::Wanted;
 use wire::v1::signed::Kind;
@@ -94,6 +96,11 @@ pub(crate) struct TestControl {
     pub(crate) site: Mutex<Vec<SiteMember>>,
     /// Where siblings let others fetch, in replies.
     pub(crate) peers: Mutex<BTreeMap<String, String>>,
+    /// Gives out whole manifests only, as the release before short ones did.
+    pub(crate) is_old: AtomicBool,
+    /// It has no document.
+    pub(crate) lost_documents: AtomicBool,
+    pub(crate) documents_asked: Mutex<Vec<String>>,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
     /// Replies ask for what routers announce, and parts of it are answered so; 0 asks for nothing.
@@ -177,7 +184,7 @@ impl TestControl {
     ) -> std::io::Result<bool> {
         let manifest = self.manifest.lock().unwrap().clone();
         let generation = manifest.as_ref().map_or(0, |manifest| manifest.generation.0);
-        let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
+        let parts: Vec<&str> = request.target.split(['/', '?', '&']).skip(1).collect();
         match (request.method.as_str(), parts.as_slice()) {
             ("POST", ["v1", "appliances", name, "report"]) if *name == self.name() => {
                 let report: wire::v1::report::Report =
@@ -199,16 +206,17 @@ impl TestControl {
                 self.parts.lock().unwrap().push(serde_json::from_slice(&request.body).unwrap());
                 answer(out, self.parts_answered.load(Ordering::SeqCst), b"{\"next\":0}")
             }
-            ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
+            ("GET", ["v1", "appliances", name, "manifest", known, "short=true"])
+                if *name == self.name() =>
+            {
                 self.manifests_asked.fetch_add(1, Ordering::SeqCst);
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
-                    Some(manifest) => {
-                        let other = self.envelope.lock().unwrap().clone();
-                        let signed = || sign(&fleet::ours().signer, &manifest);
-                        answer(out, 200, &other.unwrap_or_else(signed))
-                    }
+                    Some(manifest) => answer(out, 200, &self.signed(&manifest)),
                     None => answer(out, 204, b""),
                 }
+            }
+            ("POST", ["v1", "appliances", name, "documents"]) if *name == self.name() => {
+                answer(out, 200, &self.documents(&request.body))
             }
             ("GET", ["v1", "appliances", name, "sources", object]) if *name == self.name() => {
                 self.sources_asked.fetch_add(1, Ordering::SeqCst);
@@ -239,9 +247,42 @@ impl TestControl {
     }
 }
 
+impl TestControl {
+    fn signed(&self, manifest: &Manifest) -> Vec<u8> {
+        let signer = &fleet::ours().signer;
+        let other = self.envelope.lock().unwrap().clone();
+        other.unwrap_or_else(|| match self.is_old.load(Ordering::SeqCst) {
+            true => sign(signer, manifest),
+            false => sign_short(signer, manifest),
+        })
+    }
+
+    fn documents(&self, body: &[u8]) -> Vec<u8> {
+        let Lacking { documents } = serde_json::from_slice(body).unwrap();
+        let manifest = self.manifest.lock().unwrap().clone();
+        let is_there = !self.lost_documents.load(Ordering::SeqCst);
+        let mut lines = Vec::new();
+        for version in manifest.iter().flat_map(|manifest| &manifest.versions) {
+            let line = document_out(version);
+            if is_there && documents.contains(&DocumentId::of(&line).to_string()) {
+                lines.extend([&line[..], b"\n"].concat());
+            }
+        }
+        self.documents_asked.lock().unwrap().extend(documents);
+        lines
+    }
+}
+
 /// A manifest as control would give it out.
 pub(crate) fn sign(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
     let wire = wire::convert::manifest_out(manifest);
+    key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
+}
+
+/// The same, with its versions named by their documents.
+pub(crate) fn sign_short(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
+    let named = |version: &Arc<AssetVersion>| DocumentId::of(&document_out(version));
+    let wire = wire::convert::short_manifest_out(manifest, named);
     key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
 }
 

@@ -3,20 +3,24 @@
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::id::{Generation, ObjectId};
+use http_body::{Frame, SizeHint};
+use model::id::{DocumentId, Generation, ObjectId};
 use model::units;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
-use wire::v1::manifest::Manifest;
+use wire::v1::manifest::{AssetVersion, LACKING_MAX, Lacking, Manifest};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
 
@@ -26,13 +30,16 @@ use super::{Shared, named};
 use crate::state::convert::routes_part_in;
 use crate::state::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
-/// What the appliance has.
+/// What the appliance has, and reads.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Known {
     /// Generation that the appliance has already; 0 or nothing for none.
     #[serde(default)]
     known: u64,
+    /// Versions are to be named by their documents (format 2).
+    #[serde(default)]
+    short: bool,
 }
 
 /// Takes an appliance's report, which is also its heartbeat.
@@ -142,13 +149,64 @@ pub(crate) async fn manifest(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    Query(Known { known }): Query<Known>,
+    Query(Known { known, short }): Query<Known>,
 ) -> Result<Response, Problem> {
     let appliance = caller.is(&id)?;
-    let signed = control.signed_manifest(appliance, Generation(known)).await?;
+    let signed = control.signed_manifest(appliance, Generation(known), short).await?;
     match signed.map_err(|_| not_registered(&id))? {
         Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+/// The documents of versions that a short manifest names: a line for each that is there, in this
+/// order, as many as fit in about 1 MiB. Of one that is not there, the newest manifest says
+/// another.
+#[utoipa::path(post, path = "/v1/appliances/{id}/documents", tag = "members",
+    request_body = Lacking,
+    responses((status = 200, content_type = "application/x-ndjson", body = AssetVersion)))]
+pub(crate) async fn documents(
+    State(control): Shared,
+    caller: ApplianceCaller,
+    Path(id): Path<String>,
+    Json(Lacking { documents }): Json<Lacking>,
+) -> Result<Response, Problem> {
+    caller.is(&id)?;
+    if !(1..=LACKING_MAX).contains(&documents.len()) {
+        return Err(Problem::bad_request(format!("documents: ask for 1 to {LACKING_MAX}")));
+    }
+    let wanted: Vec<DocumentId> = documents.iter().map(|id| named(id)).collect::<Result<_, _>>()?;
+    let of = control.clone();
+    let lines = tokio::task::spawn_blocking(move || of.manifests.lines(&wanted)).await;
+    let lines = lines.expect("nothing in it panics").ok_or_else(|| {
+        let detail = "too many documents are on their way: come again in a second";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    })?;
+    control.metrics.manifest_documents_bytes.add(units::Bytes::of(lines.bytes.len()).0);
+    let lines = OnItsWay { bytes: Some(lines.bytes.into()), _permit: lines.permit };
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::new(lines)).into_response())
+}
+
+/// A body that has room of its own until it is sent.
+struct OnItsWay {
+    bytes: Option<Bytes>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for OnItsWay {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let len = self.bytes.as_ref().map_or(0, axum::body::Bytes::len);
+        SizeHint::with_exact(units::Bytes::of(len).0)
     }
 }
 
@@ -181,7 +239,6 @@ mod tests {
     use crate::connections::listener::FleetPeer;
     use crate::members::identities::Certificate;
     use crate::state::directing::Desk;
-    use axum::body::Body;
     use axum::extract::ConnectInfo;
     use axum::http::Request;
     use axum::response::IntoResponse;

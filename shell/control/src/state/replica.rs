@@ -360,7 +360,7 @@ mod tests {
             }),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r#"
-        format 2 is not known here (1 is): upgrade the reader first
+        format 2 is not known here: upgrade the reader first
         "../x" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit
         site s: "10.0.0.0/99" is not a prefix
         appliance a1: its site is not there, or its weight is not 1 to 1000

@@ -57,6 +57,7 @@ use crate::state::directing::{Busy, Directing, Reported};
 use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::lease::{self, Leading};
+use crate::state::manifests::Manifests;
 use crate::state::probe;
 use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
@@ -109,7 +110,9 @@ pub struct Control {
     pub(crate) directing: Directing,
     identities: Mutex<Identities>,
     own_renew_at: Mutex<UnixSeconds>,
-    /// The newest manifest of each appliance as it was signed, with its generation.
+    pub(crate) manifests: Manifests,
+    /// The newest whole manifest of each appliance that asks for one, as it was signed, with its
+    /// generation.
     signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     replication: tokio::sync::Mutex<Replication>,
@@ -350,6 +353,7 @@ impl Control {
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
             own_renew_at: Mutex::new(parts.own_renew_at),
+            manifests: Manifests::new(),
             signed: Mutex::default(),
             authority: parts.authority,
             signing: parts.signing,
@@ -473,13 +477,14 @@ impl Control {
         (taken.number, self.viewers.networks(wire.networks, &snapshot.sites))
     }
 
-    /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
-    /// of a generation are signed once, which may be tens of megabytes: nobody waits for it but who
-    /// asks for the same.
+    /// The newest manifest of an appliance in its envelope, if it is newer than `known`. A short
+    /// one is signed for each who asks. The bytes of a whole one are signed once for a generation,
+    /// which may be tens of megabytes: nobody waits for it but who asks for the same.
     pub(crate) async fn signed_manifest(
         self: &Arc<Self>,
         id: ApplianceId,
         known: Generation,
+        is_short: bool,
     ) -> Result<Result<Option<body::Bytes>, director::NotRegistered>, Busy> {
         let asked = id.clone();
         let manifest = self.directing.ask(move |desk, _| desk.director.manifest(&asked)).await?;
@@ -489,11 +494,14 @@ impl Control {
             Err(error) => return Ok(Err(error)),
         };
         let control = Arc::clone(self);
-        let signed = spawn_blocking(move || control.sign_manifest(&id, &manifest));
+        let signed = spawn_blocking(move || match is_short {
+            true => control.sign(control.manifests.short(&manifest)),
+            false => control.sign_whole(&id, &manifest),
+        });
         Ok(Ok(Some(signed.await.expect("nothing in it panics"))))
     }
 
-    fn sign_manifest(&self, id: &ApplianceId, manifest: &Manifest) -> body::Bytes {
+    fn sign_whole(&self, id: &ApplianceId, manifest: &Manifest) -> body::Bytes {
         let place = {
             let mut all = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(id.clone()).or_default())
@@ -504,13 +512,16 @@ impl Control {
         {
             return bytes.clone();
         }
-        let mut wire = wire::convert::manifest_out(manifest);
-        wire.issued_unix_s = self.clock.unix().0;
-        let payload = serde_json::to_vec(&wire).expect("a manifest always becomes JSON");
-        let bytes = body::Bytes::from(self.signing.sign(Kind::Manifest, &payload));
+        let bytes = self.sign(wire::convert::manifest_out(manifest));
         *kept = Some((manifest.generation, bytes.clone()));
-        self.metrics.manifests_signed.count();
         bytes
+    }
+
+    fn sign(&self, mut manifest: wire::v1::manifest::Manifest) -> body::Bytes {
+        manifest.issued_unix_s = self.clock.unix().0;
+        let payload = serde_json::to_vec(&manifest).expect("a manifest always becomes JSON");
+        self.metrics.manifests_signed.count();
+        body::Bytes::from(self.signing.sign(Kind::Manifest, &payload))
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when

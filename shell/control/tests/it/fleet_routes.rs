@@ -7,6 +7,7 @@ use identity::member::Member;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use wire::v1::identity::{Enrol, MemberKind, Renew};
+use wire::v1::manifest::Lacking;
 use wire::v1::routes::Part;
 
 use crate::appliance::Appliance;
@@ -44,6 +45,9 @@ fn body(control: &Running, path: &str) -> Value {
         }),
         "/v1/renew" => serde_json::to_value(Renew { request }),
         "/v1/appliances/{id}/report" => serde_json::to_value(Appliance::new("a1", URL).report),
+        "/v1/appliances/{id}/documents" => {
+            serde_json::to_value(Lacking { documents: vec!["0".repeat(64)] })
+        }
         "/v1/appliances/{id}/routes" => {
             let to = format!("0-{}", "0".repeat(32));
             serde_json::to_value(Part { to, is_last: true, ..Part::default() })
@@ -100,6 +104,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     }
     insta::assert_snapshot!(table, @"
     stranger a1   a2   f1
+    403      200  403  403  POST /v1/appliances/{id}/documents
     403      200  403  403  GET /v1/appliances/{id}/manifest
     403      200  403  403  POST /v1/appliances/{id}/report
     403      200  403  403  POST /v1/appliances/{id}/routes

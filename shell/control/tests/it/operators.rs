@@ -1,7 +1,13 @@
 //! What operators, ingest and appliances see.
 
+use std::sync::Arc;
+
+use identity::signing;
+use model::id::DocumentId;
 use serde_json::json;
-use wire::convert::manifest_in;
+use wire::convert::{manifest_in, short_manifest_in, version_in};
+use wire::v1::manifest::Lacking;
+use wire::v1::signed::Kind;
 
 use crate::appliance::Appliance;
 use crate::control::Running;
@@ -233,6 +239,23 @@ fn an_appliance_gets_a_manifest_only_when_it_is_newer_and_can_prove_every_block(
     let none = format!("/v1/objects/{}/blocks", "00".repeat(32));
     assert!(!link.get(&none).problem(404).is_empty());
     assert!(!link.get("/v1/objects/xyz/blocks").problem(400).is_empty());
+
+    let signed = link.get("/v1/appliances/a1/manifest?short=true").bytes;
+    let payload = signing::verify(&link.credentials.signing_keys(), Kind::Manifest, &signed);
+    let short = short_manifest_in(&serde_json::from_slice(payload.unwrap()).unwrap()).unwrap();
+    assert!(signed.len() < serde_json::to_vec(&wire).unwrap().len());
+    let ask = |documents| link.post("/v1/appliances/a1/documents", &Lacking { documents });
+    let unknown = "0".repeat(64);
+    let answer = ask(vec![unknown.clone(), short.listed[0].document.to_string()]);
+    assert_eq!((answer.status, &*answer.kind), (200, "application/x-ndjson"));
+    let line = answer.bytes.strip_suffix(b"\n").unwrap();
+    assert_eq!(DocumentId::of(line), short.listed[0].document);
+    let version = version_in(&serde_json::from_slice(line).unwrap()).unwrap();
+    assert_eq!(short.whole(|_| Some(Arc::clone(&version))), Ok(manifest));
+    assert!(ask(vec![unknown.clone()]).bytes.is_empty());
+    for refused in [vec![], vec![unknown; 257], vec!["xyz".to_owned()]] {
+        assert!(!ask(refused).problem(400).is_empty());
+    }
 
     a1.report.base_url = "https://x\"y".to_owned();
     let refused = link.post("/v1/appliances/a1/report", &a1.report).problem(400);

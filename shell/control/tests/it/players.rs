@@ -4,6 +4,7 @@ use model::manifest::TokenKey;
 use model::units::UnixSeconds;
 use playback::token;
 use serde_json::json;
+use wire::v1::manifest::Lacking;
 
 use crate::appliance::Appliance;
 use crate::control::Running;
@@ -419,6 +420,10 @@ fn every_counter_counts_something() {
     let check = Some(wire::v1::report::InventoryCheck { count: 1, sum: 1 });
     a1.report.inventory = wire::v1::report::Inventory { to: 12346, check, ..Default::default() };
     a1.report(&control);
+    let link = a1.link(&control);
+    let short = link.open(&link.get("/v1/appliances/a1/manifest?short=true").bytes).unwrap();
+    let documents = vec![short.listed[0].document.clone()];
+    link.post("/v1/appliances/a1/documents", &Lacking { documents });
     assert_eq!(control.delete("/v1/assets/film").status, 200);
     a1.report.sequence = 200;
     a1.fetch(&control);
@@ -438,7 +443,7 @@ fn every_counter_counts_something() {
             counters += 1;
         }
     }
-    assert_eq!(counters, 26);
+    assert_eq!(counters, 27);
 }
 
 /// Three appliances that hold a film, and the keys that they check tokens with.

@@ -95,7 +95,7 @@ impl Control {
 
 impl State {
     fn answer(&mut self, request: &Request, out: &mut dyn Write) -> std::io::Result<()> {
-        let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
+        let parts: Vec<&str> = request.target.split(['/', '?', '&']).skip(1).collect();
         match (request.method.as_str(), parts.as_slice()) {
             ("POST", ["v1", "appliances", name, "report"]) if *name == self.appliance => {
                 let Ok(report) = serde_json::from_slice::<Report>(&request.body) else {
@@ -105,7 +105,7 @@ impl State {
                     serde_json::to_vec(&self.take(report)).map_err(std::io::Error::other)?;
                 answer(out, 200, &reply)
             }
-            ("GET", ["v1", "appliances", _, "manifest", known]) => {
+            ("GET", ["v1", "appliances", _, "manifest", known, ..]) => {
                 if *known == format!("known={}", self.generation) {
                     return answer(out, 204, b"");
                 }

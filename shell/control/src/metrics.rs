@@ -93,6 +93,8 @@ model::metrics! {
         tickets_revoked: Counter("tickets_revoked_total"),
         /// Whole snapshots that fronts were given.
         snapshots_given: Counter("replica_snapshots_total"),
+        /// Whole snapshots for fronts that would be longer than they may be: none was given.
+        snapshots_too_long: Counter("replica_snapshots_too_long_total"),
         /// Answers to fronts with the differences since what they had.
         differences_given: Counter("replica_differences_total"),
         /// Sessions that services have ended.

@@ -196,7 +196,7 @@ fn tell(
         brief: is_brief,
         asset_count: snapshot.catalog.assets().count(),
         assets: assets_out(&snapshot, copies_wanted, assets_told),
-        errors: errors_out(&fleet, &rest.notices),
+        errors: of_fronts(control).chain(errors_out(&fleet, &rest.notices)).collect(),
         history: rest.history.iter().map(sample_out).collect(),
         demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
     })
@@ -582,6 +582,16 @@ fn loads_out(load: &Load) -> Vec<FleetLoad> {
     let out =
         |(of, permille): (Bottleneck, u64)| FleetLoad { name: of.as_str().to_owned(), permille };
     each.map(out).into()
+}
+
+/// The trouble that fronts have with this writer.
+fn of_fronts(control: &Control) -> impl Iterator<Item = FleetError> {
+    control.whole_too_long().into_iter().map(|(since, error)| FleetError {
+        at_unix_s: since.0,
+        appliance: "control".to_owned(),
+        room: "fronts".to_owned(),
+        text: error.to_string(),
+    })
 }
 
 /// What appliances reported and the trouble that the director noted, newest first.

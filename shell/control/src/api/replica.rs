@@ -81,6 +81,9 @@ impl From<ReplicaError> for Problem {
     fn from(error: ReplicaError) -> Self {
         match error {
             ReplicaError::Store(error) => error.into(),
+            ReplicaError::TooLong(error) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
+            }
             ReplicaError::Behind { .. } => {
                 tracing::warn!(%error, "a front is ahead of this writer");
                 Self::new(StatusCode::CONFLICT, "behind", error)

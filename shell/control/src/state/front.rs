@@ -34,7 +34,7 @@ use wire::v1::signed::{self, Kind};
 use crate::config::Config;
 use crate::members::keys::Keys;
 use crate::state::difference;
-use crate::state::replica::{self, SnapshotError};
+use crate::state::replica::{self, SNAPSHOT_LEN_MAX, SnapshotError};
 
 /// The writer's address, and the data that came from it.
 pub(crate) struct Follower {
@@ -91,6 +91,8 @@ pub(crate) struct News {
 pub enum FollowError {
     #[error("the writer at {address} cannot be reached: {error}")]
     Unreachable { address: String, error: String },
+    #[error("the answer of the writer at {address} is cut off, or too long: {error}")]
+    Cut { address: String, error: String },
     #[error("the writer answers {status}: {text}")]
     Status { status: u16, text: String },
     #[error("the writer's snapshot is refused: {0}")]
@@ -105,6 +107,13 @@ pub enum FollowError {
     Identity(#[from] EnrolError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+}
+
+impl FollowError {
+    /// To ask again at once would cost both sides a whole snapshot again.
+    fn is_of_a_whole_one(&self) -> bool {
+        matches!(self, Self::Cut { .. } | Self::Status { status: 507, .. })
+    }
 }
 
 impl Follower {
@@ -167,16 +176,20 @@ impl Follower {
     }
 
     fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
-        let path = match self.following.asks(self.now()) {
+        let asks = self.following.asks(self.now());
+        let path = match asks {
             Asks::Newer(known) => Some(format!("{SNAPSHOT}?known={known}&differences=true")),
             Asks::Whole(known) => Some(format!("{SNAPSHOT}?known={known}&whole=true")),
             Asks::Nothing => None,
         };
         let asked = path.is_some();
-        let answer = match path {
-            Some(path) => self.get(&path, SNAPSHOT_LEN_MAX)?,
-            None => None,
-        };
+        let answer = path.map_or(Ok(None), |path| self.get(&path, SNAPSHOT_LEN_MAX));
+        if let (Asks::Whole(_), Err(error)) = (asks, &answer)
+            && error.is_of_a_whole_one()
+        {
+            self.following.refuse(self.now(), true);
+        }
+        let answer = answer?;
         news.heard |= asked;
         if let Some(bytes) = answer {
             let opened = match self.open_news(&bytes) {
@@ -370,7 +383,10 @@ impl Follower {
         let mut answer = request.call().map_err(unreachable)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(len_max).read_to_vec();
-        let body = body.map_err(unreachable)?;
+        let body = body.map_err(|error| FollowError::Cut {
+            address: self.writer.to_string(),
+            error: error.to_string(),
+        })?;
         match status {
             200 => Ok(Some(body)),
             204 => Ok(None),
@@ -480,9 +496,6 @@ const DIFFERENCES_FILE: &str = "differences.signed";
 /// asked for.
 const DIFFERENCES_MIN: u64 = 1 << 20;
 
-/// No snapshot is longer: a million files are about 200 MB.
-const SNAPSHOT_LEN_MAX: u64 = 1 << 30;
-
 /// No set of keys is longer.
 const KEYS_LEN_MAX: u64 = 1 << 20;
 
@@ -496,7 +509,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// Keys come with every snapshot, and so often without.
 const KEYS_EVERY: Duration = Duration::from_secs(60);
 
-/// A snapshot that could not be kept is tried again after this: it may be 200 MB.
+/// A snapshot that could not be kept is tried again after this: it may be a gigabyte.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Least time between two renewals.

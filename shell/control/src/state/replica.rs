@@ -64,6 +64,9 @@ impl From<Lost> for SnapshotError {
     }
 }
 
+/// No whole snapshot is longer: 10 million files are 1.5 GB (docs/operate/state.md).
+pub(crate) const SNAPSHOT_LEN_MAX: u64 = 2 << 30;
+
 /// Opens a snapshot off the wire or from disk: signed with one of `keys`, newer than `known`, and
 /// in order. Nothing of one that is refused is used.
 pub(crate) fn open(
@@ -77,7 +80,7 @@ pub(crate) fn open(
     if found <= known {
         return Err(SnapshotError::Old { found, known });
     }
-    snapshot_in(&wire)
+    snapshot_in(wire)
 }
 
 /// The snapshot for the wire. Of versions only those that are held: fronts offer no others.
@@ -191,12 +194,13 @@ pub(crate) fn playbacks_in(wire: &wire_replica::Snapshot) -> Result<PlaybacksIn,
     Ok((public, revoked))
 }
 
-fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
+/// The wire's versions go one by one: they are as long as those that are made of them.
+fn snapshot_in(wire: wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
     if wire.format != 1 {
         return Err(WireError::Format(wire.format).into());
     }
     let mut desired = Desired::default();
-    short_in(wire)?.put(&mut desired);
+    short_in(&wire)?.put(&mut desired);
     let sites = Arc::make_mut(&mut desired.sites);
     for site in &wire.sites {
         let site = site_in(site)?;
@@ -211,11 +215,11 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         appliances.insert(registered.appliance.id.clone(), registered);
     }
     let mut catalog = Catalog::default();
-    for version in &wire.versions {
-        catalog.put(Arc::new(one_in(version)?));
+    let (public, revoked) = playbacks_in(&wire)?;
+    for version in wire.versions {
+        catalog.put(Arc::new(one_in(&version)?));
     }
     desired.catalog = Arc::new(catalog);
-    let (public, revoked) = playbacks_in(wire)?;
     desired.playbacks = Playbacks::new(public, revoked);
     Ok(Picture {
         generation: Generation(wire.generation),
@@ -343,7 +347,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut wire_replica::Snapshot)| {
             let mut wire = out(7);
             change(&mut wire);
-            snapshot_in(&wire).unwrap_err().to_string()
+            snapshot_in(wire).unwrap_err().to_string()
         };
         let texts = [
             refused(&|s| s.format = 2),

@@ -15,7 +15,7 @@ pub(crate) mod withdrawals;
 pub(crate) use membership::MembershipError;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -117,6 +117,8 @@ pub struct Control {
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
+    /// Since when no front could be given a whole snapshot; 0 while it fits.
+    whole_too_long: AtomicU64,
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -361,6 +363,7 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
+            whole_too_long: AtomicU64::new(0),
             report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
             probes: Arc::new(Semaphore::new(PROBES_MAX)),
             directing: Directing::begin(director, parts.clock).map_err(OpenError::Thread)?,

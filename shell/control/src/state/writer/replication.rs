@@ -1,5 +1,6 @@
 //! The writer's side of fronts: what they are given, signed once, when the first one asks.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,12 +9,13 @@ use director::Desired;
 use director::difference::{Check, Difference, Step, between};
 use director::following::Log;
 use model::id::Generation;
-use model::units::UnixSeconds;
+use model::units::{Bytes, UnixSeconds};
 use tokio::task::spawn_blocking;
 use wire::v1::signed::Kind;
 
 use super::Control;
 use crate::state::directing::Desk;
+use crate::state::replica::SNAPSHOT_LEN_MAX;
 use crate::state::store::StoreError;
 use crate::state::{difference, replica};
 
@@ -23,7 +25,9 @@ pub(crate) struct Replication {
     /// None before the first front has asked.
     last: Option<Last>,
     /// The whole of it as it was signed, if a front has asked for that.
-    whole: Option<body::Bytes>,
+    whole: Option<Result<body::Bytes, TooLong>>,
+    /// It may be so long.
+    len_max: u64,
     /// Each in its envelope, as it is sent.
     log: Log<Vec<u8>>,
 }
@@ -46,7 +50,7 @@ const LOG_LEN_MAX: usize = 8 << 20;
 
 impl Default for Replication {
     fn default() -> Self {
-        Self { last: None, whole: None, log: Log::new(LOG_LEN_MAX) }
+        Self { last: None, whole: None, len_max: SNAPSHOT_LEN_MAX, log: Log::new(LOG_LEN_MAX) }
     }
 }
 
@@ -61,12 +65,22 @@ pub(crate) enum Wanted {
     Whole,
 }
 
+/// A whole snapshot would be longer than it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a whole snapshot for fronts is longer than {0}: fronts that have one follow by differences, \
+     and no other can begin, or begin again; keep fewer versions (docs/operate/state.md)"
+)]
+pub(crate) struct TooLong(Bytes);
+
 /// Why a front gets no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplicaError {
     /// Its generation could not be written, so nobody may see it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     #[error(
         "this front has generation {known}, and the newest here is {newest}: was this writer \
              restored from an old copy of its state? If so, stop the front, delete its snapshot \
@@ -100,6 +114,18 @@ impl Control {
         known: Generation,
         wanted: Wanted,
     ) -> Result<Option<body::Bytes>, ReplicaError> {
+        let control = self.clone();
+        // A front that leaves before it is done finds it when it asks again: a whole one of
+        // millions of files takes longer than a front waits.
+        let work = tokio::spawn(async move { control.replica_news(known, wanted).await });
+        work.await.expect("nothing in it panics")
+    }
+
+    async fn replica_news(
+        self: &Arc<Self>,
+        known: Generation,
+        wanted: Wanted,
+    ) -> Result<Option<body::Bytes>, ReplicaError> {
         let mut replication = self.replication.lock().await;
         let is_old = self.replica_is_old.swap(false, Ordering::SeqCst);
         if is_old || replication.last.is_none() {
@@ -122,23 +148,50 @@ impl Control {
             let bytes: Vec<u8> = run.flatten().copied().collect();
             return Ok(Some(bytes.into()));
         }
-        self.metrics.snapshots_given.count();
         if wanted == Wanted::Whole && known != Generation(0) {
             tracing::info!(%known, "a front wants a whole snapshot in place of what it has");
         }
-        if let Some(whole) = &replication.whole {
-            return Ok(Some(whole.clone()));
-        }
-        let (desired, control) = (last.desired.clone(), self.clone());
-        let (manifests, issued) = (last.manifests, last.issued);
-        // A large catalogue takes a while, which no other request should wait.
-        let work = move || {
-            let wire = replica::snapshot_out(&desired, manifests, newest, issued);
-            let payload = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
-            body::Bytes::from(control.signing.sign(Kind::Snapshot, &payload))
+        let whole = match replication.whole.clone() {
+            Some(whole) => whole,
+            None => {
+                let (control, last, len_max) = (self.clone(), last.clone(), replication.len_max);
+                // A large catalogue takes a while, which no other request should wait.
+                let work = move || control.whole(&last, len_max);
+                let whole = spawn_blocking(work).await.expect("nothing in it panics");
+                self.note_length(whole.as_ref().err());
+                replication.whole.insert(whole).clone()
+            }
         };
-        let whole = spawn_blocking(work).await.expect("nothing in it panics");
-        Ok(Some(replication.whole.insert(whole).clone()))
+        match &whole {
+            Ok(_) => self.metrics.snapshots_given.count(),
+            Err(_) => self.metrics.snapshots_too_long.count(),
+        }
+        Ok(Some(whole?))
+    }
+
+    /// A state as a whole, signed in its envelope.
+    fn whole(&self, last: &Last, len_max: u64) -> Result<body::Bytes, TooLong> {
+        let Last { generation, manifests, issued, desired, .. } = last;
+        let wire = replica::snapshot_out(desired, *manifests, *generation, *issued);
+        let mut payload = Limited { bytes: Vec::new(), len_max: Bytes(len_max).as_usize() };
+        match serde_json::to_writer(&mut payload, &wire) {
+            Ok(()) => Ok(self.signing.sign(Kind::Snapshot, &payload.bytes).into()),
+            Err(_) => Err(TooLong(Bytes(len_max))),
+        }
+    }
+
+    fn note_length(&self, too_long: Option<&TooLong>) {
+        let Some(error) = too_long else { return self.whole_too_long.store(0, Ordering::Relaxed) };
+        tracing::error!(%error, "fronts");
+        let now = self.clock.unix().0;
+        // The first time is what an operator wants to see.
+        let _ = self.whole_too_long.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Since when no front could be given a whole snapshot, and why; none while it fits.
+    pub(crate) fn whole_too_long(&self) -> Option<(UnixSeconds, TooLong)> {
+        let since = self.whole_too_long.load(Ordering::Relaxed);
+        (since != 0).then_some((UnixSeconds(since), TooLong(Bytes(SNAPSHOT_LEN_MAX))))
     }
 
     /// Looks what is otherwise than fronts were given last. Its generation is durable before they
@@ -214,6 +267,29 @@ impl Control {
     }
 }
 
+/// Bytes up to a length, and an error instead of the next. The envelope's line goes beside.
+struct Limited {
+    bytes: Vec<u8>,
+    len_max: usize,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.len_max.saturating_sub(ENVELOPE_LEN_MAX) < self.bytes.len() + more.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What an envelope adds to its payload: two words, a key's name and a signature.
+const ENVELOPE_LEN_MAX: usize = 1024;
+
 /// A weight as it is stored: SQLite's numbers are signed.
 fn kept(weight: u64) -> u64 {
     weight >> 1
@@ -280,5 +356,26 @@ mod tests {
         assert!(given.starts_with(b"nearcast-signed-1 snapshot "));
         let later = control.replica_snapshot(known.next(), Wanted::Whole).await;
         assert!(matches!(later, Err(ReplicaError::Behind { .. })), "it has what nobody gave");
+    }
+
+    #[tokio::test]
+    async fn a_whole_one_that_is_too_long_is_an_error_and_made_once() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        control.replication.lock().await.len_max = 1200;
+        for count in 1..=2 {
+            let asked = control.replica_snapshot(Generation(0), Wanted::Whole).await;
+            assert!(matches!(asked, Err(ReplicaError::TooLong(_))), "{asked:?}");
+            assert_eq!(control.metrics.snapshots_too_long.value(), count);
+            assert!(control.whole_too_long().is_some());
+        }
+        let known = control.store.replica().await.unwrap().0;
+        // Those that have one go on.
+        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
+        control.set_policy(policy).await.unwrap();
+        assert!(control.replica_snapshot(known, Wanted::Differences).await.unwrap().is_some());
+        control.replication.lock().await.len_max = SNAPSHOT_LEN_MAX;
+        let given = control.replica_snapshot(Generation(0), Wanted::Whole).await.unwrap();
+        assert!(given.is_some() && control.whole_too_long().is_none());
+        assert_eq!(control.metrics.snapshots_given.value(), 1);
     }
 }

@@ -18,8 +18,10 @@ use crate::filter::Longest;
 use crate::hearing::Difference;
 use crate::order::{Known, Way, sort, step};
 
+mod family;
 mod work;
 
+use family::{Family, Net, Ways};
 use work::Work;
 pub use work::{Done, SLICE};
 
@@ -106,21 +108,6 @@ struct Tally {
 /// Most of it that a site may hear: two full tables with all their communities.
 const SITE_BYTES_MAX: usize = 1 << 30;
 
-/// The ways to a prefix, best first.
-type Ways = Arc<[Way]>;
-
-/// One family, in parts that are copied when they change while somebody reads.
-#[derive(Clone, Debug)]
-struct Family<N: prefix_trie::Prefix> {
-    /// Prefixes too short for a part.
-    short: Part<N>,
-    parts: Arc<Vec<Option<Part<N>>>>,
-}
-
-type Part<N> = Arc<PrefixMap<N, Ways>>;
-
-const PARTS: usize = 4096;
-
 /// Where clients are, and the sites near there.
 #[derive(Clone, Debug, Default)]
 struct Places {
@@ -128,100 +115,6 @@ struct Places {
     v6: PrefixMap<Ipv6Net, u32>,
     /// Each place once, with the sites that serve strangers, nearest first.
     all: Vec<(Place, Vec<(u32, Nearness)>)>,
-}
-
-/// A prefix of one family.
-trait Net: prefix_trie::Prefix + Copy {
-    /// The part that it is in; none if it is in many.
-    fn part(&self) -> Option<usize>;
-    fn any(self) -> Prefix;
-}
-
-impl Net for Ipv4Net {
-    /// By the first 12 bits.
-    fn part(&self) -> Option<usize> {
-        let head = u32::from(self.network()) >> 20;
-        assert!(head < 4096, "12 bits are left");
-        (12 <= self.prefix_len()).then(|| usize::try_from(head).expect("12 bits"))
-    }
-
-    fn any(self) -> Prefix {
-        Prefix::V4(self)
-    }
-}
-
-impl Net for Ipv6Net {
-    /// By a hash of the first 24 bits, of which registries use a few thousand values.
-    fn part(&self) -> Option<usize> {
-        let head = u128::from(self.network()) >> 104;
-        let head = u32::try_from(head).expect("24 bits");
-        // Fibonacci hashing: 2^32 divided by the golden ratio.
-        let hash = head.wrapping_mul(0x9E37_79B1) >> 20;
-        assert!(hash < 4096, "12 bits are left");
-        (24 <= self.prefix_len()).then(|| usize::try_from(hash).expect("12 bits"))
-    }
-
-    fn any(self) -> Prefix {
-        Prefix::V6(self)
-    }
-}
-
-impl<N: Net> Default for Family<N> {
-    fn default() -> Self {
-        Self { short: Arc::default(), parts: Arc::new(vec![None; PARTS]) }
-    }
-}
-
-impl<N: Net> Family<N> {
-    /// The prefixes that cover a client, longest first.
-    fn covering(&self, client: N) -> Vec<(N, &Ways)> {
-        let part = client.part().and_then(|part| self.parts[part].as_deref());
-        let in_part = part.into_iter().flat_map(|part| part.cover(&client));
-        let mut found = Vec::with_capacity(USUAL);
-        found.extend(self.short.cover(&client).chain(in_part));
-        found.reverse();
-        assert!(found.len() <= 129, "a family has no more lengths");
-        found
-    }
-
-    /// Changes the ways to a prefix; one without ways goes.
-    fn change(&mut self, prefix: N, change: impl FnOnce(&mut Vec<Way>)) {
-        let part = match prefix.part() {
-            None => Arc::make_mut(&mut self.short),
-            Some(part) => {
-                let part = Arc::make_mut(&mut self.parts)[part].get_or_insert_default();
-                Arc::make_mut(part)
-            }
-        };
-        let mut ways = part.get(&prefix).map(|ways| ways.to_vec()).unwrap_or_default();
-        change(&mut ways);
-        if ways.is_empty() {
-            part.remove(&prefix);
-        } else {
-            part.insert(prefix, ways.into());
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (N, &Ways)> {
-        self.short.iter().chain(self.parts.iter().flatten().flat_map(|part| part.iter()))
-    }
-
-    /// Looks at the prefixes of one part, of the short ones for 0, and takes what `look` gives in
-    /// place of their ways. Gives how many it looked at.
-    fn replace(&mut self, at: usize, mut look: impl FnMut(N, &Ways) -> Option<Vec<Way>>) -> usize {
-        let part = match at.checked_sub(1) {
-            None => Some(&self.short),
-            Some(at) => self.parts[at].as_ref(),
-        };
-        let Some(part) = part else { return 0 };
-        let looked = part.len();
-        let changes: Vec<_> =
-            part.iter().filter_map(|(prefix, ways)| Some((prefix, look(prefix, ways)?))).collect();
-        for (prefix, ways) in changes {
-            self.change(prefix, |all| *all = ways);
-        }
-        looked
-    }
 }
 
 impl Table {
@@ -287,12 +180,7 @@ impl Table {
 
     /// How many prefixes there are, of IPv4 and of IPv6. O(parts).
     pub fn len(&self) -> (usize, usize) {
-        let parts =
-            |short: usize, parts: &mut dyn Iterator<Item = usize>| short + parts.sum::<usize>();
-        (
-            parts(self.v4.short.len(), &mut self.v4.parts.iter().flatten().map(|part| part.len())),
-            parts(self.v6.short.len(), &mut self.v6.parts.iter().flatten().map(|part| part.len())),
-        )
+        (self.v4.len(), self.v6.len())
     }
 
     /// True if no site has a prefix.

@@ -381,15 +381,31 @@ fn a_change_costs_what_changes() {
     routes.apply(&site("berlin"), &difference, true);
     let before = routes.table().clone();
     hear(&mut routes, "paris", "11.0.0.0/24", Peering::Private, &[9], None);
-    let same =
-        before.v4.parts.iter().zip(routes.table().v4.parts.iter()).filter(|(a, b)| match (a, b) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        });
-    assert_eq!(same.count(), PARTS - 1, "one part was copied");
-    assert!(Arc::ptr_eq(&before.v4.short, &routes.table().v4.short));
+    let (parts, prefixes) = routes.table().v4.unshared(&before.v4);
+    assert_eq!((parts, prefixes), (1, 64), "a 64th of a /12 was copied");
     assert!(routes.known.len() <= 102, "attributes are shared");
+}
+
+#[test]
+fn a_network_that_has_many_prefixes_makes_no_change_long() {
+    let mut routes = fleet();
+    let static_of = |nets: &mut dyn Iterator<Item = u128>| -> Vec<Prefix> {
+        let net = |bits: u128| Ipv6Net::new((0x2a00_u128 << 112 | bits << 80).into(), 48).unwrap();
+        nets.map(|bits| Prefix::V6(net(bits))).collect()
+    };
+    let give = |routes: &mut Routes, name: &str, prefixes: Vec<Prefix>| {
+        let all = sites();
+        let mut all = numbered(&all).into_iter();
+        let (number, of) = all.find(|(_, of)| of.id == site(name)).unwrap();
+        routes.change_sites(&[], &[(number, Site { prefixes, ..of.clone() })]);
+    };
+    give(&mut routes, "berlin", static_of(&mut (0..60_000)));
+    let before = routes.table().clone();
+    give(&mut routes, "paris", static_of(&mut [7].into_iter()));
+    let (parts, prefixes) = routes.table().v6.unshared(&before.v6);
+    assert_eq!(parts, 1);
+    assert!(prefixes < 1024, "{prefixes}");
+    assert_eq!(routes.table().len(), (0, 60_000));
 }
 
 const NAMES: [&str; 4] = ["isp", "berlin", "paris", "sydney"];
@@ -474,7 +490,7 @@ fn change() -> impl Strategy<Value = (usize, Prefix, Option<Arc<Attributes>>)> {
 /// Of few bits, so that they cover each other; of lengths around those of parts.
 fn any_prefix() -> impl Strategy<Value = Prefix> {
     let v4 = (0..4_u32, 8..=32_u8).prop_map(|(bits, len)| {
-        let address = (0x0808_0000_u32 | bits << 19 | bits << 8).into();
+        let address = (0x0808_0000_u32 | bits << 19 | bits << 13 | bits << 8).into();
         Prefix::V4(Ipv4Net::new(address, len).unwrap().trunc())
     });
     let v6 = (0..4_u128, 16..=64_u8).prop_map(|(bits, len)| {

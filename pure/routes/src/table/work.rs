@@ -12,7 +12,8 @@ use model::id::SiteId;
 use model::number::index;
 use model::topology::Prefix;
 
-use super::{Own, PARTS, Places, Routes, Table, Tally, Ways, nearest};
+use super::family::{GROUPS, Ways};
+use super::{Own, Places, Routes, Table, Tally, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
@@ -52,7 +53,7 @@ pub struct Done {
     pub digest: Digest,
 }
 
-/// A walk over the parts of both families.
+/// A walk over the groups of both families.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     next: usize,
@@ -61,8 +62,8 @@ pub(super) struct Walk {
 /// Prefixes that are worked on at a time: some milliseconds.
 pub const SLICE: usize = 1024;
 
-/// Parts of a family, and its short prefixes.
-const PLACES: usize = PARTS + 1;
+/// Groups of a family, and its short prefixes.
+const PLACES: usize = GROUPS + 1;
 
 /// As many looks at sites cost as much as one at a prefix.
 const SITES_PER_PREFIX: usize = 16;
@@ -122,8 +123,8 @@ impl Routes {
         self.work.front().is_some_and(Work::has_begun)
     }
 
-    /// Does work on so many prefixes, or of one part more: a part is a 4,096th of a family. Gives
-    /// the sites whose word is known from now on.
+    /// Does work on so many prefixes, or of one group more: a 4,096th of a family. Gives the sites
+    /// whose word is known from now on.
     pub fn go_on(&mut self, mut prefixes: usize) -> Vec<Done> {
         let mut done = Vec::new();
         while 0 < prefixes
@@ -360,7 +361,7 @@ impl Table {
         })
     }
 
-    /// Looks at the prefixes of the next parts, while there is something left of `left`; true if
+    /// Looks at the prefixes of the next groups, while there is something left of `left`; true if
     /// it has seen all.
     fn walk(
         &mut self,

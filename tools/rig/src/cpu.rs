@@ -55,11 +55,10 @@ pub fn pin_to(cpus: &[usize]) -> Result<()> {
         .with_context(|| format!("cannot run on {cpus:?}: this needs a machine with two CPUs"))
 }
 
-/// CPU time of the calling thread.
+/// CPU time of the calling thread: to the moment, where its `schedstat` is as of the last tick.
 pub fn of_this_thread() -> Result<Duration> {
-    let text = read(Path::new("/proc/thread-self/schedstat"))?;
-    let nanos = text.split_ascii_whitespace().next().context("an empty schedstat")?;
-    Ok(Duration::from_nanos(nanos.parse()?))
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }
 
 /// Time in which `cpu` was not idle, whoever used it.

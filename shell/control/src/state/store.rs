@@ -495,23 +495,33 @@ impl Store {
         Ok(catalog)
     }
 
+    /// All files, page by page: as rows they take several times as much memory.
     async fn files(&self) -> Result<BTreeMap<AssetVersionId, BTreeMap<String, File>>> {
         type Row = (String, String, Vec<u8>, i64, String);
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT version, path, object, len, content_type
-             FROM files JOIN objects ON objects.id = files.object",
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let mut versions: BTreeMap<_, BTreeMap<String, File>> = BTreeMap::new();
+        let mut versions: BTreeMap<AssetVersionId, BTreeMap<String, File>> = BTreeMap::new();
         let mut types = ContentTypes::default();
-        for (version, path, object, len, content_type) in rows {
-            let object = ObjectId(fixed(&object)?);
-            let content_type = types.shared(&content_type);
-            let file = File { object, len: Bytes(unsigned(len)?), content_type };
-            versions.entry(parse(&version)?).or_default().insert(path, file);
+        let mut last = (String::new(), String::new());
+        loop {
+            let query = sqlx::query_as(
+                "SELECT version, path, object, len, content_type
+                 FROM files JOIN objects ON objects.id = files.object
+                 WHERE (version, path) > ($1, $2) ORDER BY version, path LIMIT $3",
+            );
+            let query = query.bind(last.0).bind(last.1).bind(FILES_AT_ONCE);
+            let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
+            let Some((version, path, ..)) = rows.last() else { return Ok(versions) };
+            last = (version.clone(), path.clone());
+            for (version, path, object, len, content_type) in rows {
+                let object = ObjectId(fixed(&object)?);
+                let content_type = types.shared(&content_type);
+                let file = File { object, len: Bytes(unsigned(len)?), content_type };
+                let of_version = match versions.get_mut(version.as_str()) {
+                    Some(known) => known,
+                    None => versions.entry(parse(&version)?).or_default(),
+                };
+                of_version.insert(path, file);
+            }
         }
-        Ok(versions)
     }
 
     async fn entries(&self) -> Result<BTreeMap<AssetVersionId, Vec<Entry>>> {
@@ -613,6 +623,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_numbers.sql"),
     include_str!("../../migrations/0013_appliances.sql"),
 ];
+
+/// Some megabytes.
+const FILES_AT_ONCE: i64 = 10_000;
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;

@@ -23,9 +23,9 @@
 //!   O(appliances) for the history;
 //! * a playback or a poll, see `steering`; a route, see `routes`;
 //! * a version that comes or goes, O(versions log versions + appliances);
-//! * a plan, O(1) to begin and O(appliances) when it has come. It is worked out elsewhere (`plan`),
-//!   after a change of the catalogue, of the policy or of hardware: of what should be where; after
-//!   one of a key, of the manifests alone.
+//! * a plan, O(1) when it begins, when it has come and when it is stored. It is worked out
+//!   elsewhere (`plan`), after a change of the catalogue, of the policy or of hardware: of what
+//!   should be where; after one of a key, of the manifests alone.
 //!
 //! Placement follows desired state and what drives can hold. That an appliance is silent changes
 //! where players are sent, never where files go: an operator decides when one is gone for good.
@@ -597,12 +597,7 @@ impl Machine for Director {
             Event::Clients { places, zones } => self.place_clients(places, zones),
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
             Event::Placed(plan) => self.placed(now, *plan),
-            Event::Stored(generation) => {
-                let spent = self.publisher().stored(generation);
-                self.free(spent);
-                self.settle_withdrawals();
-                self.view_is_old = true;
-            }
+            Event::Stored(generation) => self.stored(generation),
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Late(by) => self.was_away(now, by),
             Event::TurnedAway(id) => self.lives(now, &id),

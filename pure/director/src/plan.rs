@@ -1,4 +1,5 @@
-//! Who should hold what, and the manifests that say so: worked out beside the director.
+//! Who should hold what, and the manifests that say so: worked out beside the director, which takes
+//! them over as they are.
 //!
 //! ```text
 //! catalogue, policy, hardware, keys have changed ──> Action::Place(input) ──> another thread:
@@ -6,13 +7,16 @@
 //! ```
 //!
 //! One plan is in the making at a time. What changes meanwhile is for the next one, which begins
-//! when that one has come. A plan that is old by then is taken all the same, or a catalogue that
-//! changes more often than a plan takes would never be planned; whatever waits for manifests that
-//! are as desired state wants them (receipts of withdrawals, keys that may sign) waits until no
-//! plan is in the making. Keys alone place nothing anew: manifests are made of the last placement.
+//! when that one has come and is stored: so its thread has the ledger that it is compared with, and
+//! the generation of what differs. A plan that is old by then is taken all the same, or a catalogue
+//! that changes more often than a plan takes would never be planned; whatever waits for manifests
+//! that are as desired state wants them (receipts of withdrawals, keys that may sign) waits until
+//! no plan is in the making. Keys alone place nothing anew: manifests are made of the last
+//! placement.
 //!
-//! A plan costs O(versions x sites) on its thread; here an input costs O(1), and a plan that has
-//! come O(appliances). Whatever takes long to be freed is freed elsewhere: [`Action::Free`].
+//! A plan costs O(versions x sites) on its thread; here an input costs O(1), and so do a plan that
+//! has come and one that is stored. Whatever takes long to be freed is freed elsewhere:
+//! [`Action::Free`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use model::units::{BitsPerSecond, UnixSeconds};
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::{Policy, Registered};
-use crate::publish::{Digest, digest};
+use crate::publish::{Base, Draft, Manifests, digest};
 use crate::{Action, Director, Role};
 
 /// What a plan is worked out of. Immutable, and nothing else is asked for.
@@ -41,6 +45,7 @@ pub struct PlanInput {
     lines_max: usize,
     /// The placement that holds still; none if something has changed that it follows from.
     placement: Option<Arc<placement::Placement>>,
+    base: Base,
 }
 
 /// A plan: the answer to [`Action::Place`].
@@ -48,24 +53,20 @@ pub struct PlanInput {
 pub struct Plan {
     number: u64,
     placement: Arc<placement::Placement>,
-    /// Of each appliance, by name. They have no generation yet.
-    manifests: Vec<(Arc<Manifest>, Digest)>,
+    draft: Draft,
 }
 
-/// Manifests that nobody here needs any more.
-#[derive(Clone, Debug, Default)]
-pub struct Spent(pub(crate) Vec<Arc<Manifest>>);
+/// What nobody here needs any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spent {
+    pub(crate) placement: Option<Arc<placement::Placement>>,
+    pub(crate) manifests: Manifests,
+}
 
 impl PartialEq for PlanInput {
     /// Inputs of one director have numbers.
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
-    }
-}
-
-impl PartialEq for Spent {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
     }
 }
 
@@ -105,8 +106,8 @@ impl PlanInput {
         };
         kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
         let versions: Vec<&Arc<Version>> = kept.iter().map(|(_, of)| *of).collect();
-        let manifests = self.manifests(&placement, &versions);
-        Plan { number: self.number, placement, manifests }
+        let draft = self.draft(&placement, &versions);
+        Plan { number: self.number, placement, draft }
     }
 
     fn place(&self, kept: &[(usize, &Arc<Version>)]) -> placement::Placement {
@@ -136,16 +137,12 @@ impl PlanInput {
 
     /// All manifests. `versions` are those that are kept, most wanted first: current ones before
     /// older ones, the newest first.
-    fn manifests(
-        &self,
-        placement: &placement::Placement,
-        versions: &[&Arc<Version>],
-    ) -> Vec<(Arc<Manifest>, Digest)> {
+    fn draft(&self, placement: &placement::Placement, versions: &[&Arc<Version>]) -> Draft {
         let order: BTreeMap<&AssetVersionId, usize> =
             versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
         let holders = Holders::new(&self.appliances, placement);
         let mut parts = Parts::default();
-        let mut manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
+        let manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
             let site = holders.site(id);
             let siblings = holders.beside(id, held, !site.is_empty());
             let places = held.iter().filter_map(|version| order.get(version).copied());
@@ -158,7 +155,7 @@ impl PlanInput {
             let has_part = held.iter().any(|version| parts.is_one(version));
             let manifest = Manifest {
                 appliance: id.clone(),
-                generation: Generation(0), // it has one when it is staged
+                generation: Generation(0), // the draft knows it
                 token_keys: self.token_keys.clone(),
                 trust: self.trust.clone(),
                 numbers: if has_part { BTreeMap::new() } else { numbers_of(places) },
@@ -167,9 +164,10 @@ impl PlanInput {
                 site,
             };
             let digest = digest(&manifest, |version| parts.is_one(version));
-            (Arc::new(manifest), digest)
+            (manifest, digest)
         };
-        placement.holdings.iter().map(&mut manifest).collect()
+        let is_there = |(id, _): &(&ApplianceId, _)| self.appliances.contains_key(*id);
+        self.base.clone().draft(placement.holdings.iter().filter(is_there).map(manifest))
     }
 }
 
@@ -214,8 +212,10 @@ impl Director {
         }
     }
 
-    fn begin_plan(&mut self) {
-        if self.planning.is_under_way {
+    /// Begins the plan that is wanted, if none is in the making or waits to be stored.
+    pub(crate) fn begin_plan(&mut self) {
+        let Role::Writer(publisher) = &mut self.role else { return };
+        if self.planning.is_under_way || publisher.is_staged() {
             return;
         }
         let Some(wanted) = self.planning.wanted.take() else { return };
@@ -237,34 +237,35 @@ impl Director {
             },
             lines_max: self.config.placement_lines_max,
             placement: (wanted == Wanted::Manifests).then(|| Arc::clone(&self.placement)),
+            base: publisher.begin(self.now_unix),
         };
         self.actions.push_back(Action::Place(Box::new(input)));
     }
 
-    /// A plan has come: its manifests are staged, and the next one begins if it is old already.
+    /// A plan has come: its manifests are staged. If it changes none, the next one begins.
     pub(crate) fn placed(&mut self, now: model::units::Instant, plan: Plan) {
         let Role::Writer(publisher) = &mut self.role else { return };
         let is_ours = self.planning.is_under_way && plan.number == self.planning.number;
         assert!(is_ours, "a plan is the answer to the last input, and comes once");
         self.planning.is_under_way = false;
-        self.placement = plan.placement;
-        let appliances = &self.desired.appliances;
-        let is_there = |id: &ApplianceId| appliances.contains_key(id);
-        let (store, spent) = publisher.stage(now, self.now_unix, plan.manifests, is_there);
+        let placement = Some(std::mem::replace(&mut self.placement, plan.placement));
+        let (store, manifests) = publisher.stage(now, plan.draft);
         if let Some(ledger) = store {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
         }
-        self.free(spent);
+        self.actions.push_back(Action::Free(Spent { placement, manifests }));
         self.settle_withdrawals();
         self.begin_plan();
     }
 
-    /// Has manifests freed elsewhere.
-    pub(crate) fn free(&mut self, spent: Vec<Arc<Manifest>>) {
-        if !spent.is_empty() {
-            self.actions.push_back(Action::Free(Spent(spent)));
-        }
+    /// The manifests of a generation are durable: they are published, and the next plan begins.
+    pub(crate) fn stored(&mut self, generation: Generation) {
+        let Some(manifests) = self.publisher().stored(generation) else { return };
+        self.actions.push_back(Action::Free(Spent { placement: None, manifests }));
+        self.settle_withdrawals();
+        self.begin_plan();
+        self.view_is_old = true;
     }
 }
 

@@ -1,4 +1,7 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::topology::{Appliance, Weight};
+use proptest::prelude::*;
 
 use super::tests::*;
 use super::*;
@@ -33,7 +36,11 @@ fn what_changes_while_a_plan_is_made_is_for_the_next_one() {
     let first = begun(&mut director, "film-1", 1);
     assert!(change(&mut director, "film-2", 2).is_empty(), "one at a time");
     assert!(change(&mut director, "film-3", 3).is_empty());
-    let next = placed(&mut director, first);
+    director.handle(at(0), Event::Placed(Box::new(first.work_out())));
+    let staged = store(&mut director).expect("it holds a film more");
+    assert!(inputs(&mut director).is_empty(), "the next one begins with what is durable");
+    director.handle(at(0), Event::Stored(staged.generation));
+    let next = inputs(&mut director).pop();
     let names = || manifest_names(&director);
     assert_eq!(names(), ["film-1"], "an old plan is better than none");
     let next = next.expect("what has changed meanwhile");
@@ -67,8 +74,14 @@ fn a_plan_gives_nothing_to_an_appliance_that_is_gone() {
     let mut director = running(&["a1", "a2"]);
     let old = begun(&mut director, "film-1", 1);
     director.handle(at(0), Event::Changed(Change::ApplianceGone(id("a2"))));
-    placed(&mut director, old);
+    director.handle(at(0), Event::Placed(Box::new(old.work_out())));
+    assert_eq!(director.publisher().newest(&id("a2")), None, "it is forgotten");
+    let staged = store(&mut director).expect("another film");
+    assert_eq!(staged.entries.keys().collect::<Vec<_>>(), [&id("a1")]);
+    director.handle(at(0), Event::Stored(staged.generation));
+    assert_eq!(director.publisher().newest(&id("a2")), None, "it stays so");
     assert_eq!(director.manifest(&id("a2")), Err(NotRegistered));
+    settle(&mut director);
     let ledger = ledger(&director);
     assert_eq!(ledger.entries.keys().collect::<Vec<_>>(), [&id("a1")]);
 }
@@ -100,6 +113,144 @@ fn no_key_signs_while_a_plan_may_lack_it() {
     assert!(!director.all_follow_now());
     placed(&mut director, old);
     assert!(director.all_follow_now());
+}
+
+proptest! {
+    #[test]
+    fn no_generation_is_given_twice_or_seen_before_it_is_durable_and_all_is_right_in_the_end(
+        steps in proptest::collection::vec((0_u8..8, 0_u8..3), 1..60)
+    ) {
+        let mut world = World::new();
+        for (what, which) in steps {
+            world.step(what, which);
+            world.look();
+        }
+        world.finish();
+        world.look();
+        let mut fresh = restarted_with(&world.director, Ledger::default());
+        settle(&mut fresh);
+        let all = |of: &Director| -> BTreeMap<ApplianceId, Manifest> {
+            let names = of.desired().appliances.keys();
+            let bare = |m: Arc<Manifest>| Manifest { generation: Generation(0), ..(*m).clone() };
+            names.map(|id| (id.clone(), bare(of.manifest(id).unwrap().unwrap()))).collect()
+        };
+        prop_assert_eq!(all(&world.director), all(&fresh));
+    }
+}
+
+fn restarted_with(director: &Director, ledger: Ledger) -> Director {
+    Director::new(CONFIG, director.desired().clone(), ledger, at(0), UnixSeconds(0))
+}
+
+/// A director whose plans and stores come when a test says, and what is durable.
+struct World {
+    director: Director,
+    durable: Ledger,
+    input: Option<PlanInput>,
+    storing: Option<Ledger>,
+    sequence: u64,
+    /// Each generation of each appliance that was made durable, and the manifests that were seen.
+    stored: BTreeSet<(ApplianceId, Generation)>,
+    seen: BTreeMap<(ApplianceId, Generation), Arc<Manifest>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (durable, sequence) = (Ledger::default(), 0);
+        let mut world = Self {
+            director: fleet(&["a0", "a1"]),
+            durable,
+            input: None,
+            storing: None,
+            sequence,
+            stored: BTreeSet::new(),
+            seen: BTreeMap::new(),
+        };
+        world.poll();
+        world
+    }
+
+    fn poll(&mut self) {
+        while let Some(action) = self.director.poll() {
+            if let Action::Place(input) = action {
+                assert!(self.input.replace(*input).is_none(), "one at a time");
+            } else if let Action::Store(ledger) = action {
+                self.storing = Some(ledger);
+            }
+        }
+    }
+
+    fn step(&mut self, what: u8, which: u8) {
+        self.sequence += 1;
+        let name = id(&format!("a{which}"));
+        match what {
+            0 => {
+                let version = version_of(&format!("film-{which}"), &[which], self.sequence);
+                self.director.handle(at(0), Event::Changed(Change::Version(version)));
+            }
+            1 => {
+                let change = if self.director.desired().appliances.contains_key(&name) {
+                    self.durable.entries.remove(&name);
+                    Change::ApplianceGone(name)
+                } else {
+                    Change::Appliance(Appliance::new(name, "a".parse().unwrap(), Weight::ONE))
+                };
+                self.director.handle(at(0), Event::Changed(change));
+            }
+            2 => {
+                let revoked = BTreeSet::from([format!("{:04x}", self.sequence)]);
+                self.director.handle(at(0), Event::Changed(Change::Revoked(revoked)));
+            }
+            3 => {
+                self.director = restarted_with(&self.director, self.durable.clone());
+                (self.input, self.storing) = (None, None);
+            }
+            4 => drop(self.store()),
+            5 => {
+                if let Some(generation) = self.store() {
+                    self.director.handle(at(0), Event::Stored(generation));
+                }
+            }
+            _ => {
+                if let Some(input) = self.input.take() {
+                    self.director.handle(at(0), Event::Placed(Box::new(input.work_out())));
+                }
+            }
+        }
+        self.poll();
+    }
+
+    /// Makes durable whatever waits, as a database does: an appliance that is gone has no entry.
+    fn store(&mut self) -> Option<Generation> {
+        let ledger = self.storing.clone()?;
+        for (id, entry) in &ledger.entries {
+            if self.director.desired().appliances.contains_key(id) {
+                self.durable.entries.insert(id.clone(), *entry);
+            }
+            self.stored.insert((id.clone(), entry.generation));
+        }
+        self.durable.generation = self.durable.generation.max(ledger.generation);
+        Some(ledger.generation)
+    }
+
+    /// All that is visible is durable, and was never another.
+    fn look(&mut self) {
+        for id in self.director.desired().appliances.keys() {
+            let Some(manifest) = self.director.manifest(id).unwrap() else { continue };
+            let of = (id.clone(), manifest.generation);
+            assert!(self.stored.contains(&of), "{of:?} is not durable");
+            let known = self.seen.entry(of).or_insert_with(|| Arc::clone(&manifest));
+            assert_eq!(known, &manifest, "a generation is one manifest");
+        }
+    }
+
+    fn finish(&mut self) {
+        for _ in 0..4 {
+            self.step(6, 0);
+            self.step(5, 0);
+        }
+        assert!(self.input.is_none() && self.director.planning.is_done(), "nothing is left to do");
+    }
 }
 
 impl Director {

@@ -1,6 +1,5 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
@@ -33,99 +32,149 @@ pub struct Ledger {
 /// Stages, and once they are durable publishes, manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
-    ledger: Ledger,
-    published: Names<ApplianceId, Arc<Manifest>>,
+    generation: Generation,
+    manifests: Manifests,
     staged: Option<Staged>,
+    /// Appliances that are gone since the plan in the making began; none if no plan is.
+    gone: Option<Vec<ApplianceId>>,
+}
+
+/// The newest manifests and their entries in the ledger. Cheap to copy; of many appliances, long to
+/// free.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Manifests {
+    entries: Names<ApplianceId, LedgerEntry>,
+    /// Of those whose manifest was made since the process started.
+    published: Names<ApplianceId, Arc<Manifest>>,
 }
 
 #[derive(Clone, Debug)]
 struct Staged {
     ledger: Ledger,
-    manifests: BTreeMap<ApplianceId, Arc<Manifest>>,
+    /// All of them, once the ledger is durable.
+    manifests: Manifests,
     said_at: Instant,
+}
+
+/// The manifests that a plan begins with, and the generation of those that it changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    generation: Generation,
+    manifests: Manifests,
+}
+
+/// The manifests that a plan leads to: made beside the director, which only takes them over.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    /// Those that it began with, and those that are in the ledger and were not made yet.
+    known: Manifests,
+    /// The same with those that it changes.
+    all: Manifests,
+    /// The entries of these.
+    ledger: Ledger,
+}
+
+impl Base {
+    /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
+    /// the others keep theirs. O(appliances).
+    pub(crate) fn draft(self, planned: impl Iterator<Item = (Manifest, Digest)>) -> Draft {
+        let Self { generation, manifests: mut known } = self;
+        let (mut entries, mut published) = (Names::default(), Vec::new());
+        for (mut manifest, digest) in planned {
+            let id = manifest.appliance.clone();
+            match known.entries.get(&id) {
+                Some(entry) if entry.digest == digest => {
+                    if !known.published.contains_key(&id) {
+                        manifest.generation = entry.generation;
+                        known.published.insert(id, Arc::new(manifest));
+                    }
+                }
+                Some(_) | None => {
+                    manifest.generation = generation;
+                    entries.insert(id.clone(), LedgerEntry { generation, digest });
+                    published.push((id, Arc::new(manifest)));
+                }
+            }
+        }
+        let mut all = known.clone();
+        all.entries.take_all(&entries);
+        all.published.extend(published);
+        Draft { known, all, ledger: Ledger { generation, entries } }
+    }
+}
+
+impl Manifests {
+    fn forget(&mut self, id: &ApplianceId) {
+        self.published.remove(id);
+        self.entries.remove(id);
+    }
+}
+
+impl Draft {
+    fn forget(&mut self, id: &ApplianceId) {
+        self.known.forget(id);
+        self.all.forget(id);
+        self.ledger.entries.remove(id);
+    }
 }
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        Self { ledger, published: Names::default(), staged: None }
+        let Ledger { generation, entries } = ledger;
+        let manifests = Manifests { entries, published: Names::default() };
+        Self { generation, manifests, staged: None, gone: None }
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        self.ledger.generation
+        self.generation
     }
 
     pub(crate) fn manifest(&self, id: &ApplianceId) -> Option<Arc<Manifest>> {
-        self.published.get(id).cloned()
+        self.manifests.published.get(id).cloned()
     }
 
     /// Generation of the newest manifest of an appliance, also before it is known again after a
     /// restart; none if it never had one.
     pub(crate) fn newest(&self, id: &ApplianceId) -> Option<Generation> {
-        self.ledger.entries.get(id).map(|entry| entry.generation)
+        self.manifests.entries.get(id).map(|entry| entry.generation)
     }
 
-    /// Takes the manifests of a plan, of appliances that are still there. Those that differ from
-    /// the ledger are staged under a generation that was never used: the ledger to be stored. And
-    /// the manifests that are not needed. O(appliances).
-    pub(crate) fn stage(
-        &mut self,
-        now: Instant,
-        now_unix: UnixSeconds,
-        planned: Vec<(Arc<Manifest>, Digest)>,
-        is_there: impl Fn(&ApplianceId) -> bool,
-    ) -> (Option<Ledger>, Vec<Arc<Manifest>>) {
-        let mut spent = Vec::new();
-        let mut newest = self.ledger.generation;
-        if let Some(staged) = self.staged.take() {
-            newest = newest.max(staged.ledger.generation);
-            spent.extend(staged.manifests.into_values());
-        }
+    /// A plan begins, while nothing is staged. Until it comes, appliances only go: what it makes of
+    /// this is right when it comes, and no other generation is given meanwhile. O(1).
+    pub(crate) fn begin(&mut self, now_unix: UnixSeconds) -> Base {
+        assert!(self.staged.is_none(), "what is staged comes first");
+        assert!(self.gone.is_none(), "one plan is made at a time");
+        self.gone = Some(Vec::new());
         // Also above all that were given out after a backup was made from which this was restored.
-        let generation = newest.next().max(Generation(now_unix.0));
-        assert!(newest < generation, "no generation is used twice");
-        let (mut entries, mut manifests) = (Vec::new(), Vec::new());
-        for (mut manifest, digest) in planned {
-            let id = manifest.appliance.clone();
-            match self.ledger.entries.get(&id) {
-                _ if !is_there(&id) => spent.push(manifest),
-                Some(entry) if entry.digest == digest => {
-                    if self.published.contains_key(&id) {
-                        spent.push(manifest);
-                    } else {
-                        Arc::make_mut(&mut manifest).generation = entry.generation;
-                        self.published.insert(id, manifest);
-                    }
-                }
-                Some(_) | None => {
-                    Arc::make_mut(&mut manifest).generation = generation;
-                    entries.push((id.clone(), LedgerEntry { generation, digest }));
-                    manifests.push((id, manifest));
-                }
-            }
+        let generation = self.generation.next().max(Generation(now_unix.0));
+        Base { generation, manifests: self.manifests.clone() }
+    }
+
+    /// A plan has come. What it changes is staged: the ledger to be stored. And what is not needed
+    /// any more. O(appliances that are gone since it began).
+    pub(crate) fn stage(&mut self, now: Instant, mut draft: Draft) -> (Option<Ledger>, Manifests) {
+        assert!(self.staged.is_none(), "a plan begins when nothing is staged");
+        assert!(self.generation < draft.ledger.generation, "no generation is used twice");
+        for id in self.gone.take().expect("it has begun") {
+            draft.forget(&id);
         }
-        if manifests.is_empty() {
-            // The number of an earlier stage may be stored by now: it must not be used again.
-            self.ledger.generation = newest;
+        let Draft { known, all: manifests, ledger } = draft;
+        let spent = std::mem::replace(&mut self.manifests, known);
+        if ledger.entries.is_empty() {
             return (None, spent);
         }
-        let ledger = Ledger { generation, entries: entries.into_iter().collect() };
-        let manifests = manifests.into_iter().collect();
         let staged = Staged { ledger, manifests, said_at: now };
         (Some(self.staged.insert(staged).ledger.clone()), spent)
     }
 
-    /// Publishes the manifests staged under `generation`, if they are still wanted: those that they
-    /// replace.
-    pub(crate) fn stored(&mut self, generation: Generation) -> Vec<Arc<Manifest>> {
+    /// Publishes the manifests staged under `generation`, if they are: what is not needed any more.
+    /// O(1).
+    pub(crate) fn stored(&mut self, generation: Generation) -> Option<Manifests> {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
-        let Some(staged) = self.staged.take_if(is_it) else { return Vec::new() };
-        assert!(self.ledger.generation < generation, "generations grow");
-        let is_of_it = |manifest: &Arc<Manifest>| manifest.generation == generation;
-        assert!(staged.manifests.values().all(is_of_it), "one stage is one generation");
-        self.ledger.generation = generation;
-        self.ledger.entries.take_all(&staged.ledger.entries);
-        let published = &mut self.published;
-        staged.manifests.into_iter().filter_map(|(id, of)| published.insert(id, of)).collect()
+        let staged = self.staged.take_if(is_it)?;
+        assert!(self.generation < generation, "generations grow");
+        self.generation = generation;
+        Some(std::mem::replace(&mut self.manifests, staged.manifests))
     }
 
     /// The generation that is not stored yet, to ask for it once more; none before a while has
@@ -139,8 +188,7 @@ impl Publisher {
     /// True if an appliance follows a manifest that was given out after a backup was made from
     /// which this was restored.
     pub(crate) fn is_ahead(&self, id: &ApplianceId, followed: Generation) -> bool {
-        let known = self.ledger.entries.get(id).map(|entry| entry.generation);
-        known.unwrap_or_default() < followed
+        self.newest(id).unwrap_or_default() < followed
     }
 
     pub(crate) fn is_staged(&self) -> bool {
@@ -148,31 +196,32 @@ impl Publisher {
     }
 
     /// The appliance follows a newer manifest than its newest here: another goes above that, once
-    /// it is staged. False if the number is nonsense.
+    /// it is staged. False if the number is nonsense. No plan is in the making.
     pub(crate) fn overtake(
         &mut self,
         id: &ApplianceId,
         followed: Generation,
         now_unix: UnixSeconds,
     ) -> bool {
-        let most = self.ledger.generation.0.max(now_unix.0).saturating_add(OVERTAKEN_MAX);
+        let most = self.generation.0.max(now_unix.0).saturating_add(OVERTAKEN_MAX);
         if most < followed.0 {
             return false;
         }
-        assert!(self.staged.is_none(), "what is staged would have a number below");
-        self.ledger.generation = self.ledger.generation.max(followed);
-        self.ledger.entries.remove(id);
+        let is_idle = self.staged.is_none() && self.gone.is_none();
+        assert!(is_idle, "what is planned or staged would have a number below");
+        self.generation = self.generation.max(followed);
+        self.manifests.entries.remove(id);
         true
     }
 
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
-        self.published.remove(id);
-        self.ledger.entries.remove(id);
+        self.manifests.forget(id);
         // The generation itself stays: it may be durable by now.
         if let Some(staged) = &mut self.staged {
-            staged.manifests.remove(id);
+            staged.manifests.forget(id);
             staged.ledger.entries.remove(id);
         }
+        self.gone.as_mut().into_iter().for_each(|gone| gone.push(id.clone()));
     }
 }
 

@@ -4,7 +4,8 @@
 //! catalogue, policy ──> kept ──> numbers of versions and files ──> what each appliance holds whole
 //! ```
 //!
-//! A change of the catalogue costs what it touches, and a look at each appliance.
+//! A change of the catalogue costs what it touches, with those that may hold some of that: of a new
+//! version nobody holds anything whose numbers were never told.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +17,34 @@ use model::units::Instant;
 use crate::Director;
 use crate::catalog::Version;
 use crate::observed::Known;
+
+/// What appliances have told of what they hold, as far as a change of the catalogue asks.
+#[derive(Debug, Default)]
+pub(crate) struct ToldFiles {
+    /// Above all numbers of files that any of them ever told.
+    end: u32,
+    /// Appliances, by number, of which nothing is known by number: they tell ids of objects.
+    by_id: NumberSet,
+}
+
+impl ToldFiles {
+    /// An appliance has reported: files by number, if any, and whether what is known of it was told
+    /// by number.
+    pub(crate) fn told(&mut self, appliance: u32, came: Option<&NumberSet>, by_number: bool) {
+        let end = came.and_then(NumberSet::max).map_or(0, |most| most.saturating_add(1));
+        self.end = self.end.max(end);
+        if by_number {
+            self.by_id.remove(appliance);
+        } else {
+            self.by_id.insert(appliance);
+        }
+    }
+
+    /// An appliance is not registered any more.
+    pub(crate) fn gone(&mut self, appliance: u32) {
+        self.by_id.remove(appliance);
+    }
+}
 
 /// The part of the catalogue that a change is about.
 #[derive(Debug, Default)]
@@ -43,8 +72,9 @@ impl Director {
     }
 
     /// Numbers follow the catalogue, and which versions should be held follows from it and from the
-    /// policy. Looked at are the objects of those that come and go, for each appliance that holds
-    /// some of them. O(touched + appliances).
+    /// policy. Looked at are the objects of those that come and go, for each appliance that may
+    /// hold some of them. O(touched + those), and O(appliances) where what they may have told
+    /// before should be held from now on.
     pub(crate) fn choose_kept(&mut self, now: Instant, versions: BTreeSet<AssetVersionId>) {
         let touched = self.touched_by(versions);
         let gone = self.number_versions(&touched.versions);
@@ -75,18 +105,41 @@ impl Director {
         if came.is_empty() && lost.is_empty() {
             return;
         }
+        let numbers = self.may_hold(came, lost);
         let known = Known {
             files: &self.files,
             kept: &self.kept_numbers,
             others_max: self.config.objects_held_max,
         };
-        for member in self.members.values_mut() {
+        for number in &numbers {
+            let Some(member) = self.members.of_number_mut(number) else { continue };
             let Some(observed) = &mut member.observed else { continue };
             if let Some(before) = observed.keep(came, lost, known) {
-                self.map.holds(member.number, &before, &observed.wholes());
+                self.map.holds(number, &before, &observed.wholes());
                 self.map.outdate(member.site);
             }
         }
+    }
+
+    /// The appliances, by number, that may hold some of these, which should be held from now on, or
+    /// hold all of one of those, or of a rendition, which should not.
+    fn may_hold(&self, came: &NumberSet, lost: &NumberSet) -> NumberSet {
+        // Whoever holds nothing holds a version without files.
+        let may_be_told = |version: u32| {
+            let range = self.files.range(version);
+            range.is_empty() || range.start < self.told_files.end
+        };
+        if came.iter().any(may_be_told) {
+            return (0..self.map.numbers_end()).collect();
+        }
+        let mut numbers = self.told_files.by_id.clone();
+        for version in lost {
+            self.map.holders(version).into_iter().for_each(|all| numbers |= all);
+            let renditions = self.files.renditions(version);
+            let holders = renditions.filter_map(|number| self.map.partial_holders(number));
+            holders.for_each(|all| numbers |= all);
+        }
+        numbers
     }
 
     /// Gives numbers to versions that are new in the catalogue, and takes those of others: those
@@ -117,9 +170,15 @@ impl Director {
             let is_new = self.files.number(version.id()).is_none();
             let number = self.files.put(version);
             if is_new {
-                let twins = self.twins(number);
-                let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
-                observed.for_each(|of| of.version_came(number, &twins, &self.files));
+                let twins =
+                    if self.told_files.by_id.is_empty() { vec![] } else { self.twins(number) };
+                for appliance in &self.told_files.by_id {
+                    let observed = self.members.of_number_mut(appliance);
+                    let observed = observed.and_then(|of| of.observed.as_mut());
+                    observed.into_iter().for_each(|of| {
+                        of.version_came(number, &twins, &self.files);
+                    });
+                }
             }
         }
         gone.iter().for_each(|number| self.number_goes(*number));
@@ -129,8 +188,11 @@ impl Director {
 
     fn number_goes(&mut self, number: u32) {
         let most = self.config.objects_held_max;
-        let observed = self.members.values_mut().filter_map(|of| of.observed.as_mut());
-        observed.for_each(|of| of.version_goes(number, &self.files, most));
+        for appliance in &self.told_files.by_id {
+            let observed = self.members.of_number_mut(appliance);
+            let observed = observed.and_then(|of| of.observed.as_mut());
+            observed.into_iter().for_each(|of| of.version_goes(number, &self.files, most));
+        }
         self.files.take(number);
     }
 

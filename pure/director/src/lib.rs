@@ -22,7 +22,7 @@
 //! * a tick, O(those whose clock is due + s of each site that changed), and once a second
 //!   O(appliances) for the history;
 //! * a playback or a poll, see `steering`; a route, see `routes`;
-//! * a version that comes or goes, O(versions log versions + appliances);
+//! * a version that comes or goes, O(its objects + those that may hold some of it);
 //! * a plan, O(1) when it begins, when it has come and when it is stored. It is worked out
 //!   elsewhere (`plan`), after a change of the catalogue, of the policy or of hardware: of what
 //!   should be where; after one of a key, of the manifests alone.
@@ -78,6 +78,7 @@ use files::Files;
 pub use front::Snapshot;
 use history::Sums;
 pub use history::{History, Sample, Span};
+use kept::ToldFiles;
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
@@ -150,6 +151,7 @@ pub struct Director {
     files: Files,
     /// Versions that should be held somewhere, by number.
     kept_numbers: NumberSet,
+    told_files: ToldFiles,
     role: Role,
     placement: Arc<placement::Placement>,
     planning: Planning,
@@ -312,6 +314,7 @@ impl Director {
             healthy: Healthy::default(),
             files: Files::default(),
             kept_numbers: NumberSet::new(),
+            told_files: ToldFiles::default(),
             role,
             placement: Arc::default(),
             planning: Planning::default(),
@@ -389,6 +392,8 @@ impl Director {
             Some(files) => observed.apply_files(files, report.came, known),
             None => observed.apply(now, &report.inventory, known),
         };
+        let came = report.files.as_ref().map(|files| &files.came);
+        self.told_files.told(number, came, observed.files_held().is_some());
         self.counters.reports += 1;
         self.counters.inventory_differences += u64::from(differs);
         if observed.inventory_state() != report.state() {

@@ -143,6 +143,11 @@ impl Map {
         self.view.holders.get(version).map(AsRef::as_ref)
     }
 
+    /// The appliances that hold all of a rendition but not of its version.
+    pub(crate) fn partial_holders(&self, rendition: u32) -> Option<&NumberSet> {
+        self.view.partial_holders.get(rendition).map(AsRef::as_ref)
+    }
+
     /// All numbers of appliances are below.
     pub(crate) fn numbers_end(&self) -> u32 {
         self.next
@@ -235,6 +240,7 @@ impl Director {
             self.map.holds(member.number, &observed.wholes(), &Wholes::default());
         }
         self.healthy.gone(member.number);
+        self.told_files.gone(member.number);
         self.map.standing_mut(member.site).remove(id);
         self.map.view.take_appliance(id);
         self.map.outdate(member.site);

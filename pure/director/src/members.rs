@@ -38,6 +38,12 @@ impl Members {
         Some(member)
     }
 
+    /// The member of a number.
+    pub(crate) fn of_number_mut(&mut self, number: u32) -> Option<&mut Member> {
+        let (_, member) = self.all.get_mut(index(number))?.as_mut()?;
+        Some(member)
+    }
+
     /// The name of a number.
     pub(crate) fn name(&self, number: u32) -> Option<&ApplianceId> {
         let (id, _) = self.all.get(index(number))?.as_ref()?;

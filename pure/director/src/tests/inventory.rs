@@ -98,6 +98,38 @@ fn by_number() -> (Director, impl FnMut(&mut Director, FilesDelta) -> (u64, usiz
     (director, tell)
 }
 
+#[test]
+fn who_holds_what_follows_the_catalogue_whoever_is_looked_at() {
+    const NUMBERS: [u8; 4] = [0, 1, 1, 2];
+    let mut director = running(&["a1", "b1"]);
+    let put = |director: &mut Director, name: &str, objects: &[u8], first: u32| {
+        put_divided(director, name, objects, &NUMBERS[..objects.len()], first.into());
+        let known = director.desired().catalog.version(&name.parse().unwrap()).unwrap();
+        let version = Version::clone(known).numbered(Some(first));
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+        settle(director);
+    };
+    put(&mut director, "film-1", &[1, 2, 3, 4], 700);
+    put(&mut director, "film-2", &[5, 6, 7, 8], 704);
+    for (name, came) in [("a1", 700..708), ("b1", 700..703)] {
+        let came: NumberSet = came.collect();
+        let files = FilesDelta { to: 1, check: Check::of_files(&came), came, ..Default::default() };
+        director.report(at(0), &id(name), &told(files, 20)).unwrap();
+    }
+    let found = |director: &Director| {
+        let names = |name| whole(director, name).iter().map(ToString::to_string).collect();
+        let (a, b): (Vec<String>, Vec<String>) = (names("a1"), names("b1"));
+        let view = Arc::clone(&director.snapshot().view);
+        let parts = view.partial_holders.iter().map(|holders| holders.len()).sum::<u64>();
+        (a.join(" "), b.join(" "), parts)
+    };
+    assert_eq!(found(&director), ("film-1 film-2".into(), String::new(), 1));
+    put(&mut director, "film-3", &[9, 10, 11, 12], 708);
+    assert_eq!(found(&director), ("film-2".into(), String::new(), 0), "two are kept");
+    put(&mut director, "film-4", &[], 712);
+    assert_eq!(found(&director), ("film-4".into(), "film-4".into(), 0), "nothing is missing");
+}
+
 /// A report of these, as it is read.
 fn told(files: FilesDelta, sequence: u64) -> Report {
     Report { came: Check::of_files(&files.came), files: Some(files), ..report(sequence) }

@@ -56,7 +56,8 @@ const HANGS_AFTER: Nanos = Nanos::seconds(5);
 /// Appliances that are told of in one step: some hundreds of microseconds.
 const SLICE: usize = 256;
 
-/// Minutes in which the longest step is the longest.
+/// The longest step is told for so long after it at least, and for twice as long at most: whoever
+/// scrapes once a minute sees each.
 const LONGEST_OF: Nanos = Nanos::seconds(60);
 
 /// What the thread owns.
@@ -410,7 +411,7 @@ impl Pulse {
     }
 }
 
-/// The longest step of this minute and of the one before.
+/// The longest step of this span of `LONGEST_OF` and of the one before.
 #[derive(Debug, Default)]
 struct Longest {
     begun: Instant,
@@ -452,7 +453,11 @@ impl Thread {
             let now = shared.clock.now();
             let reads_at = Instant(shared.reads_at.load(Ordering::Relaxed));
             if let Some(lost) = self.attention.lost(now, reads_at) {
-                tracing::warn!(by_ms = lost.as_millis(), "nobody was listened to, nor was silent");
+                let by_ms = lost.as_millis();
+                tracing::warn!(
+                    by_ms,
+                    "no report was read so long, and no appliance is silent by it"
+                );
                 shared.counts.lost.add(lost.0);
                 self.desk.director.handle(now, Event::Late(lost));
             }

@@ -49,7 +49,7 @@ pub(crate) async fn report(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    _room: Room<false>,
+    room: Room<false>,
     body: Bytes,
 ) -> Result<Json<ReportReply>, Problem> {
     let appliance = caller.is(&id)?;
@@ -57,14 +57,15 @@ pub(crate) async fn report(
     let reader = control.clone();
     let read = move || {
         let report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
-        Ok::<_, Problem>(reader.read_report(appliance, report)?)
+        // A thread reads on though its sender has left.
+        Ok::<_, Problem>((reader.read_report(appliance, report)?, room))
     };
     // A full list takes milliseconds, in which players should be answered.
-    let (reported, (viewers, networks)) = match is_large {
+    let ((reported, (viewers, networks)), room) = match is_large {
         true => tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?,
         false => read()?,
     };
-    let reply = control.directing.report(reported).await?;
+    let reply = control.directing.report(reported, room).await?;
     let reply = reply.map_err(|_| not_registered(&id))?;
     Ok(Json(ReportReply {
         generation: reply.generation.0,
@@ -89,27 +90,28 @@ pub(crate) async fn routes_part(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    _room: Room<true>,
+    room: Room<true>,
     body: Bytes,
 ) -> Result<Json<PartTaken>, Problem> {
     let appliance = caller.is(&id)?;
     let read = move || {
         let part: Part = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
-        routes_part_in(&part).map_err(Problem::bad_request)
+        let part = routes_part_in(&part).map_err(Problem::bad_request)?;
+        Ok::<_, Problem>((part, room))
     };
     // To read a part takes milliseconds, in which players should be answered.
-    let part = tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?;
-    Ok(Json(PartTaken { next: control.directing.routes_part(appliance, part).await? }))
+    let (part, room) = tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?;
+    Ok(Json(PartTaken { next: control.directing.routes_part(appliance, part, room).await? }))
 }
 
 fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<String, String> {
     addresses.iter().map(|(id, at)| (id.to_string(), at.to_string())).collect()
 }
 
-/// Memory for a report or a part that is read: of all that are on their way at a time, so much and
-/// no more. With every appliance at once, those for which there is no room are asked to come again.
-/// A body that does not say its length has room for the longest that its route takes: a part of a
-/// table if `IS_PART`.
+/// Memory for a report or a part that is read, until the director has taken it: of all that are on
+/// their way at a time, so much and no more. With every appliance at once, those for which there is
+/// no room are asked to come again. A body that does not say its length has room for the longest
+/// that its route takes: a part of a table if `IS_PART`.
 pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
 }

@@ -185,7 +185,7 @@ mod tests {
     async fn a_takedown_says_how_appliances_are_though_the_director_has_no_time() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
         let a1 = registered(&control).await;
-        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
         let withdrawal = Withdrawal {
             id: 1,
             at: UnixSeconds(1),

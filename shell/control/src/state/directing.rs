@@ -176,35 +176,39 @@ impl Directing {
         self.ask_in_turn(move |desk, now| desk.handle(now, event)).await;
     }
 
-    /// A report, and its answer. One that is refused is a sign of life all the same.
+    /// A report, and its answer. One that is refused is a sign of life all the same. `room` is kept
+    /// until it has been taken, though its sender leaves.
     pub(crate) async fn report(
         &self,
         reported: Box<Reported>,
+        room: impl Send + 'static,
     ) -> Result<Result<Reply, NotRegistered>, Busy> {
         let place = self.place().inspect_err(|_| self.turned_away(&reported.appliance))?;
         let (answer, answered) = oneshot::channel();
         place.send(Box::new(move |desk, now| {
             let reply = desk.report(now, &reported);
             // It is freed by whoever sent it, and so is the one before.
-            let _ = answer.send((reply, reported));
+            let _ = answer.send((reply, reported, room));
         }));
-        let ((reply, _before), _spent) = self.unless_it_hangs(answered).await?;
+        let ((reply, _before), _spent, _room) = self.unless_it_hangs(answered).await?;
         Ok(reply)
     }
 
-    /// A part of what an appliance hears from its routers: the number of the next one.
+    /// A part of what an appliance hears from its routers: the number of the next one. `room` is
+    /// kept until it has been taken, though its sender leaves.
     pub(crate) async fn routes_part(
         &self,
         appliance: ApplianceId,
         part: routes::Part,
+        room: impl Send + 'static,
     ) -> Result<u32, Busy> {
         let place = self.place()?;
         let (answer, answered) = oneshot::channel();
         place.send(Box::new(move |desk, now| {
             desk.handle(now, Event::Heard { appliance: &appliance, part });
-            let _ = answer.send(desk.director.next_part(&appliance));
+            let _ = answer.send((desk.director.next_part(&appliance), room));
         }));
-        self.unless_it_hangs(answered).await
+        Ok(self.unless_it_hangs(answered).await?.0)
     }
 
     /// Every registered appliance, in the order of names: asked for slice by slice, so that reports
@@ -564,7 +568,7 @@ pub(crate) mod tests {
                       stale_after = \"1 s\"\n";
         let (_directory, control) = open(health).await;
         let a1 = registered(&control).await;
-        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
         let stall = |_: &mut Desk, _| std::thread::sleep(Duration::from_millis(1500));
         let look = move |desk: &Desk, now| {
             let status = desk.director.appliances(now).remove(&a1).unwrap();
@@ -587,7 +591,7 @@ pub(crate) mod tests {
     async fn a_sign_of_life_comes_to_the_director_with_the_next_tick() {
         let (_directory, control) = open("").await;
         let a1 = registered(&control).await;
-        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
         control.directing.turned_away(&a1);
         let look = move |desk: &mut Desk, now| {
             let later = now + Nanos::seconds(60);
@@ -610,7 +614,7 @@ pub(crate) mod tests {
         let asked = full(&control, gate).await;
 
         assert_eq!(control.directing.ask(|_, _| ()).await, Err(Busy::Full));
-        assert_eq!(control.directing.report(report(&a1, 1)).await.err(), Some(Busy::Full));
+        assert_eq!(control.directing.report(report(&a1, 1), ()).await.err(), Some(Busy::Full));
         assert!(control.directing.shared.turned_away().contains(&a1), "it is alive");
         let put = "PUT /v1/sites/s2 HTTP/1.1\r\nContent-Type: application/json\r\n\
                    Content-Length: 15\r\n";
@@ -642,7 +646,7 @@ pub(crate) mod tests {
         let stored = control.store.desired().await.unwrap().sites;
         let stored: Vec<String> = stored.keys().map(ToString::to_string).collect();
         assert_eq!(stored, ["s1"], "nothing was written that was refused");
-        control.directing.report(report(&a1, 2)).await.unwrap().unwrap();
+        control.directing.report(report(&a1, 2), ()).await.unwrap().unwrap();
         serving.abort();
     }
 
@@ -650,7 +654,7 @@ pub(crate) mod tests {
     async fn a_director_that_hangs_is_said_and_nobody_waits_for_it() {
         let (_directory, control) = open("").await;
         let a1 = registered(&control).await;
-        control.directing.report(report(&a1, 1)).await.unwrap().unwrap();
+        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
         control.directing.ask_in_turn(Desk::tick).await;
         let (address, listeners) = crate::serve::tests::listeners().await;
         let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
@@ -680,7 +684,7 @@ pub(crate) mod tests {
         (0..=50).for_each(|_| control.directing.look());
         let asked = timeout(Duration::from_secs(5), asked).await.expect("it waits no more");
         assert_eq!(asked.unwrap(), Err(Busy::Hangs));
-        assert_eq!(control.directing.report(report(&a1, 2)).await.err(), Some(Busy::Hangs));
+        assert_eq!(control.directing.report(report(&a1, 2), ()).await.err(), Some(Busy::Hangs));
         assert!(control.directing.shared.turned_away().contains(&a1), "it is alive");
         let put = "PUT /v1/sites/s2 HTTP/1.1\r\nContent-Type: application/json\r\n\
                    Content-Length: 15\r\n";
@@ -704,6 +708,28 @@ pub(crate) mod tests {
         let stored = control.store.desired().await.unwrap().sites;
         assert_eq!(stored.len(), 1, "nothing was written that was refused");
         serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_report_keeps_its_room_until_it_is_taken_though_its_sender_leaves() {
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        let rooms = &control.report_room;
+        let all = rooms.available_permits();
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        stopped(&control, gate).await;
+        let room = rooms.clone().try_acquire_many_owned(7).unwrap();
+        let (sender, reported) = (control.clone(), report(&a1, 1));
+        let sending = tokio::spawn(async move { sender.directing.report(reported, room).await });
+        while control.directing.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        sending.abort();
+        assert!(sending.await.unwrap_err().is_cancelled());
+        assert_eq!(rooms.available_permits(), all - 7, "it waits in memory");
+        go_on.send(()).unwrap();
+        control.directing.ask_in_turn(|_, _| ()).await;
+        assert_eq!(rooms.available_permits(), all);
     }
 
     /// Stops the thread, and fills its queue.

@@ -517,6 +517,11 @@ impl Control {
         }
         let bytes = self.sign(wire::convert::manifest_out(manifest));
         *kept = Some((manifest.generation, bytes.clone()));
+        drop(kept);
+        // It may be gone by now. If it goes later, this goes with it.
+        if !self.is_registered(id) {
+            self.forget_signed(id);
+        }
         bytes
     }
 
@@ -525,6 +530,11 @@ impl Control {
         let payload = serde_json::to_vec(&manifest).expect("a manifest always becomes JSON");
         self.metrics.manifests_signed.count();
         body::Bytes::from(self.signing.sign(Kind::Manifest, &payload))
+    }
+
+    /// An appliance is gone.
+    fn forget_signed(&self, id: &ApplianceId) {
+        self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// Does what the director wants, unless a change is being written: who writes it does when
@@ -826,6 +836,22 @@ pub(crate) mod tests {
         control.store.hide_identities(false).await;
         assert!(control.delete_appliance(&a1).await.unwrap(), "and its identity with it");
         assert!(!control.delete_appliance(&a1).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn no_signed_manifest_is_kept_of_an_appliance_that_is_gone() {
+        let (_directory, control) = open("").await;
+        let a1 = crate::state::directing::tests::registered(&control).await;
+        let asked = a1.clone();
+        let manifest = move |desk: &mut Desk, _| desk.director.manifest(&asked).unwrap();
+        let manifest = control.directing.ask_in_turn(manifest).await.expect("it is published");
+        let kept = || control.signed.lock().unwrap().len();
+        control.sign_whole(&a1, &manifest);
+        assert_eq!(kept(), 1);
+        control.delete_appliance(&a1).await.unwrap();
+        assert_eq!(kept(), 0);
+        control.sign_whole(&a1, &manifest);
+        assert_eq!(kept(), 0, "it was asked for before");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! What operators and services change of desired state: sites, appliances, the policy, versions.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use director::drain::Drain;
 use director::{Change, Desired, Policy, Registered, Version, Window};
@@ -154,7 +154,7 @@ impl Control {
             self.revoke_now(&Member::appliance(id)).await?;
             self.store.delete_appliance(id).await?;
             self.changed(Change::ApplianceGone(id.clone())).await;
-            self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            self.forget_signed(id);
         }
         Ok(known)
     }

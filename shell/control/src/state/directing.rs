@@ -36,8 +36,9 @@ use crate::metrics::{Counter, WorkCounts};
 /// So much waits for the director at a time: at 20 us for a report, 20 ms of its work.
 const QUEUE_MAX: usize = 1024;
 
-/// A tick that is due lets so much of what waits pass before it.
-const TURNS: usize = 256;
+/// A tick that is due lets so much work pass before it: 250 reports, or fewer steps that take
+/// longer.
+const TICK_WAITS: Nanos = Nanos::millis(5);
 
 /// For so long nobody may be listened to before it is worth a look at every appliance.
 const LOST_MIN: Nanos = Nanos::millis(300);
@@ -131,8 +132,8 @@ impl Directing {
         let desk = Desk { director, reports: BTreeMap::new(), shared: shared.clone() };
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let attention = Attention::new(clock.now());
-        let thread =
-            Thread { desk, steps, runtime, attention, turns: 0, longest: Longest::default() };
+        let longest = Longest::default();
+        let thread = Thread { desk, steps, runtime, attention, passed: Nanos(0), longest };
         std::thread::Builder::new().name("director".to_owned()).spawn(move || thread.run())?;
         Ok(Self { queue, shared, pulse: Mutex::default(), hangs: watch::Sender::new(false) })
     }
@@ -438,8 +439,8 @@ struct Thread {
     steps: mpsc::Receiver<Step>,
     runtime: Runtime,
     attention: Attention,
-    /// Steps since the last tick.
-    turns: usize,
+    /// The work that a tick, which is due, has let pass before it.
+    passed: Nanos,
     longest: Longest,
 }
 
@@ -466,19 +467,15 @@ impl Thread {
                 self.desk.director.handle(now, Event::Late(lost));
             }
             self.attention.until = now;
+            let passes = matches!(next, Next::Step(_)) && self.desk.deadline() <= now;
             match next {
                 Next::End => return,
-                Next::Tick => {
-                    self.desk.tick(now);
-                    self.turns = 0;
-                }
-                Next::Step(step) => {
-                    step(&mut self.desk, now);
-                    self.turns += 1;
-                }
+                Next::Tick => self.desk.tick(now),
+                Next::Step(step) => step(&mut self.desk, now),
             }
             let ended = shared.clock.now();
             let took = ended.since(now);
+            self.passed = if passes { Nanos(self.passed.0 + took.0) } else { Nanos(0) };
             shared.counts.steps.count();
             shared.counts.busy.add(took.0);
             shared.counts.longest.set(self.longest.of(ended, took).0);
@@ -490,7 +487,7 @@ impl Thread {
     fn next(&mut self) -> Next {
         let clock = self.desk.shared.clock;
         let (due, now) = (self.desk.deadline(), clock.now());
-        if due <= now && TURNS <= self.turns {
+        if due <= now && TICK_WAITS <= self.passed {
             return Next::Tick;
         }
         match self.steps.try_recv() {
@@ -708,6 +705,28 @@ pub(crate) mod tests {
         let stored = control.store.desired().await.unwrap().sites;
         assert_eq!(stored.len(), 1, "nothing was written that was refused");
         serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_tick_that_is_due_waits_for_no_more_than_some_milliseconds_of_work() {
+        let (_directory, control) = open("").await;
+        // Half a second of work, one behind the other.
+        let work = |_| {
+            let control = control.clone();
+            tokio::spawn(async move {
+                let work = move |desk: &mut Desk, _: Instant| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    desk.deadline()
+                };
+                control.directing.ask_in_turn(work).await
+            })
+        };
+        let all: Vec<_> = (0..100).map(work).collect();
+        let mut deadlines = BTreeSet::new();
+        for one in all {
+            deadlines.insert(one.await.unwrap());
+        }
+        assert!(4 <= deadlines.len(), "a tick each tenth of a second: {}", deadlines.len());
     }
 
     #[tokio::test]

@@ -693,6 +693,21 @@ mod tests {
         serving.abort();
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_does_not_ask_at_once_again_for_a_whole_one_that_is_too_long() {
+        let (_files, control, serving, follower) = following().await;
+        control.replication.lock().await.len_max = 1200;
+        let asked = spawn_blocking(move || {
+            let mut follower = follower;
+            [follower.turn(NOW), follower.turn(NOW)].map(|(_, outcome)| outcome)
+        });
+        let [first, second] = asked.await.unwrap();
+        assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
+        second.expect("it asks for keys alone");
+        assert_eq!(control.metrics.snapshots_too_long.value(), 1);
+        serving.abort();
+    }
+
     type Serving = JoinHandle<anyhow::Result<()>>;
 
     /// A writer, and one who follows it and has asked for nothing yet.

@@ -115,7 +115,7 @@ pub struct Control {
     /// generation.
     signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
-    replication: tokio::sync::Mutex<Replication>,
+    pub(crate) replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
     /// Since when no front could be given a whole snapshot; 0 while it fits.
     whole_too_long: AtomicU64,

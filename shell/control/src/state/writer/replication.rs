@@ -27,7 +27,7 @@ pub(crate) struct Replication {
     /// The whole of it as it was signed, if a front has asked for that.
     whole: Option<Result<body::Bytes, TooLong>>,
     /// It may be so long.
-    len_max: u64,
+    pub(crate) len_max: u64,
     /// Each in its envelope, as it is sent.
     log: Log<Vec<u8>>,
 }

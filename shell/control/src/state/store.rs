@@ -624,8 +624,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0013_appliances.sql"),
 ];
 
-/// Some megabytes.
-const FILES_AT_ONCE: i64 = 10_000;
+/// Some megabytes. In tests so few that they read several pages.
+const FILES_AT_ONCE: i64 = if cfg!(test) { 2 } else { 10_000 };
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;

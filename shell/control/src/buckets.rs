@@ -1,5 +1,5 @@
 //! Buckets of S3-compatible servers: control holds their credentials, and signs URLs that are good
-//! for one object and for a while. It opens no connection to them.
+//! for one object and for a while. It connects to none but that which has its own documents.
 //!
 //! ```text
 //! s3://films/a/ + r0.mp4 ──> https://s3.example/films/a/r0.mp4?X-Amz-Expires=3600&X-Amz-..
@@ -22,6 +22,7 @@ use model::units::{Nanos, UnixSeconds};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
 use object_store::signer::{Method, Signer};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use serde::{Deserialize, Serialize};
 
 /// One `[[s3]]` of the settings.
@@ -122,6 +123,12 @@ impl Buckets {
         let versions = catalog.assets().flat_map(|(_, versions)| versions);
         let sources = versions.flat_map(|version| &version.files.sources);
         sources.filter_map(|source| self.check(source).err()).map(|e| e.to_string()).collect()
+    }
+
+    /// Speaks with the server of a bucket.
+    pub(crate) fn client(&self, name: &str) -> Result<Arc<AmazonS3>, BucketError> {
+        let bucket = self.0.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        bucket.store()
     }
 
     /// A URL for the file at `path` below `source`; none if `source` is no bucket.
@@ -228,6 +235,14 @@ impl Bucket {
             .with_region(region)
             .with_access_key_id(access_key_id)
             .with_secret_access_key(secret)
+            .with_retry(RETRY)
+            // Not every server knows it.
+            .with_disable_bulk_delete(true)
+            .with_client_options(
+                ClientOptions::new()
+                    .with_connect_timeout(CONNECT_WITHIN)
+                    .with_timeout(ANSWER_WITHIN),
+            )
             .with_virtual_hosted_style_request(!path_style);
         if let Some(endpoint) = endpoint {
             let endpoint = endpoint.trim_end_matches('/');
@@ -289,6 +304,20 @@ fn url_lifetime() -> String {
 }
 
 const SECRET_LEN_MAX: u64 = 4096;
+
+/// A request that failed is made again after a moment: a server that starts anew is not away.
+const RETRY: RetryConfig = RetryConfig {
+    backoff: BackoffConfig {
+        init_backoff: Duration::from_millis(100),
+        max_backoff: Duration::from_secs(2),
+        base: 2.0,
+    },
+    max_retries: 3,
+    retry_timeout: Duration::from_secs(10),
+};
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// The largest document, 48 MiB, at 20 Mbit/s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

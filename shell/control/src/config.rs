@@ -17,7 +17,7 @@ use settings::{ConfigError, Origins, Text, wrong};
 use steering::turns::Pace;
 
 use crate::buckets;
-use crate::place::Place;
+use crate::place::{DocumentsPlace, Place};
 
 const SECOND: Nanos = Nanos::seconds(1);
 const MINUTE: Nanos = Nanos::seconds(60);
@@ -39,6 +39,8 @@ pub struct Config {
     /// `[[s3]]`: buckets whose objects appliances fetch by signed URLs. In the file only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<buckets::Settings>,
+    #[serde(default)]
+    pub documents: Documents,
     front: Option<FrontConfig>,
     #[serde(default)]
     pub serve: Serve,
@@ -73,6 +75,25 @@ enum Role {
     Writer,
     /// One of those that follow it.
     Front,
+}
+
+/// `[documents]`: the block hashes of versions, which are large and never change.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Documents {
+    /// Where they are: a directory, `s3://BUCKET/PREFIX/` with the bucket in `[[s3]]`, or
+    /// `database`. Two writers need one that both reach. Default: the directory `documents` beside
+    /// an SQLite database; `database` with PostgreSQL.
+    pub at: Option<Text<DocumentsPlace>>,
+    /// A document that is not needed any more is kept for so long, and with it what an older backup
+    /// of the database needs. 1 d to 90 d. Default `7 d`.
+    pub keep: Text<Nanos>,
+}
+
+impl Default for Documents {
+    fn default() -> Self {
+        Self { at: None, keep: Text(Nanos(7 * DAY.0)) }
+    }
 }
 
 /// `[front]`: needed for `role = "front"`.
@@ -392,6 +413,15 @@ impl Config {
         }
     }
 
+    /// Where documents are.
+    pub(crate) fn documents_place(&self) -> DocumentsPlace {
+        match (&self.documents.at, &self.state.0) {
+            (Some(place), _) => place.0.clone(),
+            (None, Place::Folder(folder)) => DocumentsPlace::Folder(folder.join("documents")),
+            (None, Place::Postgres(_)) => DocumentsPlace::Database,
+        }
+    }
+
     /// The files of the chain and its key, for TLS at `serve.listen`.
     pub(crate) fn certificate(&self) -> Option<[PathBuf; 2]> {
         Some([self.serve.certificate.clone()?, self.serve.key.clone()?])
@@ -459,6 +489,7 @@ impl Config {
             ("steering", "ttl", self.steering.ttl, SECOND, Nanos::seconds(300)),
             ("playback", "token_lifetime", playback.token_lifetime, Nanos::seconds(10), days(30)),
             ("playback", "grant_lifetime", playback.grant_lifetime, Nanos::seconds(10), DAY),
+            ("documents", "keep", self.documents.keep, DAY, days(90)),
         ] {
             if !(least..=most).contains(&span.0) {
                 return Err(wrong(section, key, format!("use {least} to {most}")));
@@ -687,6 +718,9 @@ mod tests {
         refused(&format!("state = {url:?}"), "folder: with PostgreSQL");
         let front = format!("state = {url:?}\nrole = \"front\"\n[front]\nname = \"f1\"");
         refused(&format!("{front}\nwriter = \"https://c:1\""), "a front has no database");
+        let documents = "state = \"s\"\n[documents]";
+        refused(&format!("{documents}\nat = \"s3://docs\""), "with a slash at the end");
+        refused(&format!("{documents}\nkeep = \"1 h\""), "use 1 d to 90 d");
         refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`, expected one of `role`");
         refused("state = \"s\"\n[steering]\nttl = \"10\"", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 5 min");

@@ -118,6 +118,15 @@ model::metrics! {
         versions_withdrawn: Counter("versions_withdrawn_total"),
         /// Old asset versions that went because no playback could use them any more.
         versions_superseded: Counter("versions_superseded_total"),
+        /// Documents with block hashes that were written.
+        documents_written: Counter("documents_written_total"),
+        /// Documents that could not be written or read: the folder or the bucket does not answer,
+        /// or what is there is damaged.
+        documents_failed: Counter("documents_failed_total"),
+        /// Documents that nobody needed any more and that were removed.
+        documents_removed: Counter("documents_removed_total"),
+        /// Documents that the database names and that are not there, when all were looked at last.
+        documents_missing: Gauge("documents_missing"),
         /// Receipts of appliances that refuse what was withdrawn.
         receipts: Counter("withdrawal_receipts_total"),
     }

@@ -5,6 +5,7 @@ pub(crate) mod convert;
 pub(crate) mod decisions;
 pub(crate) mod difference;
 pub(crate) mod directing;
+pub mod documents;
 pub(crate) mod front;
 pub mod issue;
 pub(crate) mod lease;

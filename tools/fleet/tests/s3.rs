@@ -5,6 +5,7 @@
 #[path = "s3/fleet.rs"]
 mod fleet;
 #[path = "s3/server.rs"]
+#[expect(dead_code, reason = "some of it is for the tests of control")]
 mod server;
 
 use std::collections::BTreeMap;

@@ -221,7 +221,7 @@ pub(crate) async fn blocks(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id: ObjectId = named(&id)?;
-    let blocks = control.store.blocks(&id).await?;
+    let blocks = control.block_hashes(id).await?;
     let blocks = blocks.ok_or_else(|| Problem::not_found(format!("there is no object {id}")))?;
     // Of bytes axum says application/octet-stream.
     Ok(blocks.into_response())

@@ -14,6 +14,7 @@ use utoipa::{ToResponse, ToSchema};
 
 use crate::state::convert::Refused;
 use crate::state::directing::Busy;
+use crate::state::documents::DocumentError;
 use crate::state::store::StoreError;
 use crate::state::vault;
 use crate::state::writer::ChangeError;
@@ -100,6 +101,7 @@ impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         match &error {
             ChangeError::Store(error) => error.into(),
+            ChangeError::Document(error) => error.into(),
             ChangeError::Refused(_) | ChangeError::Bucket(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
             }
@@ -147,6 +149,33 @@ impl From<&StoreError> for Problem {
             | StoreError::Older { .. }
             | StoreError::Damaged(_)
             | StoreError::NoNumbers => Self::not_stored(error),
+        }
+    }
+}
+
+impl From<DocumentError> for Problem {
+    fn from(error: DocumentError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<&DocumentError> for Problem {
+    fn from(error: &DocumentError) -> Self {
+        match error {
+            DocumentError::Store(error) => error.into(),
+            DocumentError::Away { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "documents-away", error)
+            }
+            // They are logged where they are counted.
+            DocumentError::Missing(_)
+            | DocumentError::Damaged(_)
+            | DocumentError::Unmarked { .. }
+            | DocumentError::Foreign(_)
+            | DocumentError::Elsewhere
+            | DocumentError::Place(_)
+            | DocumentError::Bucket(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "documents", error)
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Checked {
     /// The rendition of each file, in the order of paths.
     pub(crate) renditions: Vec<u8>,
     /// The blocks of its objects, each once.
-    pub(crate) blocks: Vec<Blocks>,
+    pub(crate) blocks: Arc<[Blocks]>,
     pub(crate) window: Option<Window>,
 }
 

@@ -6,6 +6,7 @@
 
 mod access;
 mod database;
+mod documents;
 mod identities;
 pub(crate) mod lease;
 mod playbacks;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use blake3::Hash;
 use director::drain::Drain;
 use director::{
     Catalog, Desired, Digest, Entry, Format, Hardware, Ledger, LedgerEntry, Policy, Registered,
@@ -26,7 +28,7 @@ use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, ContentTypes, File};
 use model::names::Names;
 use model::number::OWN_FILES;
-use model::object::{BlockHash, Blocks};
+use model::object::Blocks;
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 use serde::Serialize;
@@ -41,6 +43,7 @@ use wire::v1::site::SiteAbout;
 use crate::place::Place;
 pub(crate) use access::AuditEntry;
 use database::Dialect;
+pub(crate) use documents::BlockHashes;
 pub(crate) use withdrawals::reason_name;
 
 /// The database.
@@ -307,6 +310,16 @@ impl Store {
     /// Adds a version with the blocks of its objects, or changes its sequence, sources and times.
     /// The first number of its files, which it had or is given now.
     pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<u32> {
+        self.put_version_in(version, blocks, None).await
+    }
+
+    /// The same, with the hashes of these blocks in a document, in their order.
+    pub(crate) async fn put_version_in(
+        &self,
+        version: &Version,
+        blocks: &[Blocks],
+        document: Option<&Hash>,
+    ) -> Result<u32> {
         let mut transaction = self.begin().await?;
         let files = &version.files;
         let first_file = match version.first_file {
@@ -336,9 +349,7 @@ impl Store {
         .execute(&mut *transaction)
         .await?;
         withdrawals::take_again(&mut transaction, &files.id).await?;
-        for blocks in blocks {
-            put_object(&mut transaction, blocks).await?;
-        }
+        documents::put_objects(&mut transaction, blocks, document).await?;
         for (path, file) in &files.files {
             sqlx::query(
                 "INSERT INTO files (version, path, object, content_type)
@@ -365,20 +376,6 @@ impl Store {
         }
         transaction.commit().await?;
         Ok(first_file)
-    }
-
-    /// The block hashes of an object, 32 bytes each; none if there is no such object.
-    pub async fn blocks(&self, id: &ObjectId) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query_scalar("SELECT blocks FROM objects WHERE id = $1");
-        Ok(query.bind(id.0.as_slice()).fetch_optional(&self.pool).await?)
-    }
-
-    /// The blocks of an object, proved; none if there is no such object.
-    pub async fn proved_blocks(&self, id: ObjectId, len: Bytes) -> Result<Option<Blocks>> {
-        let Some(bytes) = self.blocks(&id).await? else { return Ok(None) };
-        let (hashes, _) = bytes.as_chunks::<32>();
-        let hashes = hashes.iter().map(|hash| BlockHash(*hash)).collect();
-        Blocks::prove(id, len, hashes).map(Some).map_err(|error| damaged(&error))
     }
 
     async fn meta<T: TryFrom<i64>>(&self, key: &str) -> Result<T> {
@@ -543,16 +540,6 @@ impl Store {
     }
 }
 
-async fn put_object(transaction: &mut Transaction<'_, Any>, blocks: &Blocks) -> Result<()> {
-    sqlx::query("INSERT INTO objects (id, len, blocks) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
-        .bind(blocks.id().0.as_slice())
-        .bind(signed(blocks.len().0)?)
-        .bind(wire::v1::blocks::encode(blocks))
-        .execute(&mut **transaction)
-        .await?;
-    Ok(())
-}
-
 /// Numbers for so many files: the first of them.
 async fn take_numbers(transaction: &mut Transaction<'_, Any>, count: usize) -> Result<u32> {
     let query = "UPDATE meta SET value = value + $1 WHERE key = 'next_file' RETURNING value";
@@ -564,9 +551,17 @@ async fn take_numbers(transaction: &mut Transaction<'_, Any>, count: usize) -> R
 }
 
 async fn put_meta(transaction: &mut Transaction<'_, Any>, key: &str, value: u64) -> Result<()> {
+    put_meta_value(transaction, key, signed(value)?).await
+}
+
+async fn put_meta_value(
+    transaction: &mut Transaction<'_, Any>,
+    key: &str,
+    value: i64,
+) -> Result<()> {
     sqlx::query("UPDATE meta SET value = $2 WHERE key = $1")
         .bind(key)
-        .bind(signed(value)?)
+        .bind(value)
         .execute(&mut **transaction)
         .await?;
     Ok(())
@@ -622,6 +617,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0011_renditions.sql"),
     include_str!("../../migrations/0012_numbers.sql"),
     include_str!("../../migrations/0013_appliances.sql"),
+    include_str!("../../migrations/0014_documents.sql"),
 ];
 
 /// Some megabytes. In tests so few that they read several pages.

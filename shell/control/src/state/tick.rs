@@ -62,7 +62,7 @@ pub(crate) async fn run(control: Arc<Control>) {
             }
         }
     };
-    tokio::join!(ticking, writing, refreshing, placing);
+    tokio::join!(ticking, writing, refreshing, placing, control.look_after_documents());
 }
 
 /// How often the director is told that this process reads what comes, and somebody looks whether it

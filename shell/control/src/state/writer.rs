@@ -5,6 +5,7 @@
 //! reaches the director.
 
 mod changes;
+mod documents;
 mod following;
 mod membership;
 mod playbacks;
@@ -54,6 +55,7 @@ use crate::place;
 use crate::state::convert::{self, Refused};
 use crate::state::decisions::Decisions;
 use crate::state::directing::{Busy, Directing, Reported};
+use crate::state::documents::{DocumentError, Documents};
 use crate::state::front::FollowError;
 use crate::state::issue::{self, TokenError};
 use crate::state::lease::{self, Leading};
@@ -87,6 +89,8 @@ pub struct Control {
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) store: Own<Store>,
+    /// None where they are in the database, and in a front.
+    pub(crate) documents: Option<Documents>,
     /// This writer's lease of the database and the secrets in it; none where there is one writer.
     pub(crate) shared: Option<Shared>,
     pub(crate) buckets: Own<Buckets>,
@@ -139,6 +143,7 @@ pub(crate) struct Shared {
 struct Parts {
     front: Option<Front>,
     store: Own<Store>,
+    documents: Option<Documents>,
     shared: Option<Shared>,
     buckets: Own<Buckets>,
     authority: Own<Authority>,
@@ -197,6 +202,8 @@ pub enum OpenError {
     #[error(transparent)]
     Bucket(#[from] BucketError),
     #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(
         "[serve] listen {0} can be reached from other machines, and there is no token with the \
@@ -212,6 +219,7 @@ impl OpenError {
             self,
             Self::Store(StoreError::Deposed { .. })
                 | Self::Vault(VaultError::Store(StoreError::Deposed { .. }))
+                | Self::Document(DocumentError::Store(StoreError::Deposed { .. }))
         )
     }
 }
@@ -244,6 +252,7 @@ impl Control {
         std::fs::create_dir_all(config.folder()).map_err(fault)?;
         // What is wrong with them is found out now, and not when the other writer is gone.
         Buckets::open(&config.s3)?;
+        Documents::open(config.documents_place(), &config.s3)?;
         let store = Store::connect(&config.state.0).await?;
         let vault = Vault::open(&store, config.folder(), false).await;
         store.close().await;
@@ -256,19 +265,27 @@ impl Control {
         Ok(Leading::begin(&config.state.0, &address).await?.map(Arc::new))
     }
 
-    /// Whether the secrets of the writer that leads are kept and open here; an error if they never
-    /// will be.
+    /// Whether the secrets of the writer that leads are kept and open here, and the documents are
+    /// those that it has; an error if that will never be.
     pub(crate) async fn could_lead(config: &Config) -> Result<bool, OpenError> {
-        let opened = async {
-            let store = Store::connect(&config.state.0).await?;
-            let vault = Vault::open(&store, config.folder(), false).await;
-            store.close().await;
-            vault
+        let store = match Store::connect(&config.state.0).await {
+            Ok(store) => store,
+            Err(StoreError::Database(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
         };
-        match opened.await {
-            Ok(vault) => Ok(vault.is_some()),
-            Err(VaultError::Store(StoreError::Database(_))) => Ok(false),
-            Err(error) => Err(error.into()),
+        let opened = async {
+            let vault = Vault::open(&store, config.folder(), false).await?;
+            let documents = Documents::open(config.documents_place(), &config.s3)?;
+            Ok(vault.is_some() && Documents::fits(documents.as_ref(), &store).await?)
+        };
+        let opened = opened.await;
+        store.close().await;
+        match opened {
+            Err(
+                OpenError::Vault(VaultError::Store(StoreError::Database(_)))
+                | OpenError::Document(DocumentError::Store(StoreError::Database(_))),
+            ) => Ok(false),
+            opened => opened,
         }
     }
 
@@ -291,6 +308,8 @@ impl Control {
         let authority = authority::open(config.folder(), clock.unix())?;
         let signing = Signing::open(config.folder())?;
         let buckets = Buckets::open(&config.s3)?;
+        let documents = Documents::open(config.documents_place(), &config.s3)?;
+        Documents::look(documents.as_ref(), &store).await?;
         if let Some(shared) = &shared {
             shared.vault.keep(&store, config.folder()).await?;
         }
@@ -321,6 +340,7 @@ impl Control {
         let control = Self::assemble(Parts {
             front: None,
             store: Own::of(store),
+            documents,
             shared,
             buckets: Own::of(buckets),
             authority: Own::of(authority),
@@ -376,6 +396,7 @@ impl Control {
             doors,
             config,
             store: parts.store,
+            documents: parts.documents,
             shared: parts.shared,
             buckets: parts.buckets,
             ticket_keys: TicketKeys::default(),
@@ -923,10 +944,19 @@ pub(crate) mod tests {
     /// A control plane without a listener.
     pub(crate) async fn open(settings: &str) -> (tempfile::TempDir, Arc<Control>) {
         let directory = tempfile::tempdir().unwrap();
+        let control = open_in(&directory, settings).await.unwrap();
+        (directory, control)
+    }
+
+    /// The same again, where there was one.
+    pub(crate) async fn open_in(
+        directory: &tempfile::TempDir,
+        settings: &str,
+    ) -> Result<Arc<Control>, OpenError> {
         let file = directory.path().join("control.toml");
         let database = crate::database::settings(&directory.path().join("state"));
         std::fs::write(&file, database + settings).unwrap();
         let config = Config::load(&file, std::iter::empty()).unwrap();
-        (directory, Control::open(config).await.unwrap())
+        Control::open(config).await
     }
 }

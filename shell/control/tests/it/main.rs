@@ -6,6 +6,7 @@ mod access;
 mod appliance;
 mod control;
 mod database;
+mod documents;
 mod drain;
 mod failover;
 mod film;

@@ -10,16 +10,19 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use axum::body::to_bytes;
 use axum::error_handling::HandleError;
 use axum::http::StatusCode;
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
-    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    ListObjectsV2Input, ListObjectsV2Output, Object, StreamingBlob,
+    DeleteObjectInput, DeleteObjectOutput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
+    HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
+    PutObjectInput, PutObjectOutput, StreamingBlob,
 };
 use s3s::service::S3ServiceBuilder;
 use s3s::{Body, HttpError, S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::runtime::Runtime;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 /// A running server with one bucket, `films`.
 pub(crate) struct Server {
@@ -34,7 +37,7 @@ pub(crate) const REGION: &str = "eu-test-1";
 
 /// Its state. Others with it change what the server says.
 #[derive(Clone, Default)]
-pub(crate) struct Bucket(Arc<Mutex<State>>);
+pub(crate) struct Bucket(Arc<Mutex<State>>, Arc<RwLock<()>>);
 
 #[derive(Default)]
 struct State {
@@ -42,6 +45,9 @@ struct State {
     /// Of every access key; only `ID` may do anything.
     secrets: BTreeMap<String, String>,
     puts: u64,
+    is_away: bool,
+    /// Puts that have begun.
+    puts_begun: u64,
 }
 
 #[derive(Clone)]
@@ -115,6 +121,21 @@ impl Bucket {
         self.state().secrets.insert(id.to_owned(), secret.to_owned());
     }
 
+    /// Everything is answered 503 from now on, or as before.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.state().is_away = is_away;
+    }
+
+    /// Puts are not done as long as this is held.
+    pub(crate) fn hold_puts(&self) -> OwnedRwLockWriteGuard<()> {
+        self.1.clone().try_write_owned().unwrap()
+    }
+
+    /// How many puts have begun, done or not.
+    pub(crate) fn puts_begun(&self) -> u64 {
+        self.state().puts_begun
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
@@ -127,6 +148,9 @@ impl Bucket {
         }
         if request.credentials.as_ref().map(|known| &*known.access_key) != Some(ID) {
             return Err(s3_error!(AccessDenied));
+        }
+        if self.state().is_away {
+            return Err(s3_error!(ServiceUnavailable));
         }
         if bucket != "films" {
             return Err(s3_error!(NoSuchBucket));
@@ -197,23 +221,51 @@ impl S3 for Bucket {
         Ok(S3Response::new(output))
     }
 
+    async fn put_object(
+        &self,
+        request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        self.judge(&request, &request.input.bucket)?;
+        self.state().puts_begun += 1;
+        let _turn = self.1.read().await;
+        let body = request.input.body.ok_or_else(|| s3_error!(IncompleteBody))?;
+        let body = axum::body::Body::from_stream(body);
+        let bytes = to_bytes(body, 1 << 28).await.map_err(|_| s3_error!(IncompleteBody))?;
+        self.put(&request.input.key, bytes.to_vec());
+        let e_tag = self.find(&request.input.key, None)?.tag;
+        Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        self.judge(&request, &request.input.bucket)?;
+        self.state().objects.remove(&request.input.key);
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         self.judge(&request, &request.input.bucket)?;
         let input = request.input;
-        if input.delimiter.is_some() || input.start_after.is_some() {
+        let is_known = input.delimiter.as_deref().is_none_or(|delimiter| delimiter == "/");
+        if !is_known || input.start_after.is_some() {
             return Err(s3_error!(NotImplemented));
         }
         let prefix = input.prefix.clone().unwrap_or_default();
+        // What lies deeper is left out, and not told of as a common prefix.
+        let depth = prefix.len();
+        let is_listed = |key: &str| input.delimiter.is_none() || !key[depth..].contains('/');
         let after = input.continuation_token.clone().unwrap_or_default();
         let max = usize::try_from(input.max_keys.unwrap_or(1000)).unwrap().min(1000);
         let state = self.state();
         let left: Vec<_> = state
             .objects
             .iter()
-            .filter(|(key, _)| key.starts_with(&prefix) && after < **key)
+            .filter(|(key, _)| key.starts_with(&prefix) && after < **key && is_listed(key))
             .take(max + 1)
             .collect();
         let page = &left[..max.min(left.len())];

@@ -2,6 +2,7 @@ use super::*;
 
 use std::path::Path;
 
+use model::object::BlockHash;
 use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};
 use model::units::BitsPerSecond;
@@ -11,6 +12,28 @@ impl Store {
     /// The database of a test.
     pub(crate) async fn of_test(folder: &Path) -> Result<Self> {
         Self::open(&crate::database::state(folder).parse().unwrap()).await
+    }
+
+    /// A database as the program before documents left it.
+    pub(crate) async fn of_before_documents(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let store = Self::connect(&crate::database::state(folder).parse().unwrap()).await.unwrap();
+        for (sql, version) in MIGRATIONS.iter().zip(1..).take(13) {
+            store.dialect.migrate(store.begin().await.unwrap(), sql, version).await.unwrap();
+        }
+        let written = include_str!("fixtures/before_documents.sql");
+        let written = match store.dialect {
+            Dialect::Sqlite => written.to_owned(),
+            Dialect::Postgres => written.replace("X'", "'\\x"),
+        };
+        sqlx::raw_sql(sqlx::AssertSqlSafe(written)).execute(&store.pool).await.unwrap();
+        store
+    }
+
+    pub(crate) async fn all_objects(&self) -> Vec<ObjectId> {
+        let rows: Vec<Vec<u8>> =
+            sqlx::query_scalar("SELECT id FROM objects").fetch_all(&self.pool).await.unwrap();
+        rows.iter().map(|id| ObjectId(fixed(id).unwrap())).collect()
     }
 
     /// SQLite, whatever other tests have.
@@ -126,8 +149,9 @@ async fn what_is_written_is_there_after_opening_again() {
     let version = version.numbered(Some(0));
     assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
     assert_eq!(store.ledger().await.unwrap(), ledger);
-    assert_eq!(store.blocks(&blocks.id()).await.unwrap(), Some(vec![8; 32]));
-    assert_eq!(store.blocks(&ObjectId([0; 32])).await.unwrap(), None);
+    let known = store.block_hashes(&blocks.id()).await.unwrap();
+    assert_eq!(known, Some(BlockHashes::Row(vec![8; 32])));
+    assert_eq!(store.block_hashes(&ObjectId([0; 32])).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -156,8 +180,11 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     // As the program before left it.
     let before = "ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key = 'next_file' OR key LIKE '%_bps'
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
                       OR key LIKE '%_bytes';
+                  DROP INDEX objects_by_document; DROP TABLE documents;
+                  ALTER TABLE objects DROP COLUMN document;
+                  ALTER TABLE objects DROP COLUMN first_hash;
                   ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
@@ -177,8 +204,11 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     // As that program wrote it.
     let before = "ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key = 'next_file' OR key LIKE '%_bps'
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
                       OR key LIKE '%_bytes';
+                  DROP INDEX objects_by_document; DROP TABLE documents;
+                  ALTER TABLE objects DROP COLUMN document;
+                  ALTER TABLE objects DROP COLUMN first_hash;
                   ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
@@ -263,7 +293,7 @@ async fn a_version_whose_first_answer_was_lost_is_there_as_it_was_put_last() {
     let catalog = store.desired().await.unwrap().catalog;
     let second = second.numbered(Some(number));
     assert_eq!(**catalog.version(second.id()).unwrap(), second);
-    assert_eq!(store.blocks(&old.id()).await.unwrap(), None, "nobody has it");
+    assert_eq!(store.block_hashes(&old.id()).await.unwrap(), None, "nobody has it");
 }
 
 #[tokio::test]

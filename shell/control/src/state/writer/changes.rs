@@ -15,6 +15,7 @@ use super::Control;
 use crate::buckets::BucketError;
 use crate::state::convert::{self, Checked, Refused};
 use crate::state::directing::Desk;
+use crate::state::documents::DocumentError;
 use crate::state::store::StoreError;
 
 /// Bounds of desired state: half as much again and more than the director is made for, which is
@@ -23,7 +24,7 @@ pub(super) const SITES_MAX: usize = 16_384;
 const APPLIANCES_MAX: usize = 32_768;
 pub(super) const VERSIONS_MAX: usize = 200_000;
 
-/// Why a change was refused. What the client did wrong, but for `Store`.
+/// Why a change was refused. What the client did wrong, but for `Store` and `Document`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error(transparent)]
@@ -32,6 +33,8 @@ pub(crate) enum ChangeError {
     Refused(#[from] Refused),
     #[error(transparent)]
     Bucket(#[from] BucketError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
     #[error(
         "asset version {0} has other files or entries already: a version is immutable, so a \
              change needs a new name"
@@ -220,15 +223,12 @@ impl Control {
             tokio::task::spawn_blocking(move || convert::version_in(&asset, &version, &new));
         let checked = checked.await.expect("the check does not panic")?;
         checked.files.sources.iter().try_for_each(|source| self.buckets.check(source))?;
+        let blocks = checked.blocks.clone();
+        self.takes(&name, again).await?;
+        let document = self.keep_hashes(&name, &blocks).await?;
         let _writing = self.writing.lock().await;
+        let known = self.takes(&name, again).await?;
         let catalog = self.snapshot().catalog.clone();
-        let known = catalog.version(&name).cloned();
-        if known.is_none() {
-            if let Some(at) = self.store.withdrawn(&name).await?.filter(|_| !again) {
-                return Err(ChangeError::Withdrawn { version: name, at, new: true });
-            }
-            room_for("asset versions", catalog.version_count(), VERSIONS_MAX)?;
-        }
         let newest = catalog.assets().flat_map(|(_, versions)| versions).map(|v| v.sequence).max();
         let current = catalog.versions(&checked.files.asset).first();
         let sequence = match (&known, current) {
@@ -238,17 +238,35 @@ impl Control {
         let is_new = known.is_none();
         let before = known.as_ref().map(|known| known.window);
         let window = checked.window.or(before).unwrap_or_else(|| inherited(current));
-        let (version, blocks) = merged(known.as_deref(), checked, sequence)?;
-        let version = version.shown(window);
-        if known.as_deref() == Some(&version) {
+        let version = merged(known.as_deref(), checked, sequence)?.shown(window);
+        if known.as_deref() == Some(&version) && document.is_none() {
             return Ok(false);
         }
-        let first_file = self.store.put_version(&version, &blocks).await?;
+        // Those of a known version are there. If it went meanwhile, they are in rows for a while.
+        let blocks = if is_new || document.is_some() { &blocks[..] } else { &[] };
+        let first_file = self.store.put_version_in(&version, blocks, document.as_ref()).await?;
         let version = version.numbered(Some(first_file));
         self.metrics.ingests.count();
         tracing::info!(version = %name, is_new, "asset version is current");
         self.changed(Change::Version(Arc::new(version))).await;
         Ok(is_new)
+    }
+
+    /// Whether a version can be ingested; the known one of this name.
+    async fn takes(
+        &self,
+        name: &AssetVersionId,
+        again: bool,
+    ) -> Result<Option<Arc<Version>>, ChangeError> {
+        let catalog = self.snapshot().catalog.clone();
+        let known = catalog.version(name).cloned();
+        if known.is_none() {
+            if let Some(at) = self.store.withdrawn(name).await?.filter(|_| !again) {
+                return Err(ChangeError::Withdrawn { version: name.clone(), at, new: true });
+            }
+            room_for("asset versions", catalog.version_count(), VERSIONS_MAX)?;
+        }
+        Ok(known)
     }
 }
 
@@ -257,8 +275,8 @@ fn merged(
     known: Option<&Version>,
     checked: Checked,
     sequence: u64,
-) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
-    let Checked { mut files, entries, mut renditions, blocks, window: _ } = checked;
+) -> Result<Version, ChangeError> {
+    let Checked { mut files, entries, mut renditions, blocks: _, window: _ } = checked;
     let first_file = known.and_then(|known| known.first_file);
     if let Some(known) = known {
         if known.files.asset != files.asset {
@@ -275,7 +293,7 @@ fn merged(
         files.modified = known.files.modified;
     }
     let version = Version::new(Arc::new(files), entries, sequence);
-    Ok((version.divided(renditions).numbered(first_file), blocks))
+    Ok(version.divided(renditions).numbered(first_file))
 }
 
 /// A title's contract ends with its current version, whatever comes after that.

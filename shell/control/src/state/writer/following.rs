@@ -61,6 +61,7 @@ impl Control {
         Self::assemble(Parts {
             front: Some(front),
             store: Own::none(),
+            documents: None,
             shared: None,
             buckets: Own::none(),
             authority: Own::none(),

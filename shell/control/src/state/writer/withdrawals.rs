@@ -192,7 +192,7 @@ pub(crate) mod tests {
         assert_eq!(versions(&control.snapshot().catalog), 1);
         assert_eq!(versions(&control.store.desired().await.unwrap().catalog), 1, "durable");
         for (n, is_there) in [(1, false), (2, true), (3, true)] {
-            let found = control.store.blocks(&blocks(n).id()).await.unwrap();
+            let found = control.store.block_hashes(&blocks(n).id()).await.unwrap();
             assert_eq!(found.is_some(), is_there, "object {n}");
         }
         assert_eq!(control.metrics.versions_superseded.value(), 1);

@@ -1,0 +1,168 @@
+use super::*;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use tempfile::TempDir;
+
+#[tokio::test]
+async fn a_document_is_read_as_it_was_written_and_nothing_of_another_proves_its_name() {
+    let (folder, documents) = folder();
+    let name = documents.put(Document::of(b"0123456789")).await.unwrap();
+    assert_eq!(documents.part(&name, 3..6).await.unwrap(), b"345");
+    assert!(documents.is_whole(&name).await.unwrap());
+
+    let path = file(&folder, &name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(!documents.is_whole(&name).await.unwrap());
+    bytes.pop();
+    std::fs::write(&path, &bytes).unwrap();
+    let damaged = documents.part(&name, 3..10).await.unwrap_err();
+    assert!(matches!(&damaged, DocumentError::Damaged(_)), "{damaged}");
+    assert!(damaged.to_string().contains(path.to_str().unwrap()), "{damaged}");
+
+    documents.remove(&name).await.unwrap();
+    documents.remove(&name).await.unwrap();
+    let missing = documents.part(&name, 3..6).await.unwrap_err();
+    assert!(matches!(&missing, DocumentError::Missing(_)), "{missing}");
+    assert!(missing.to_string().contains(path.to_str().unwrap()), "{missing}");
+    assert!(!documents.is_whole(&name).await.unwrap());
+}
+
+#[tokio::test]
+async fn no_name_comes_twice_and_each_is_listed_with_others_that_begin_alike() {
+    let (_folder, documents) = folder();
+    let mut names = BTreeSet::new();
+    for _ in 0..3 {
+        let name = documents.put(Document::of(b"the same")).await.unwrap();
+        names.insert(*name.as_bytes());
+    }
+    assert_eq!(names.len(), 3);
+    for shard in 0..=u8::MAX {
+        let of_it: BTreeSet<_> = names.iter().filter(|name| name[0] == shard).copied().collect();
+        assert_eq!(documents.list(shard).await.unwrap(), of_it);
+    }
+}
+
+#[tokio::test]
+async fn a_place_is_one_databases_and_an_empty_one_is_not_taken_for_it() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let (folder, documents) = folder();
+    assert!(Documents::fits(Some(&documents), &store).await.unwrap(), "it is nobody's");
+    documents.claim(&store).await.unwrap();
+    let again = at(folder.path());
+    again.claim(&store).await.unwrap();
+    assert!(Documents::fits(Some(&again), &store).await.unwrap());
+
+    let (_elsewhere, not_mounted) = self::folder();
+    let refused = not_mounted.claim(&store).await.unwrap_err();
+    let DocumentError::Unmarked { place, line } = &refused else { panic!("{refused}") };
+    let refused = Documents::fits(Some(&not_mounted), &store).await.unwrap_err();
+    assert!(refused.to_string().contains("is it mounted"), "{refused}");
+    std::fs::write(format!("{place}{MARKER}"), line).unwrap();
+    not_mounted.claim(&store).await.unwrap();
+
+    let other = tempfile::tempdir().unwrap();
+    let other = Store::of_test(other.path()).await.unwrap();
+    for refused in [
+        at(folder.path()).claim(&other).await.unwrap_err(),
+        Documents::fits(Some(&documents), &other).await.unwrap_err(),
+    ] {
+        assert!(matches!(refused, DocumentError::Foreign(_)), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_between_the_number_and_the_marker_is_made_good() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    for marker in [None, Some(line(77))] {
+        store.put_documents_number(-77).await.unwrap();
+        let (folder, documents) = folder();
+        if let Some(marker) = marker {
+            std::fs::write(folder.path().join(MARKER), marker).unwrap();
+        }
+        assert!(Documents::fits(Some(&documents), &store).await.unwrap());
+        documents.claim(&store).await.unwrap();
+        assert_eq!(store.documents_number().await.unwrap(), 77);
+        assert_eq!(std::fs::read_to_string(folder.path().join(MARKER)).unwrap(), line(77));
+    }
+}
+
+#[tokio::test]
+async fn half_a_document_goes_after_a_day() {
+    let (folder, documents) = folder();
+    let name = documents.put(Document::of(b"x")).await.unwrap();
+    let shard = name.as_bytes()[0];
+    let half = |n| format!("{}#{n}", file(&folder, &name).display());
+    for (n, age_s) in [(1, 90_000), (2, 80_000)] {
+        let file = std::fs::File::create(half(n)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+    }
+    assert_eq!(documents.list(shard).await.unwrap(), [*name.as_bytes()].into());
+    let left = [1, 2].map(|n| std::fs::exists(half(n)).unwrap());
+    assert_eq!(left, [false, true]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_waited_for_no_longer_than_it_was_said() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (folder, settings) = settings(server.local_addr().unwrap().port());
+    let place: DocumentsPlace = "s3://docs/a b/".parse().unwrap();
+    let mut documents =
+        Documents::open(place.clone(), std::slice::from_ref(&settings)).unwrap().unwrap();
+    documents.within = Duration::from_millis(200);
+    let began = std::time::Instant::now();
+    let away = documents.put(Document::of(b"x")).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(matches!(away, DocumentError::Away { .. }), "{away}");
+    let said = away.to_string();
+    assert!(said.contains("s3://docs/a b/") && said.contains("no answer within 0.2 s"), "{said}");
+
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let look = Documents::fits(Some(&documents), &store).await;
+    assert!(!look.unwrap(), "nobody knows, and a writer may start");
+
+    std::fs::remove_file(folder.path().join("secret")).unwrap();
+    let unreadable = Documents::open(place, &[settings]).unwrap_err();
+    assert!(unreadable.to_string().contains("No such file"), "{unreadable}");
+}
+
+#[test]
+fn a_place_that_cannot_be_is_refused_with_what_to_do() {
+    let bucket = Documents::open("s3://docs/".parse().unwrap(), &[]).unwrap_err();
+    assert!(bucket.to_string().contains("add [[s3]] with bucket = \"docs\""), "{bucket}");
+    let folder = Documents::open("/dev/null/documents".parse().unwrap(), &[]).unwrap_err();
+    assert!(folder.to_string().contains("at: /dev/null/documents: "), "{folder}");
+}
+
+fn folder() -> (TempDir, Documents) {
+    let folder = tempfile::tempdir().unwrap();
+    let documents = at(folder.path());
+    (folder, documents)
+}
+
+fn at(folder: &std::path::Path) -> Documents {
+    Documents::open(DocumentsPlace::Folder(folder.to_owned()), &[]).unwrap().unwrap()
+}
+
+fn file(folder: &TempDir, name: &Hash) -> PathBuf {
+    let name = name.to_hex();
+    folder.path().join(&name[..2]).join(name.as_str())
+}
+
+fn settings(port: u16) -> (TempDir, Settings) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "a-secret").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let text = format!(
+        "bucket = \"docs\"\nendpoint = \"http://127.0.0.1:{port}\"\naccess_key_id = \"AK1\"\n\
+         secret_access_key_file = {file:?}\n"
+    );
+    (folder, toml::from_str(&text).unwrap())
+}

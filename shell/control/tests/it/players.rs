@@ -350,9 +350,10 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 41] = [
+const COUNTED_ELSEWHERE: [&str; 42] = [
     "nearcast_control_replica_snapshots_total",
     "nearcast_control_replica_differences_total",
+    "nearcast_control_replica_snapshots_too_long_total",
     "nearcast_control_director_refused_total",
     "nearcast_control_director_lost_seconds_total",
     "nearcast_control_share_cuts_total",

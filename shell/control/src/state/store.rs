@@ -621,7 +621,7 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// Some megabytes. In tests so few that they read several pages.
-const FILES_AT_ONCE: i64 = if cfg!(test) { 2 } else { 10_000 };
+const FILES_AT_ONCE: i64 = if cfg!(test) { 1 } else { 10_000 };
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;

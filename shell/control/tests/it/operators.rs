@@ -251,7 +251,10 @@ fn an_appliance_gets_a_manifest_only_when_it_is_newer_and_can_prove_every_block(
     let line = answer.bytes.strip_suffix(b"\n").unwrap();
     assert_eq!(DocumentId::of(line), short.listed[0].document);
     let version = version_in(&serde_json::from_slice(line).unwrap()).unwrap();
-    assert_eq!(short.whole(|_| Some(Arc::clone(&version))), Ok(manifest));
+    let mut again = short.whole(|_| Some(Arc::clone(&version))).unwrap();
+    // It is signed for itself, and may be so in the next second.
+    again.trust.issued = manifest.trust.issued;
+    assert_eq!(again, manifest);
     assert!(ask(vec![unknown.clone()]).bytes.is_empty());
     for refused in [vec![], vec![unknown; 257], vec!["xyz".to_owned()]] {
         assert!(!ask(refused).problem(400).is_empty());

@@ -71,8 +71,13 @@ impl Draws {
     /// A draw from 0 to 999 for a candidate, which says nothing of its score.
     #[inline]
     pub fn permille(self, candidate: &[u8]) -> u32 {
-        let drawn = (u128::from(self.draw(hash_of(candidate), 2)) * 1000) >> 64;
-        u32::try_from(drawn).expect("it is below 1000")
+        thousandth(self.draw(hash_of(candidate), 2))
+    }
+
+    /// Another such draw, which says nothing of the first.
+    #[inline]
+    pub fn other_permille(self, candidate: &[u8]) -> u32 {
+        thousandth(self.draw(hash_of(candidate), 5))
     }
 
     /// The place of a number in an order that is the key's own.
@@ -90,6 +95,10 @@ impl Draws {
         };
         (0..if count == 0 { 0 } else { u32::MAX }).map(place)
     }
+}
+
+fn thousandth(drawn: u64) -> u32 {
+    u32::try_from((u128::from(drawn) * 1000) >> 64).expect("it is below 1000")
 }
 
 /// `-log2((n + 1) / 2^64)` with 32 bits after the point: at most 64, so 39 bits in all.
@@ -191,6 +200,7 @@ mod tests {
     #[test]
     fn a_draw_is_even_and_says_nothing_of_the_others() {
         let (mut below, mut both, mut turns, mut looks) = (0, 0, 0, 0);
+        let (mut other, mut with_other) = (0, 0);
         for key in 0..8000_u32 {
             let draws = Draws::of(&key.to_le_bytes());
             let score = |name: &[u8]| draws.score(name, Weight::ONE);
@@ -198,11 +208,17 @@ mod tests {
             let is_first = score(b"a") < score(b"b");
             below += u32::from(is_below);
             both += u32::from(is_below && is_first);
+            let is_other = draws.other_permille(b"a") < 300;
+            other += u32::from(is_other);
+            with_other += u32::from(is_other && is_below);
             turns += u32::from(is_first && draws.turn(1) < draws.turn(2));
             looks += u32::from(is_first && draws.looks(4).nth(3) == Some(1));
         }
         // Five standard deviations are 205, 160, 194 and 137.
         assert!(below.abs_diff(2400) < 205 && both.abs_diff(1200) < 160, "{below} {both}");
+        // And of 9 in 100 of them 128.
+        assert!(other.abs_diff(2400) < 205, "{other}");
+        assert!(with_other.abs_diff(720) < 128, "{with_other}");
         assert!(turns.abs_diff(2000) < 194 && looks.abs_diff(1000) < 137, "{turns} {looks}");
     }
 

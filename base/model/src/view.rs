@@ -76,6 +76,9 @@ pub struct ApplianceView {
     /// The share of its sessions that it takes now, in thousandths: less where it was lost a while
     /// ago, or is short of something.
     pub share_permille: u32,
+    /// Of the sessions of a title whose draw leads here among those of its site, so many follow it,
+    /// in thousandths; the others are spread. 0 where titles are not drawn for.
+    pub titles_permille: u32,
     /// Base URL for players, without trailing slash; none until it has reported.
     pub base_url: Option<Arc<str>>,
     /// The same without TLS, where it has one.

@@ -133,6 +133,8 @@ pub struct Reply {
     pub interval: Nanos,
     /// The share of its sessions that it takes, in thousandths.
     pub share_permille: u32,
+    /// Of the sessions of titles that lead to it, so many follow them, in thousandths.
+    pub titles_permille: u32,
     /// Appliances of the same site that can serve now, and their base URLs.
     pub siblings: Beside,
     /// Appliances of the same site that have service addresses, and where they let siblings fetch.

@@ -18,7 +18,8 @@
 //! Names are looked up where an event comes in; inside, versions, their files, sites and appliances
 //! have numbers (`files`, `map`). With f objects in a delta, s appliances in a site:
 //!
-//! * a report costs O(f + s + log appliances), whatever the fleet and the catalogue;
+//! * a report costs O(f + s + log appliances), whatever the fleet and the catalogue; the mean load
+//!   of a site, which bounds what titles bring, O(1) of that (`titles`);
 //! * a tick, O(those whose clock is due + s of each site that changed), and once a second
 //!   O(appliances) for the history;
 //! * a playback or a poll, see `steering`; a route, see `routes`;
@@ -55,6 +56,7 @@ mod reply;
 mod sealed;
 pub mod share;
 pub mod sources;
+mod titles;
 mod token_keys;
 mod usable;
 mod watch;
@@ -94,6 +96,7 @@ pub use renditions::{Rendition, Renditions};
 pub use routes::filter::Longest as RoutesLongest;
 use share::Share;
 use sources::{NoSources, Sources};
+use titles::{Counted, Titles};
 pub use token_keys::TokenRotation;
 use usable::Usable;
 use watch::{Healthy, Looks};
@@ -109,6 +112,9 @@ pub struct Config {
     pub probe_after: Nanos,
     /// How the share of its sessions that an appliance takes moves.
     pub shares: share::Policy,
+    /// Most load by titles, in thousandths of the mean of the site; 0 if sessions are spread
+    /// whatever their titles.
+    pub titles_load_max: u64,
     pub report_interval: Nanos,
     /// Objects of one appliance that are kept track of though no version has them: about 100 bytes
     /// each. Those of versions have no bound.
@@ -206,6 +212,10 @@ struct Member {
     since: Instant,
     /// The share of its sessions that it takes.
     share: Share,
+    /// The part of its titles' sessions that follow them to it.
+    titles: Titles,
+    /// As it is in the sums of its site; none unless it serves.
+    counted: Option<Counted>,
     observed: Option<Observed>,
     /// When its hardware was last found to be other.
     moved: Option<Instant>,
@@ -233,6 +243,9 @@ pub struct ApplianceStatus {
     pub load: Load,
     /// The share of its sessions that it takes, in thousandths.
     pub share_permille: u32,
+    /// Of the sessions of titles that lead to it, so many follow them, in thousandths; 0 where
+    /// titles are not drawn for.
+    pub titles_permille: u32,
 }
 
 model::metrics! {
@@ -253,6 +266,9 @@ model::metrics! {
         health_changes: Counter("health_changes_total"),
         /// Cuts of appliances' shares for their load.
         share_cuts: Counter("share_cuts_total"),
+        /// Cuts of the part of their titles' sessions that appliances have, for the mean load of
+        /// their sites.
+        titles_cuts: Counter("titles_cuts_total"),
         /// Connection attempts to appliances whose report was late.
         probes: Counter("probes_total"),
         /// Changes of what a site hears that were taken over.
@@ -408,6 +424,7 @@ impl Director {
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
         self.move_share(now, id, report);
+        self.move_titles(now, id, report);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);
@@ -494,6 +511,7 @@ impl Director {
                 objects_held: observed.map_or(0, Observed::held_count),
                 load: observed.map(|observed| observed.said.load).unwrap_or_default(),
                 share_permille: member.share_permille(),
+                titles_permille: member.titles_permille(self.config.titles_load_max),
             };
             (id.clone(), status)
         };
@@ -657,6 +675,8 @@ impl Member {
             cause: Cause::NoReportYet,
             since: now,
             share: Share::whole(now),
+            titles: Titles::whole(now),
+            counted: None,
             observed: None,
             moved: None,
             overtaken: None,

@@ -21,6 +21,7 @@ use crate::files::Files;
 use crate::history::{Sample, Thinned};
 use crate::observed::Wholes;
 use crate::reply::{Standers, spread};
+use crate::titles::{Counted, Serving};
 use crate::{Director, Member};
 
 /// Sites by number, and the picture in the making.
@@ -46,6 +47,7 @@ struct Standing {
     appliances: BTreeSet<ApplianceId>,
     /// As of the last picture of the site.
     standers: Standers,
+    serving: Serving,
     day: Thinned,
 }
 
@@ -61,6 +63,7 @@ impl Map {
             id: id.clone(),
             appliances: BTreeSet::new(),
             standers: Standers::default(),
+            serving: Serving::default(),
             day: Thinned::day(),
         });
         self.outdate(number);
@@ -79,6 +82,21 @@ impl Map {
     /// The appliances of a site, in the order of their names.
     pub(crate) fn standing(&self, site: u32) -> &BTreeSet<ApplianceId> {
         &self.sites[index(site)].appliances
+    }
+
+    /// The sums of those of a site that serve.
+    pub(crate) fn serving(&self, site: u32) -> Serving {
+        self.sites[index(site)].serving
+    }
+
+    /// An appliance is counted among them so from now on, and was so before. O(1).
+    pub(crate) fn count(&mut self, before: Option<&Counted>, now: Option<&Counted>) {
+        if let Some(before) = before {
+            self.sites[index(before.site)].serving.take(before);
+        }
+        if let Some(now) = now {
+            self.sites[index(now.site)].serving.add(now);
+        }
     }
 
     /// All sites that were ever seen.
@@ -219,6 +237,7 @@ impl Director {
                 self.map.view.take_appliance(id);
                 self.map.outdate(left);
                 self.heard_left(id, left);
+                self.count_load(id);
             }
             Some(_) => {}
             None => {
@@ -239,6 +258,7 @@ impl Director {
         if let Some(observed) = &member.observed {
             self.map.holds(member.number, &observed.wholes(), &Wholes::default());
         }
+        self.map.count(member.counted.as_ref(), None);
         self.healthy.gone(member.number);
         self.told_files.gone(member.number);
         self.map.standing_mut(member.site).remove(id);
@@ -295,6 +315,7 @@ impl Director {
             weight: registered.appliance.weight,
             health: member.health,
             share_permille: member.share_permille(),
+            titles_permille: member.titles_permille(self.config.titles_load_max),
             base_url: known.map(|observed| observed.base_url.clone()),
             plain_url: known.and_then(|observed| observed.plain_url.clone()),
             load: observed.map(|observed| observed.said.load).unwrap_or_default(),

@@ -67,6 +67,8 @@ pub struct Report {
     /// The middle share of those that other processes of the control plane told it of late, in
     /// thousandths.
     pub told_share: Option<u32>,
+    /// The same of its titles' sessions.
+    pub told_titles: Option<u32>,
 }
 
 impl Report {

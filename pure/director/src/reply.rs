@@ -34,6 +34,7 @@ impl Director {
             inventory: observed.map_or(0, known),
             interval: member.interval,
             share_permille: member.share_permille(),
+            titles_permille: member.titles_permille(self.config.titles_load_max),
             siblings: beside(serving),
             routes: self.routes_wanted(id),
             peers: beside(peers),

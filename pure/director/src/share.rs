@@ -48,11 +48,11 @@ pub struct Share {
     cut_at: Option<Instant>,
 }
 
-const WHOLE: u64 = 1000;
+pub(crate) const WHOLE: u64 = 1000;
 /// Without a few sessions nobody would learn that it serves again.
 const FLOOR: u64 = 50;
 /// At its limit an appliance cannot show how much more is asked of it.
-const FULL: u64 = 990;
+pub(crate) const FULL: u64 = 990;
 /// A report counts for as much of the smoothed load as its time is of this.
 const SMOOTHED: Nanos = Nanos::seconds(6);
 
@@ -114,10 +114,7 @@ impl Share {
             *self = Self { permille: FLOOR, load, ..Self::whole(now) };
             return;
         }
-        let weight = passed.0.min(SMOOTHED.0);
-        let mixed = u128::from(self.load) * u128::from(SMOOTHED.0 - weight)
-            + u128::from(load) * u128::from(weight);
-        self.load = u64::try_from(mixed / u128::from(SMOOTHED.0)).unwrap_or(WHOLE);
+        self.load = smoothed(self.load, load, passed);
         let settled = self.cut_at.is_none_or(|at| policy.settle <= now.since(at));
         if policy.cut_above < self.load && settled {
             let cut = if FULL <= self.load {
@@ -139,6 +136,14 @@ impl Share {
         self.rest = risen % each;
         self.permille = (self.permille + risen / each).min(WHOLE);
     }
+}
+
+/// A smoothed load, with another report after so long.
+pub(crate) fn smoothed(before: u64, load: u64, passed: Nanos) -> u64 {
+    let weight = passed.0.min(SMOOTHED.0);
+    let mixed = u128::from(before) * u128::from(SMOOTHED.0 - weight)
+        + u128::from(load) * u128::from(weight);
+    u64::try_from(mixed / u128::from(SMOOTHED.0)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

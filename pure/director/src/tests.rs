@@ -17,6 +17,7 @@ use proptest::prelude::*;
 mod health;
 mod inventory;
 mod renditions;
+mod titles;
 
 pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
@@ -27,6 +28,7 @@ pub(super) const CONFIG: Config = Config {
         rises_below: 800,
         cut_above: 900,
     },
+    titles_load_max: 1250,
     report_interval: Nanos::millis(500),
     objects_held_max: 100,
     placement_lines_max: 10,

@@ -162,6 +162,7 @@ impl Director {
         }
         member.health = health;
         self.map.outdate(member.site);
+        self.count_load(id);
         self.view_is_old = true;
         self.note(id, health, cause);
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field, numbers little-endian
 //! 0       4     magic "NCLG"
-//! 4       1     version: 2; 1 where sessions were drawn in another way
+//! 4       1     version: 3; lower where sessions were drawn in another way
 //! 5       1     1: the first of its file; 2: the last; 3: both
 //! 6       2     zeros
 //! 8       4     its number in the file, from 0
@@ -28,7 +28,7 @@ pub const BLOCK_LEN_MAX: usize = 16 << 20;
 const MAGIC: &[u8; 4] = b"NCLG";
 /// It grows with what a file means, and with each change of the draws of `steering`: what another
 /// version decided comes out otherwise here.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEAD_LEN: usize = 64;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;

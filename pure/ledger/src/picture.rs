@@ -17,6 +17,7 @@ pub(crate) struct Vital {
     has_url: bool,
     has_plain_url: bool,
     share_permille: u32,
+    titles_permille: u32,
     bottleneck: Bottleneck,
     load_permille: u64,
 }
@@ -40,7 +41,7 @@ pub(crate) const BOTTLENECKS: [Bottleneck; 6] = [
 const BOTTLENECK_SHIFT: u32 = 3;
 const URL: u8 = 64;
 const PLAIN_URL: u8 = 128;
-/// Most shares are this, and a byte.
+/// Most shares, of sessions and of titles, are this, and a byte.
 const WHOLE_PERMILLE: u32 = 1000;
 
 impl Vital {
@@ -52,6 +53,7 @@ impl Vital {
             weight: _,
             health,
             share_permille,
+            titles_permille,
             base_url,
             plain_url,
             load,
@@ -62,6 +64,7 @@ impl Vital {
             has_url: base_url.is_some(),
             has_plain_url: plain_url.is_some(),
             share_permille: *share_permille,
+            titles_permille: *titles_permille,
             bottleneck,
             load_permille,
         }
@@ -76,6 +79,7 @@ impl Vital {
                 | flag(self.has_plain_url, PLAIN_URL),
         );
         put(bytes, WHOLE_PERMILLE.saturating_sub(self.share_permille));
+        put(bytes, WHOLE_PERMILLE.saturating_sub(self.titles_permille));
         put(bytes, self.load_permille);
     }
 
@@ -87,16 +91,18 @@ impl Vital {
             has_url: flags & URL != 0,
             has_plain_url: flags & PLAIN_URL != 0,
             share_permille: WHOLE_PERMILLE.checked_sub(input.narrow()?)?,
+            titles_permille: WHOLE_PERMILLE.checked_sub(input.narrow()?)?,
             load_permille: input.number()?,
         })
     }
 
     /// An appliance that steering treats as it would the one that this was taken of.
     pub(crate) fn give(&self, appliance: &mut ApplianceView) {
-        let Self { health, has_url, has_plain_url, share_permille, bottleneck, load_permille } =
-            *self;
+        let Self { health, has_url, has_plain_url, .. } = *self;
+        let Self { share_permille, titles_permille, bottleneck, load_permille, .. } = *self;
         appliance.health = health;
         appliance.share_permille = share_permille;
+        appliance.titles_permille = titles_permille;
         appliance.base_url = has_url.then(|| Arc::from(""));
         appliance.plain_url = has_plain_url.then(|| Arc::from(""));
         appliance.load = load(bottleneck, load_permille);
@@ -156,6 +162,7 @@ fn decode_appliance(input: &mut Input<'_>) -> Option<ApplianceView> {
         weight,
         health: Health::NeverSeen,
         share_permille: WHOLE_PERMILLE,
+        titles_permille: WHOLE_PERMILLE,
         base_url: None,
         plain_url: None,
         load: Load::default(),

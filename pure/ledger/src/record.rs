@@ -8,7 +8,7 @@
 use model::near::Step;
 use model::units::{Bytes, UnixSeconds};
 use model::view::Renditions;
-use steering::{Candidate, Distance, Fitness, Reason};
+use steering::{Candidate, Distance, Fitness, Reason, Title};
 
 use crate::codec::{Input, put};
 use crate::picture;
@@ -72,10 +72,14 @@ const ELSEWHERE: u8 = 0;
 const ROUTE: u8 = 1;
 const LONGEST: u8 = 2;
 const NEARBY: u8 = 3;
+const DISTANCE: u8 = 3;
+const TITLE_SPREAD: u8 = 4;
 const FOR_CLIENT: u8 = 8;
 const HOLDS: u8 = 16;
 const SPILLED: u8 = 32;
 const HOLDS_PART: u8 = 64;
+const TITLE_LEADS: u8 = 128;
+const TITLE: u8 = TITLE_SPREAD | TITLE_LEADS;
 const HELD: u8 = HOLDS | HOLDS_PART;
 
 impl Record {
@@ -176,8 +180,14 @@ impl Answer {
                 self.load_permille = u16::try_from(*load_permille).unwrap_or(u16::MAX);
                 self.share_permille = u16::try_from((*share_permille).min(1000)).unwrap_or(1000);
             }
-            // The score follows from the rest, and is seen in the order.
-            Reason::Affinity { score: _, weight } => {
+            // The score follows from the rest, and is seen in the order; so many of titles is in
+            // the picture.
+            Reason::Affinity { score: _, weight, title, titles_permille: _ } => {
+                self.flags |= match title {
+                    Title::Leads => TITLE_LEADS,
+                    Title::Spread => TITLE_SPREAD,
+                    Title::Other => 0,
+                };
                 self.weight = u16::try_from(weight.value()).unwrap_or(u16::MAX);
             }
         }
@@ -233,15 +243,16 @@ impl Answer {
     /// The steps that found something else, by name, in their order; none if all is the same.
     pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
         let flags = |of: &Self, mask: u8| of.flags & mask;
-        let distance = |of: &Self| (flags(of, 7 | FOR_CLIENT), of.place, of.step);
+        let distance = |of: &Self| (flags(of, DISTANCE | FOR_CLIENT), of.place, of.step);
         let load =
             |of: &Self| (flags(of, SPILLED), of.bottleneck, of.load_permille, of.share_permille);
+        let affinity = |of: &Self| (flags(of, TITLE), of.weight);
         [
             ("locate", distance(self) != distance(other)),
             ("health", self.fitness != other.fitness),
             ("content", flags(self, HELD) != flags(other, HELD)),
             ("load", load(self) != load(other)),
-            ("affinity", self.weight != other.weight),
+            ("affinity", affinity(self) != affinity(other)),
         ]
         .iter()
         .filter(|(_, differs)| *differs)

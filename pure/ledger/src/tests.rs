@@ -212,7 +212,7 @@ fn what_is_no_ledger_or_a_newer_one_is_refused() {
     }
     assert_eq!(open(b"NCLG\x01", true, genuine), Err(Fault::Cut(0)));
     let mut bytes = World::new(2, 2).write(3, false);
-    for other in [0, 3] {
+    for other in [0, 4] {
         bytes[4] = other;
         assert_eq!(open(&bytes, false, genuine), Err(Fault::Version(other)));
     }
@@ -222,11 +222,13 @@ fn what_is_no_ledger_or_a_newer_one_is_refused() {
 fn seals_of_a_file_of_other_draws_are_checked_and_its_decisions_not_made_again() {
     let mut bytes = World::new(2, 2).block(&mut Ledger::new(CONFIG, 4), 20, true);
     assert!(replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).is_ok());
-    bytes[4] = 1;
-    assert_eq!(open(&bytes, false, genuine), Err(Fault::Seal(0)), "its version is sealed, too");
-    let opened = open(&bytes, false, |_, _| true).unwrap();
-    assert!(opened.is_older);
-    assert_eq!(replay(&opened, &WhatIf::default()), Err(Fault::Older));
+    for earlier in [1, 2] {
+        bytes[4] = earlier;
+        assert_eq!(open(&bytes, false, genuine), Err(Fault::Seal(0)), "its version is sealed, too");
+        let opened = open(&bytes, false, |_, _| true).unwrap();
+        assert!(opened.is_older);
+        assert_eq!(replay(&opened, &WhatIf::default()), Err(Fault::Older));
+    }
 }
 
 #[test]
@@ -473,6 +475,7 @@ fn alter(appliance: &mut ApplianceView, what: u32, number: u32) {
     match what {
         5 => appliance.health = healths[model::number::index(number % 4)],
         6 => appliance.share_permille = number % 1001,
+        10 => appliance.titles_permille = number % 1001,
         7 => appliance.base_url = None,
         8 => appliance.base_url = Some("https://a".into()),
         9 => appliance.weight = Weight::new(1 + number % 9).unwrap(),
@@ -491,6 +494,7 @@ fn appliance(site: &SiteId, at: u32, number: u32) -> ApplianceView {
         weight: Weight::ONE,
         health: Health::Healthy,
         share_permille: 1000,
+        titles_permille: 1000,
         base_url: Some("https://a".into()),
         plain_url: None,
         load: load(),

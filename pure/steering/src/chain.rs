@@ -42,8 +42,14 @@ pub(crate) fn load(draws: Draws, appliance: &ApplianceView) -> bool {
     share < 1000 && share <= draws.permille(appliance.id.as_str().as_bytes())
 }
 
-/// An appliance's draw for a session among those of its site, the lowest first.
-pub(crate) fn affinity(draws: Draws, appliance: &ApplianceView) -> Score {
+/// Whether the session follows the draw of its title to this appliance.
+pub(crate) fn follows(draws: Draws, appliance: &ApplianceView) -> bool {
+    let titles = appliance.titles_permille;
+    1000 <= titles || draws.other_permille(appliance.id.as_str().as_bytes()) < titles
+}
+
+/// An appliance's draw for a session, or for a title, among those of its site, the lowest first.
+pub(crate) fn draw(draws: Draws, appliance: &ApplianceView) -> Score {
     draws.score(appliance.id.as_str().as_bytes(), appliance.weight)
 }
 

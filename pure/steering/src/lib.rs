@@ -23,7 +23,9 @@
 //!    ones, since a playback comes back to nobody who is not on its list. The load itself counts
 //!    in the share only, which `director::share` lets fall at once and rise slowly: lists that
 //!    followed the last load would swing (`lab flap`).
-//! 5. **Affinity**: within a site, sessions are spread by weighted rendezvous hashing.
+//! 5. **Affinity**: among equals sessions are spread by weighted rendezvous hashing; and within the
+//!    site where that begins, the appliance to which the version's own draw leads comes first for
+//!    those sessions that follow it (`affinity`), so that its hot blocks are in one memory.
 //!
 //! Looked at are the appliances of the client's sites until there are enough good ones, and of all
 //! others [`OTHERS_MAX`], drawn for the session among those that hold the version. So a list costs
@@ -32,6 +34,7 @@
 //! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
 
+mod affinity;
 mod chain;
 mod pathways;
 mod reason;
@@ -49,9 +52,10 @@ use model::topology::Weight;
 use model::units::Bytes;
 use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, Renditions, SiteView};
 
+use crate::affinity::Affinity;
 use crate::chain::distance;
 pub use crate::pathways::Pathway;
-pub use crate::reason::{Distance, Fitness, Reason};
+pub use crate::reason::{Distance, Fitness, Reason, Title};
 pub use crate::shed::{Nearest, Shed, nearest};
 
 /// How many pathways a player gets.
@@ -117,8 +121,12 @@ pub struct Candidate {
     pub is_spilled: bool,
     /// Its part among the appliances of its site.
     pub weight: Weight,
-    /// Its draw for this session; the lowest is first among equals.
+    /// Its draw for this session; the lowest is first among equals, but for the title's own.
     pub score: Score,
+    /// Whether it is the title's own.
+    pub title: Title,
+    /// Of the sessions of titles that lead to it, so many follow them, in thousandths.
+    pub titles_permille: u32,
 }
 
 /// Whether an appliance should be asked, best first.
@@ -192,6 +200,7 @@ struct Ranking<'a> {
     /// The numbers of its renditions; none if they cannot be told apart.
     renditions: Range<u32>,
     draws: Draws,
+    affinity: Affinity<'a>,
     looks: Vec<Look<'a>>,
     /// How many good ones hold each rendition. One stands for all that cannot be told apart.
     good: Vec<usize>,
@@ -209,6 +218,7 @@ struct Look<'a> {
     is_spilled: bool,
     /// None as long as it does not matter.
     score: Option<Score>,
+    title: Title,
 }
 
 impl<'a> Ranking<'a> {
@@ -219,7 +229,8 @@ impl<'a> Ranking<'a> {
         let renditions = renditions.unwrap_or_default();
         let good = vec![0; renditions.len().max(1)];
         let (draws, looks) = (Draws::of(query.session), Vec::with_capacity(LOOKS));
-        Self { view, query, config, number, holders, renditions, draws, looks, good }
+        let affinity = Affinity::of(view, draws, query.version, number);
+        Self { view, query, config, number, holders, renditions, draws, affinity, looks, good }
     }
 
     fn look_at_named(&mut self, among: &[ApplianceId]) {
@@ -380,6 +391,7 @@ impl<'a> Ranking<'a> {
             held,
             is_spilled,
             score: None,
+            title: Title::Other,
         });
         assert!(self.good() <= self.looks.len(), "whoever is good was looked at");
     }
@@ -396,8 +408,8 @@ impl<'a> Ranking<'a> {
             if most <= sorted {
                 break;
             }
+            self.affinity.sort(equals, self.config.pathways_max.saturating_sub(sorted));
             sorted += equals.len();
-            sort_by_draw(self.draws, equals);
         }
         if self.query.among.is_none() && !pathways::is_mixed(&self.looks) {
             self.keep_nearest();
@@ -416,7 +428,7 @@ impl<'a> Ranking<'a> {
         }
         let is_equal = |look: &&Look<'_>| is_spilled(look) && look.distance.place() == place;
         let equals = self.looks[first..].iter().take_while(is_equal).count();
-        sort_by_draw(self.draws, &mut self.looks[first..first + equals]);
+        self.affinity.sort(&mut self.looks[first..first + equals], 1);
         self.looks[most - 1..=first].rotate_right(1);
     }
 
@@ -448,14 +460,6 @@ impl<'a> Ranking<'a> {
     }
 }
 
-fn sort_by_draw(draws: Draws, equals: &mut [Look<'_>]) {
-    for look in &mut *equals {
-        look.score = Some(chain::affinity(draws, look.appliance));
-    }
-    // Ends with the name, so that equal scores cannot make two lists.
-    equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
-}
-
 impl Look<'_> {
     fn candidate(&self) -> Option<Candidate> {
         let (bottleneck, load_permille) = self.appliance.load.worst();
@@ -473,6 +477,8 @@ impl Look<'_> {
             is_spilled: self.is_spilled,
             weight: self.appliance.weight,
             score: self.score?,
+            title: self.title,
+            titles_permille: self.appliance.titles_permille,
         })
     }
 }
@@ -531,13 +537,14 @@ impl Candidate {
     /// Why it is where it is in the list: one reason of each step, in their order.
     pub fn reasons(&self) -> [Reason; 5] {
         let Self { distance, is_for_client, .. } = *self;
-        let Self { bottleneck, load_permille, share_permille, is_spilled, weight, .. } = *self;
+        let Self { bottleneck, load_permille, share_permille, is_spilled, .. } = *self;
+        let Self { score, weight, title, titles_permille, .. } = *self;
         [
             Reason::Locate { distance, is_for_client },
             Reason::Health(self.fitness),
             Reason::Content(self.held),
             Reason::Load { bottleneck, load_permille, share_permille, is_spilled },
-            Reason::Affinity { score: self.score, weight },
+            Reason::Affinity { score, weight, title, titles_permille },
         ]
     }
 }

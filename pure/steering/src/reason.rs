@@ -32,8 +32,27 @@ pub enum Reason {
         /// The session is none of that share.
         is_spilled: bool,
     },
-    /// The draw among those of its site, by weight.
-    Affinity { score: Score, weight: Weight },
+    /// The draws among those of its site, by weight.
+    Affinity {
+        /// The session's.
+        score: Score,
+        weight: Weight,
+        /// Whether the title's leads here.
+        title: Title,
+        /// So many sessions follow those of titles that lead here, in thousandths.
+        titles_permille: u32,
+    },
+}
+
+/// Whether the draw of the title leads to an appliance, among those of its site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Title {
+    /// It does, and the session follows it.
+    Leads,
+    /// It does, and the session is none of those that follow it.
+    Spread,
+    /// It leads to another one, or to none.
+    Other,
 }
 
 /// Whether players can be sent to an appliance.
@@ -90,7 +109,9 @@ impl Reason {
             Self::Content(_) => "part",
             Self::Load { is_spilled: true, .. } => "spilled",
             Self::Load { .. } => "share",
-            Self::Affinity { .. } => "draw",
+            Self::Affinity { title: Title::Leads, .. } => "title",
+            Self::Affinity { title: Title::Spread, .. } => "spread",
+            Self::Affinity { title: Title::Other, .. } => "draw",
         }
     }
 }
@@ -185,7 +206,15 @@ impl fmt::Display for Reason {
                 write!(f, "takes {percent}.{tenth} % of its sessions")?;
                 if *is_spilled { f.write_str(", of which this is none") } else { Ok(()) }
             }
-            Self::Affinity { score, weight } => {
+            Self::Affinity { title: Title::Leads, .. } => {
+                f.write_str("the draw of the title leads here, so it is first of its site")
+            }
+            Self::Affinity { score, weight, title, titles_permille } => {
+                if *title == Title::Spread {
+                    let (percent, tenth) = (titles_permille / 10, titles_permille % 10);
+                    write!(f, "the draw of the title leads here for {percent}.{tenth} % of its ")?;
+                    f.write_str("sessions, of which this is none: ")?;
+                }
                 write!(f, "its draw for this session is {score}, ")?;
                 if *weight != Weight::ONE {
                     write!(f, "by its weight of {weight}, ")?;

@@ -11,6 +11,7 @@ use model::view::Load;
 use proptest::prelude::*;
 
 mod renditions;
+mod titles;
 
 const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: true };
 
@@ -519,18 +520,20 @@ fn alter(view: &mut FleetView, name: &str, change: impl FnOnce(&mut ApplianceVie
     view.put_site(position.site, Arc::new(site));
 }
 
-/// A fleet of these sites with drawn shares, and each appliance silent as likely as this.
+/// A fleet of these sites with drawn shares and titles; each appliance is silent as likely as this.
 fn drawn(sites: &[(&str, u32)], silent: f64) -> impl Strategy<Value = FleetView> {
     let view = view(sites);
     let share = prop_oneof![Just(0_u32), Just(500), Just(1000)];
-    let each = (share, proptest::bool::weighted(silent));
+    let titles = prop_oneof![Just(0_u32), Just(500), Just(1000)];
+    let each = (share, titles, proptest::bool::weighted(silent));
     proptest::collection::vec(each, view.appliances.len()).prop_map(move |drawn| {
         let mut view = view.clone();
         let names: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
-        for (name, (share, is_silent)) in names.iter().zip(drawn) {
+        for (name, (share, titles, is_silent)) in names.iter().zip(drawn) {
             let health = if is_silent { Health::Stale } else { Health::Healthy };
             alter(&mut view, name.as_str(), |appliance| {
                 (appliance.share_permille, appliance.health) = (share, health);
+                appliance.titles_permille = titles;
             });
         }
         view
@@ -551,9 +554,9 @@ fn lose(view: &mut FleetView, names: &[&str]) {
     }
 }
 
-fn all(view: &mut FleetView, change: fn(&mut ApplianceView)) {
+fn all(view: &mut FleetView, change: impl Fn(&mut ApplianceView)) {
     let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
-    ids.iter().for_each(|id| alter(view, id.as_str(), change));
+    ids.iter().for_each(|id| alter(view, id.as_str(), &change));
 }
 
 /// Sites a (10/8) and b (10.1/16 and an IPv6 range), two healthy appliances each, all holding.
@@ -580,6 +583,7 @@ fn view(sites: &[(&str, u32)]) -> FleetView {
                 weight: Weight::ONE,
                 health: Health::Healthy,
                 share_permille: 1000,
+                titles_permille: 0,
                 base_url: Some(format!("https://{site}{n}.example").into()),
                 plain_url: None,
                 load: Load::default(),

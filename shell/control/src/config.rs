@@ -230,6 +230,10 @@ pub struct Health {
     /// at least 55: a drive whose reads are in time tells 50.
     /// Default 80.
     pub share_rises_below: u32,
+    /// Sessions of one title prefer the same appliance of a site, until its load is more than so
+    /// many percent of the mean of those of the site: 115 to 400, or 0 if sessions are spread
+    /// whatever their titles. Default 125.
+    pub titles_load_max: u32,
     /// How often appliances are told to report. Default `500 ms`.
     pub report_interval: Text<Nanos>,
 }
@@ -242,6 +246,7 @@ impl Default for Health {
             recovery: Text(Nanos::seconds(1200)),
             share_cut_above: 90,
             share_rises_below: 80,
+            titles_load_max: 125,
             report_interval: Text(Nanos::millis(500)),
         }
     }
@@ -264,6 +269,10 @@ impl Health {
             let remedy =
                 format!("use {SHARES_RISE_MIN} to {} (percent), 5 below share_cut_above", cut - 5);
             return Err(wrong("health", "share_rises_below", remedy));
+        }
+        if self.titles_load_max != 0 && !(115..=400).contains(&self.titles_load_max) {
+            let remedy = "use 115 to 400 (percent of the mean), or 0 to spread all";
+            return Err(wrong("health", "titles_load_max", remedy));
         }
         Ok(())
     }
@@ -548,6 +557,7 @@ impl Config {
             stale_after: self.health.stale_after.0,
             probe_after: self.health.probe_after.0,
             shares: self.shares(),
+            titles_load_max: u64::from(self.health.titles_load_max) * 10,
             report_interval: self.health.report_interval.0,
             objects_held_max: OBJECTS_HELD_MAX,
             placement_lines_max: 200,
@@ -739,6 +749,7 @@ mod tests {
         refused("state = \"s\"\n[health]\nshare_cut_above = 99", "use 60 to 98");
         refused("state = \"s\"\n[health]\nshare_rises_below = 86", "use 55 to 85");
         refused("state = \"s\"\n[health]\nshare_rises_below = 50", "use 55 to 85");
+        refused("state = \"s\"\n[health]\ntitles_load_max = 110", "use 115 to 400");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c.example/\"", "is not a base URL");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c\\\"x\"", "is not a base URL");

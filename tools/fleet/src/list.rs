@@ -203,6 +203,12 @@ fn share(appliance: &FleetAppliance) -> Cell {
     Cell::new(format!("{} %", permille / 10), tone)
 }
 
+/// The part of the sessions of its titles that follow them to it.
+fn titles(appliance: &FleetAppliance) -> Cell {
+    let Some(permille) = appliance.titles_permille else { return nothing() };
+    Cell::new(format!("{}.{} %", permille / 10, permille % 10), Tone::Plain)
+}
+
 /// What it is shortest of, and how much of that is in use.
 fn bottleneck(appliance: &FleetAppliance) -> String {
     let worst = appliance.load.first().filter(|_| appliance.report.is_some());
@@ -330,6 +336,7 @@ fn show_appliance(
             ("connections", format!("{} of {}", load.connections, load.connections_max).into()),
             ("CPU", format!("{:.0} %", load.cpu_percent).into()),
             ("share", share(appliance)),
+            ("titles", titles(appliance)),
             ("in use", in_use(appliance).into()),
             ("filled", filled(&report.fill)),
         ]);

@@ -118,6 +118,7 @@ fn fleet() -> FleetView {
             weight: Weight::ONE,
             health: Health::Healthy,
             share_permille: 1000,
+            titles_permille: 1000,
             base_url: Some("https://a".into()),
             plain_url: None,
             load: Load::default(),
@@ -141,6 +142,7 @@ fn change(view: &mut FleetView, step: u8) {
         (2, Some(first)) => {
             first.health = Health::Healthy;
             first.share_permille = u32::from(step) * 3;
+            first.titles_permille = 1000 - u32::from(step) * 3;
         }
         (_, _) => site.serves_strangers = !site.serves_strangers,
     }

@@ -127,6 +127,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
         rises_below: 800,
         cut_above: 900,
     },
+    titles_load_max: 1250,
     report_interval: INTERVAL,
     objects_held_max: 500_000,
     placement_lines_max: 200,

@@ -52,6 +52,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
         rises_below: 800,
         cut_above: 900,
     },
+    titles_load_max: 1250,
     report_interval: Nanos::millis(500),
     objects_held_max: 1000,
     placement_lines_max: 10,

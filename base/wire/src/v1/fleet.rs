@@ -130,6 +130,10 @@ pub struct FleetAppliance {
     /// ago, or is short of something. None from a control plane that does not know this field.
     #[serde(default)]
     pub share_permille: Option<u32>,
+    /// Of the sessions of titles whose draw leads to it, so many follow it, in thousandths: less
+    /// where its load was too far above the mean of its site. None where titles are not drawn for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub titles_permille: Option<u32>,
     /// What is in use of each thing that it can run short of, the bottleneck first.
     #[serde(default)]
     pub load: Vec<FleetLoad>,

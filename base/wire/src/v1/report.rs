@@ -62,6 +62,9 @@ pub struct Report {
     /// them, of two the greater; none if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_share_permille: Option<u32>,
+    /// The same of the sessions of its titles (`ReportReply::titles_permille`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_titles_permille: Option<u32>,
     /// The networks that it knows (`Networks::state`); none from an appliance that tells viewers
     /// not apart by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,6 +249,10 @@ pub struct ReportReply {
     /// The share of its sessions that this process gives it, in thousandths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_permille: Option<u32>,
+    /// Of the sessions of titles whose draw leads to it, so many follow it by this process, in
+    /// thousandths; none where titles are not drawn for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub titles_permille: Option<u32>,
     /// Appliances of the same site that can serve now, by name: their base URLs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub siblings: BTreeMap<String, String>,

@@ -132,9 +132,11 @@ proptest! {
         near in vec((0_u32..8, 0..4), 0..5),
         far in vec((0_u32..8, 0..4), 0..7),
         session: [u8; 2],
+        titles in prop::sample::select(vec![0, 500, 1000]),
     ) {
         let held = |site: &[(u32, i32)]| site.iter().map(|of| of.0).collect::<Vec<_>>();
         let mut view = fleet(&[("a", &held(&far)), ("b", &held(&near))]);
+        all(&mut view, |of| of.titles_permille = titles);
         let sites = [("a", &far), ("b", &near)];
         let mut appliances = BTreeMap::new();
         for (site, of) in sites {

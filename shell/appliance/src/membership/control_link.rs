@@ -196,6 +196,7 @@ impl Link<'_> {
         (self.known, self.by_number) = (reply.inventory, Some(reply.by_number));
         book.came(self.viewers, reply.viewers);
         self.shared.told.set(began, &self.client.whom, reply.share_permille);
+        self.shared.told_titles.set(began, &self.client.whom, reply.titles_permille);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -414,6 +415,9 @@ impl Link<'_> {
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
             told_share_permille: shared.told.of_others(shared.ledger.now(), &self.client.whom),
+            told_titles_permille: shared
+                .told_titles
+                .of_others(shared.ledger.now(), &self.client.whom),
             networks: Some(shared.counters.serving.viewers.networks_state()),
         }
     }

@@ -228,7 +228,8 @@ impl Storage {
         let counters = StorageCounters::new(serving, slots.len());
         let slots = Slots::new(config.drives.clone(), config.rules.clone(), slots);
         let linger = tier.as_ref().map_or(tiering::LINGER, |tier| tier.config.linger);
-        let shared = Arc::new(Shared { ledger, slots, counters, linger, told: Shares::default() });
+        let (told, told_titles) = (Shares::default(), Shares::default());
+        let shared = Arc::new(Shared { ledger, slots, counters, linger, told, told_titles });
         load_manifest(&shared, &state_file, &config.appliance, &own);
         load_objects(&shared, &loaded);
 

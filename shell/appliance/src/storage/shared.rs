@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     /// How long a file stays when workers were told of its copy.
     pub(crate) linger: Nanos,
     pub(crate) told: Shares,
+    /// The same of its titles' sessions.
+    pub(crate) told_titles: Shares,
 }
 
 impl Shared {

@@ -73,6 +73,7 @@ pub(crate) async fn report(
         by_number: true,
         interval_ms: reply.interval.as_millis(),
         share_permille: Some(reply.share_permille),
+        titles_permille: Some(reply.titles_permille).filter(|permille| 0 < *permille),
         siblings: by_name(&reply.siblings.to_map()),
         peers: by_name(&reply.peers.to_map()),
         routes: reply.routes.map(|wanted| wire::v1::routes::Wanted {

@@ -539,6 +539,12 @@ fn tell_appliances(snapshot: &Snapshot, page: &mut Page) {
         let value = thousandths(appliance.share_permille.into());
         page.put(&share, &format!("appliance=\"{}\"", appliance.id), value);
     }
+    let help = "Of the sessions of titles whose draw leads to an appliance, the part that follows.";
+    let titles = Metric::gauge("appliance_titles", help);
+    for appliance in reporting() {
+        let value = thousandths(appliance.titles_permille.into());
+        page.put(&titles, &format!("appliance=\"{}\"", appliance.id), value);
+    }
     let help = "How much an appliance uses of what it is shortest of, which is named.";
     let load = Metric::gauge("appliance_load", help);
     for appliance in reporting() {
@@ -566,6 +572,7 @@ fn appliance_out(
         objects_held: status.objects_held,
         weight: status.registered.appliance.weight.value(),
         share_permille: Some(status.share_permille),
+        titles_permille: Some(status.titles_permille).filter(|permille| 0 < *permille),
         load: loads_out(&status.load),
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,

@@ -121,6 +121,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         files,
         routes: wire.routes.as_ref().map(hears_in).transpose()?,
         told_share: wire.told_share_permille,
+        told_titles: wire.told_titles_permille,
     })
 }
 

@@ -350,13 +350,14 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 42] = [
+const COUNTED_ELSEWHERE: [&str; 43] = [
     "nearcast_control_replica_snapshots_total",
     "nearcast_control_replica_differences_total",
     "nearcast_control_replica_snapshots_too_long_total",
     "nearcast_control_director_refused_total",
     "nearcast_control_director_lost_seconds_total",
     "nearcast_control_share_cuts_total",
+    "nearcast_control_titles_cuts_total",
     "nearcast_control_decisions_logged_total",
     "nearcast_control_decisions_dropped_total",
     "nearcast_control_decisions_lost_total",

@@ -236,6 +236,7 @@ fn fleet(names: &[SiteId; 2]) -> FleetView {
             weight: Weight::ONE,
             health: Health::Healthy,
             share_permille: 1000,
+            titles_permille: 400,
             base_url: Some("https://a".into()),
             plain_url: None,
             load: Load::default(),

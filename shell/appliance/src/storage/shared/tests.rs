@@ -28,7 +28,14 @@ fn shared_with(drives: Vec<Drive>, sink: Sink) -> Shared {
     let slots = drives.into_iter().map(|drive| Slot::Open(Arc::new(drive))).collect();
     let slots = Slots::new(paths, Vec::new(), slots);
     let ledger = Ledger::new(Bytes::kib(100), Some(Bytes::mib(1)), sink);
-    Shared { ledger, slots, counters, linger: Nanos::seconds(1), told: Shares::default() }
+    Shared {
+        ledger,
+        slots,
+        counters,
+        linger: Nanos::seconds(1),
+        told: Shares::default(),
+        told_titles: Shares::default(),
+    }
 }
 
 impl Shared {

@@ -1,0 +1,115 @@
+//! The order of those that all other steps leave equal: by the session's draw, but for the title's
+//! own appliance.
+//!
+//! ```text
+//! by the session's draw    s1 (site x)  s2 (y)  s3 (x)  s4 (x)
+//! the title's own of x                                  s4       the lowest draw of the title
+//! the session follows it   s4  s1  s2  s3
+//! it does not              s1  s2  s3  s4                        s4 stays on its list
+//! ```
+//!
+//! Sessions spread over sites as they would without titles, and within a site titles spread over
+//! appliances, both by weight. Who follows is drawn for the session and that appliance alone, so a
+//! change of its part by a tenth moves a tenth of the sessions of its titles, and nobody else. All
+//! others of a site are in the session's order: so what is too much for one is spread over all of
+//! them.
+//!
+//! The title's own is found among all of the site that hold the version, whatever their health and
+//! shares. One that is lost moves only its sessions, to all others evenly as if there were no
+//! titles: who would be the next by the draw of the title knows nothing of that load. And it does
+//! not depend on the pathways of a playback, which never change; the title's own is one of them, in
+//! the last place if need be, so that the session can come back to it.
+
+use model::id::{ApplianceId, AssetVersionId};
+use model::rendezvous::{Draws, Score};
+use model::view::{ApplianceView, FleetView, Renditions, SiteView};
+
+use crate::chain;
+use crate::{Look, Title};
+
+/// The draws of a session and of its title.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Affinity<'a> {
+    view: &'a FleetView,
+    session: Draws,
+    /// With the number of the version; none of one that nobody knows.
+    title: Option<(Draws, u32)>,
+}
+
+impl<'a> Affinity<'a> {
+    /// A title is a version: two of one asset have no block in common.
+    pub(crate) fn of(
+        view: &'a FleetView,
+        session: Draws,
+        version: &AssetVersionId,
+        number: Option<u32>,
+    ) -> Self {
+        let title = number.map(|number| (Draws::of(version.as_str().as_bytes()), number));
+        Self { view, session, title }
+    }
+
+    /// Sorts equals, of which the first so many are offered. O(equals log equals + appliances of a
+    /// site), and these as often again as there are some before the title's own that hold a part of
+    /// the version.
+    pub(crate) fn sort(&self, equals: &mut [Look<'a>], offered: usize) {
+        for look in &mut *equals {
+            look.score = Some(chain::draw(self.session, look.appliance));
+        }
+        // Ends with the name, so that equal scores cannot make two lists.
+        equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
+        if let [first, ..] = equals
+            && let site = first.site
+            && first.appliance.titles_permille != 0
+            && 1 < site.appliances.len()
+        {
+            self.put_own_first(site, equals, offered);
+        }
+    }
+
+    /// Where the title's own holds some renditions only, the next to which its draw leads is it for
+    /// the others, and so on until one has all of them.
+    fn put_own_first(&self, site: &'a SiteView, equals: &mut [Look<'a>], offered: usize) {
+        let (mut ahead, mut last) = (0, None);
+        while let Some((drawn, appliance, held)) = self.next_own(site, last) {
+            last = Some(drawn);
+            let is_own = |look: &Look<'_>| look.appliance.number == appliance.number;
+            if let Some(at) = equals.iter().position(is_own) {
+                let follows = chain::follows(self.session, appliance);
+                equals[at].title = if follows { Title::Leads } else { Title::Spread };
+                if follows {
+                    equals[ahead..=at].rotate_right(1);
+                    ahead += 1;
+                } else if 1 < offered && offered <= at {
+                    equals[offered - 1..=at].rotate_right(1);
+                }
+            }
+            if held == Renditions::ALL {
+                return;
+            }
+        }
+    }
+
+    /// Where the draw of the title leads after this one, among those of a site that hold some of
+    /// the version, and what that holds.
+    fn next_own(
+        &self,
+        site: &'a SiteView,
+        last: Option<Drawn<'a>>,
+    ) -> Option<(Drawn<'a>, &'a ApplianceView, Renditions)> {
+        let (title, version) = self.title?;
+        let mut own: Option<(Drawn<'a>, &ApplianceView, Renditions)> = None;
+        for appliance in &site.appliances {
+            let drawn = (chain::draw(title, appliance), &appliance.id);
+            let is_next = last.is_none_or(|last| last < drawn);
+            if is_next && own.is_none_or(|(best, ..)| drawn < best) {
+                let held = chain::content(self.view, Some(version), appliance);
+                if held != Renditions::NONE {
+                    own = Some((drawn, appliance, held));
+                }
+            }
+        }
+        own
+    }
+}
+
+type Drawn<'a> = (Score, &'a ApplianceId);

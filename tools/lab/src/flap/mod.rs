@@ -14,6 +14,9 @@
 //! * with a naive control as the rival: by its last report, an appliance takes all or nothing;
 //! * with a near site that is lost for two minutes, in an evening without a launch.
 //!
+//! And in such an evening with one title or 200, whether titles stay together and the loads of the
+//! two near appliances in their bound.
+//!
 //! A turn of a load counts where it moved by a tenth of what the appliance can serve, from the peak
 //! of the launch on; a turn of a share counts however small. The parameters stand in
 //! docs/internals/director.md.
@@ -56,6 +59,9 @@ const LOST_S: u32 = 120;
 const BACK_S: u32 = 60;
 /// How long that run lasts: beyond the twenty minutes.
 const LOSS_S: u32 = 1920;
+/// How long an evening without either lasts.
+const EVEN_S: u32 = 1500;
+const TITLES: u32 = 200;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -66,6 +72,10 @@ struct Report {
     stubborn: Swing,
     naive: Swing,
     loss: Loss,
+    one_title: Titles,
+    many_titles: Titles,
+    /// Many, with sessions that are spread whatever their titles.
+    spread_titles: Titles,
     /// Of the near site's load with the rival, the most in the minute after it came back.
     naive_back_permille_max: u64,
 }
@@ -86,6 +96,23 @@ struct Swing {
     moves_per_session: f64,
 }
 
+/// The near site by titles, in the last ten minutes of an even evening.
+#[derive(Debug, Serialize)]
+struct Titles {
+    /// Of the titles that the site plays, the part that one of its two appliances has.
+    titles_per_appliance: f64,
+    /// Of its sessions, those in thousandths that are with the appliance that has most of their
+    /// title.
+    together_permille: u64,
+    /// The most that one had of the mean load of both, over a minute.
+    load_of_mean_max: f64,
+    load_reversals: usize,
+    titles_reversals: usize,
+    /// The least part of its titles' sessions that one had in the end.
+    titles_permille_last: u32,
+    moves_per_session: f64,
+}
+
 #[derive(Debug, Serialize)]
 struct Loss {
     /// From the last report until no new session is sent there.
@@ -103,16 +130,19 @@ struct Loss {
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     share_permille: u32,
+    titles_permille: u32,
     /// Asked of it, above 1000 if that is more than it can serve.
     load_permille: u64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let run = |rule, crowd, seconds, event| {
-        info!(?rule, ?crowd, ?event, "runs");
-        let mut world = World::new(args.sessions, args.seed, rule, crowd)?;
+    let run_of = |titles, rule, crowd, seconds, event| {
+        info!(?rule, ?crowd, ?event, titles, "runs");
+        let mut world = World::new(args.sessions, args.seed, rule, crowd, titles)?;
         world.run(seconds, event).map(|()| world)
     };
+    let run = |rule, crowd, seconds, event| run_of(1, rule, crowd, seconds, event);
+    let even = |titles, rule| run_of(titles, rule, Crowd::Prompt, EVEN_S, Event::Even);
     let launch = Event::Launch(STEP_S);
     let lost = Event::Loss { from: STEP_S, until: STEP_S + LOST_S };
     let ours = run(Rule::Shares, Crowd::Prompt, LAUNCH_S, launch)?;
@@ -127,6 +157,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         stubborn: swing(&stubborn, |counts| counts.max())?,
         naive: swing(&naive, |counts| counts.min())?,
         loss: judge_loss(&loss)?,
+        one_title: judge_titles(&even(1, Rule::Shares)?),
+        many_titles: judge_titles(&even(TITLES, Rule::Shares)?),
+        spread_titles: judge_titles(&even(TITLES, Rule::Spread)?),
         naive_back_permille_max: back_max(&naive_loss).context("a load")?,
     };
     if let Some(path) = &args.plot {
@@ -155,6 +188,7 @@ fn hold(report: &Report) -> Result<()> {
     );
     ensure!(loss.lost_after_s <= 6, "lost after {} s", loss.lost_after_s);
     ensure!(loss.share_back_permille <= 60, "back with {}", loss.share_back_permille);
+    hold_titles(report)?;
     let whole = loss.whole_after_s;
     ensure!((1080..=1260).contains(&whole), "whole after {whole} s, which is not twenty minutes");
     ensure!(loss.share_reversals <= 1, "the share turns {} times", loss.share_reversals);
@@ -162,6 +196,41 @@ fn hold(report: &Report) -> Result<()> {
     ensure!(back <= 100, "in the minute after the loss the load comes to {back}");
     ensure!(3 * back <= *naive_back_permille_max, "that of the rival to {naive_back_permille_max}");
     Ok(())
+}
+
+fn hold_titles(report: &Report) -> Result<()> {
+    let Report { one_title, many_titles, spread_titles, .. } = report;
+    for (name, of) in [("one title", one_title), ("many titles", many_titles)] {
+        let most = of.load_of_mean_max;
+        ensure!(most <= 1.3, "{name}: an appliance has {most:.3} times the mean load");
+        ensure!(of.load_reversals <= 1, "{name}: the load turns {} times", of.load_reversals);
+        let turns = of.titles_reversals;
+        ensure!(turns <= 1, "{name}: the part of its titles turns {turns} times");
+    }
+    let (ours, spread) = (many_titles.titles_per_appliance, spread_titles.titles_per_appliance);
+    ensure!(ours <= 0.75, "an appliance has {ours:.3} of the titles");
+    ensure!(0.85 <= spread, "an appliance has {spread:.3} of the titles, with sessions spread");
+    let together = many_titles.together_permille;
+    ensure!(700 <= together, "{together} of 1,000 sessions are where their title leads");
+    Ok(())
+}
+
+fn judge_titles(world: &World) -> Titles {
+    let near = world.near();
+    let worst = |turns: fn(&[Point]) -> usize| near.iter().map(|of| turns(of)).max().unwrap_or(0);
+    let (titles_per_appliance, together_permille) = world.titles();
+    let last = near.iter().filter_map(|points| points.last());
+    Titles {
+        titles_per_appliance,
+        together_permille,
+        load_of_mean_max: world.of_mean(),
+        load_reversals: worst(|points| reversals(points.iter().map(|of| of.load_permille), 100)),
+        titles_reversals: worst(|points| {
+            reversals(points.iter().map(|of| of.titles_permille.into()), 1)
+        }),
+        titles_permille_last: last.map(|point| point.titles_permille).min().unwrap_or(0),
+        moves_per_session: world.moves_per_session(),
+    }
 }
 
 fn swing(
@@ -260,6 +329,15 @@ mod tests {
             back_permille_max: 69,
         };
         let (stubborn, naive_back_permille_max) = (ours(), 372);
+        let titles = || Titles {
+            titles_per_appliance: 0.6,
+            together_permille: 900,
+            load_of_mean_max: 1.2,
+            load_reversals: 1,
+            titles_reversals: 1,
+            titles_permille_last: 400,
+            moves_per_session: 0.1,
+        };
         Report {
             sessions: 2000,
             seed: 1,
@@ -267,6 +345,9 @@ mod tests {
             stubborn,
             naive,
             loss,
+            one_title: titles(),
+            many_titles: titles(),
+            spread_titles: Titles { titles_per_appliance: 0.9, ..titles() },
             naive_back_permille_max,
         }
     }
@@ -274,7 +355,16 @@ mod tests {
     #[test]
     fn each_figure_beyond_its_bound_makes_the_run_invalid() {
         hold(&sound()).unwrap();
-        let changes: [fn(&mut Report); 14] = [
+        let changes: [fn(&mut Report); 23] = [
+            |of| of.one_title.load_of_mean_max = 1.31,
+            |of| of.one_title.load_reversals = 2,
+            |of| of.one_title.titles_reversals = 2,
+            |of| of.many_titles.load_of_mean_max = 1.31,
+            |of| of.many_titles.load_reversals = 2,
+            |of| of.many_titles.titles_reversals = 2,
+            |of| of.many_titles.titles_per_appliance = 0.76,
+            |of| of.many_titles.together_permille = 699,
+            |of| of.spread_titles.titles_per_appliance = 0.84,
             |of| of.ours.load_reversals = 2,
             |of| of.ours.share_reversals = 2,
             |of| of.ours.load_permille_last = [690, 904],

@@ -1,7 +1,7 @@
 //! Two sites, their director, and sessions that come, ask for steering and go.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -28,6 +28,8 @@ pub(super) enum Rule {
     Shares,
     /// By the last report: below 90 % all, above nothing.
     Naive,
+    /// As the director says, whatever the title.
+    Spread,
 }
 
 /// How sessions follow their lists.
@@ -43,6 +45,8 @@ pub(super) enum Crowd {
 /// What happens besides an even evening.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
+    /// Nothing.
+    Even,
     /// Three times as many sessions, within ten seconds of that second, and from then on.
     Launch(u32),
     /// The near site is silent, and serves nobody.
@@ -73,12 +77,17 @@ pub(super) struct World {
     crowd: Crowd,
     draw: Draw,
     turns: Turns,
-    version: AssetVersionId,
+    /// With how many of a session's draws lead to each or one before it.
+    titles: Vec<(AssetVersionId, f64)>,
     objects: Vec<ObjectId>,
     client: Prefix,
     /// Sessions that each of `ALL` can serve, and that it has.
     room: [u32; 4],
     has: [u32; 4],
+    /// By title.
+    plays: [Vec<u32>; 4],
+    /// What the near appliances have of titles, once a minute of the last ten.
+    shows: Vec<Shown>,
     silent: bool,
     sessions: Vec<Playing>,
     /// When each asks next.
@@ -94,24 +103,33 @@ pub(super) struct World {
 struct Playing {
     ticket: Ticket,
     number: u64,
+    title: usize,
     is_slow: bool,
     with: usize,
     ends: Instant,
 }
 
+/// The titles of the near site at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    /// That it plays, and how many of them each of its appliances has, together.
+    all: usize,
+    each: usize,
+    /// Sessions, and those of them that are with the appliance that has most of their title.
+    sessions: u32,
+    together: u32,
+}
+
 impl World {
-    pub(super) fn new(sessions: u32, seed: u64, rule: Rule, crowd: Crowd) -> Result<Self> {
+    pub(super) fn new(
+        sessions: u32,
+        seed: u64,
+        rule: Rule,
+        crowd: Crowd,
+        titles: u32,
+    ) -> Result<Self> {
         let mut draw = Draw::of(seed, "flap", 0);
-        let file = File { object: ObjectId([7; 32]), len: Bytes(1), content_type: "".into() };
-        let files = AssetVersion {
-            id: "launch-1".parse()?,
-            asset: "launch".parse()?,
-            sources: vec!["https://origin.example/launch/".to_owned()],
-            modified: UnixSeconds(1),
-            pace: None,
-            files: BTreeMap::from([("v.mp4".to_owned(), file)]),
-        };
-        let version = Arc::new(Version::new(Arc::new(files), Vec::new(), 1));
+        let versions = (0..titles).map(|n| version(seed, n)).collect::<Result<Vec<_>>>()?;
         let mut desired = Desired {
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
             ..Desired::default()
@@ -127,7 +145,17 @@ impl World {
             let appliance = Appliance::new(id.clone(), site, weight);
             Arc::make_mut(&mut desired.appliances).insert(id, Registered::new(appliance));
         }
-        Arc::make_mut(&mut desired.catalog).put(Arc::clone(&version));
+        for version in &versions {
+            Arc::make_mut(&mut desired.catalog).put(Arc::clone(version));
+        }
+        let (mut picks, mut titles) = (0.0, Vec::new());
+        for (version, rank) in versions.iter().zip(1_u32..) {
+            picks += 1.0 / f64::from(rank);
+            titles.push((version.id().clone(), picks));
+        }
+        let objects: BTreeSet<ObjectId> =
+            versions.iter().flat_map(|version| version.objects()).copied().collect();
+        let plays = || vec![0; titles.len()];
         let director = Director::new(CONFIG, desired, Ledger::default(), at(0), UnixSeconds(1));
         draw.next();
         Ok(Self {
@@ -136,8 +164,10 @@ impl World {
             crowd,
             draw,
             turns: Turns::default(),
-            version: version.id().clone(),
-            objects: version.objects().to_vec(),
+            plays: [plays(), plays(), plays(), plays()],
+            titles,
+            objects: objects.into_iter().collect(),
+            shows: Vec::new(),
             client,
             room: [sessions, sessions, sessions * FAR_TIMES, sessions * FAR_TIMES],
             has: [0; 4],
@@ -160,6 +190,33 @@ impl World {
         self.starved * 1000 / self.lasted.max(1)
     }
 
+    /// Of the titles that the near site plays, the part that one of its appliances has; and of its
+    /// sessions, in thousandths, that which is with the appliance that has most of their title.
+    pub(super) fn titles(&self) -> (f64, u64) {
+        let sum = |of: fn(&Shown) -> usize| real(Bytes::of(self.shows.iter().map(of).sum()).0);
+        let of_site = sum(|shown| shown.all * NEAR.len());
+        let sessions =
+            |of: fn(&Shown) -> u32| self.shows.iter().map(of).map(u64::from).sum::<u64>();
+        let together = sessions(|shown| shown.together) * 1000;
+        (sum(|shown| shown.each) / of_site.max(1.0), together / sessions(|of| of.sessions).max(1))
+    }
+
+    /// The most that a near appliance had of the mean of both, in a minute of the last ten.
+    pub(super) fn of_mean(&self) -> f64 {
+        let near = self.near();
+        let minutes = near.first().map_or(0, |points| points.len() / 60);
+        let sums = |points: &[Point], minute: usize| -> u64 {
+            points[minute * 60..][..60].iter().map(|point| point.load_permille).sum()
+        };
+        (minutes.saturating_sub(10)..minutes)
+            .map(|minute| {
+                let loads: Vec<u64> = near.iter().map(|points| sums(points, minute)).collect();
+                let most = loads.iter().max().copied().unwrap_or(0);
+                real(most) * real(Bytes::of(loads.len()).0) / real(loads.iter().sum::<u64>().max(1))
+            })
+            .fold(0.0, f64::max)
+    }
+
     pub(super) fn moves_per_session(&self) -> f64 {
         real(self.moves) / real(Bytes::of(self.sessions.len()).0.max(1))
     }
@@ -170,6 +227,7 @@ impl World {
         let (mut wanted, mut owed) = (near * BEFORE, 0.0);
         let begins = match event {
             Event::Launch(from) | Event::Loss { from, .. } => from,
+            Event::Even => 0,
         };
         for second in 0..seconds {
             rig::stop::check()?;
@@ -193,6 +251,9 @@ impl World {
             owed -= owed.floor();
             self.poll(second, &snapshot);
             self.note(&snapshot, begins + 60 <= second);
+            if seconds <= second + 600 && second.is_multiple_of(60) {
+                self.shows.push(self.shown());
+            }
         }
         Ok(())
     }
@@ -279,8 +340,11 @@ impl World {
         for (number, site) in sites {
             let mut site = site.as_ref().clone();
             for appliance in &mut site.appliances {
-                let takes = appliance.load.permille() < NAIVE_PERMILLE;
-                appliance.share_permille = if takes { 1000 } else { 0 };
+                appliance.titles_permille = 0;
+                if self.rule == Rule::Naive {
+                    let takes = appliance.load.permille() < NAIVE_PERMILLE;
+                    appliance.share_permille = if takes { 1000 } else { 0 };
+                }
             }
             view.put_site(number, Arc::new(site));
         }
@@ -293,12 +357,13 @@ impl World {
             left -= 1.0;
             let session = Session::of_random(self.draw.session());
             let player = Player { client: self.client, session: &session, plain: false };
-            let list = snapshot.rank(&self.version, &player, &STEERING);
+            let title = self.pick();
+            let list = snapshot.rank(&self.titles[title].0, &player, &STEERING);
             let pathways = list.offered().iter().map(|of| of.appliance.clone()).collect();
             let ticket = Ticket {
                 session,
                 expires: UnixSeconds(1 << 40),
-                version: self.version.clone(),
+                version: self.titles[title].0.clone(),
                 client: self.client,
                 plain: false,
                 pathways,
@@ -310,12 +375,34 @@ impl World {
             let ends = now + Nanos(whole(-uniform.ln() * LENGTH_S * 1e9));
             let number = self.draw.next();
             self.has[with] += 1;
+            self.plays[with][title] += 1;
             let is_slow = self.crowd == Crowd::Stubborn && self.draw.below(SLOW_IN) == 0;
             let turn = self.turn(now, number, is_slow);
             self.due.push(Reverse((turn.min(ends), self.sessions.len())));
-            self.sessions.push(Playing { ticket, number, is_slow, with, ends });
+            self.sessions.push(Playing { ticket, number, title, is_slow, with, ends });
         }
         Ok(())
+    }
+
+    /// A title, the n-th as often as 1/n.
+    fn pick(&mut self) -> usize {
+        let all = self.titles.last().map_or(0.0, |(_, picks)| *picks);
+        let drawn = f64::from(self.draw.below(u32::MAX)) / f64::from(u32::MAX) * all;
+        self.titles.partition_point(|(_, picks)| *picks <= drawn).min(self.titles.len() - 1)
+    }
+
+    fn shown(&self) -> Shown {
+        let near = &self.plays[..NEAR.len()];
+        let mut shown = Shown { all: 0, each: 0, sessions: 0, together: 0 };
+        for title in 0..self.titles.len() {
+            let plays: Vec<u32> = near.iter().map(|plays| plays[title]).collect();
+            let having = plays.iter().filter(|plays| 0 < **plays).count();
+            shown.all += usize::from(0 < having);
+            shown.each += having;
+            shown.sessions += plays.iter().sum::<u32>();
+            shown.together += plays.iter().max().copied().unwrap_or(0);
+        }
+        shown
     }
 
     /// Whoever has its turn in this second asks again, or ends.
@@ -329,12 +416,15 @@ impl World {
             let playing = &mut self.sessions[n];
             if playing.ends <= now {
                 self.has[playing.with] -= 1;
+                self.plays[playing.with][playing.title] -= 1;
                 continue;
             }
             let with = first(&snapshot.steer(&playing.ticket, &STEERING)).unwrap_or(playing.with);
             if with != playing.with {
                 self.has[playing.with] -= 1;
                 self.has[with] += 1;
+                self.plays[playing.with][playing.title] -= 1;
+                self.plays[with][playing.title] += 1;
                 playing.with = with;
                 self.moves += 1;
             }
@@ -351,6 +441,7 @@ impl World {
             let asked = self.asked(n);
             self.points[n].push(Point {
                 share_permille: share.map_or(0, |of| of.share_permille),
+                titles_permille: share.map_or(0, |of| of.titles_permille),
                 load_permille: asked * 1000 / room.max(1),
             });
             if counts {
@@ -359,6 +450,23 @@ impl World {
             }
         }
     }
+}
+
+/// A version of one file. The first is the launch.
+fn version(seed: u64, n: u32) -> Result<Arc<Version>> {
+    let name = if n == 0 { "launch".to_owned() } else { format!("title-{seed}-{n}") };
+    let mut object = [7; 32];
+    object[..4].copy_from_slice(&n.to_le_bytes());
+    let file = File { object: ObjectId(object), len: Bytes(1), content_type: "".into() };
+    let files = AssetVersion {
+        id: format!("{name}-1").parse()?,
+        asset: name.parse()?,
+        sources: vec![format!("https://origin.example/{name}/")],
+        modified: UnixSeconds(1),
+        pace: None,
+        files: BTreeMap::from([("v.mp4".to_owned(), file)]),
+    };
+    Ok(Arc::new(Version::new(Arc::new(files), Vec::new(), 1)))
 }
 
 /// The place in `ALL` of the first that is named.

@@ -1,9 +1,11 @@
 //! Membership: this appliance in its fleet.
 //!
 //! ```text
-//! control_link threads: reports out, to control and its fronts; manifests in
+//! control_link threads: reports out, to control and its fronts
+//! manifest_link thread: manifests in, and their documents
 //! client       one process of the control plane, as these speak to it
 //! member       thread: this appliance's identity, renewed
+//! tries        how often somebody asks who gets no answer
 //! envelope     a signed manifest is opened, or refused
 //! documents    what manifests name and do not say: fetched once
 //! state_file   the last manifest, and its documents
@@ -19,7 +21,9 @@ pub mod control_link;
 pub mod documents;
 pub mod envelope;
 pub mod headroom;
+pub mod manifest_link;
 pub mod member;
 pub mod routes;
 pub mod state_file;
 pub mod takeover;
+pub mod tries;

@@ -109,7 +109,6 @@ impl ControlClient {
     pub(crate) fn documents(&self, wanted: &[DocumentId]) -> Result<Vec<u8>, ControlError> {
         let documents = wanted.iter().take(LACKING_MAX).map(ToString::to_string).collect();
         let request = self.client.agent().post(&self.url("documents"));
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
         bytes(checked(request.send_json(Lacking { documents }))?, MANIFEST_LEN_MAX)
     }
 

@@ -1,29 +1,26 @@
-//! The appliance's side of the conversation with control: reports out, manifests in.
+//! The appliance's side of the conversation with control: reports out, and what replies say.
 //!
 //! ```text
-//! writer <── report ── control-link ──> signed manifest: verified, documents, kept, in force
-//! front  <── report ── front-NAME             each its own inventory state and its own waits
-//!        reply ──> Wish ──> a thread of its own sends what routers announce (`routes`)
+//! writer <── report ── control-link           each its own inventory state and its own waits
+//! front  <── report ── front-NAME
+//!        reply ──> Wish    ──> a thread of its own sends what routers announce (`routes`)
+//!        reply ──> Offered ──> a thread of its own fetches a newer manifest (`manifest_link`)
 //! ```
 //!
 //! Control away changes nothing but that: what is in force stays in force, fill goes on with what
-//! it knows, and each thread tries again, at most `RETRY_MAX` apart; where control only has no
-//! room for a report, with the next interval. A manifest that does not come, or is refused, is
-//! asked for again as seldom, and reports go on in time. Manifests come from the writer alone; what
-//! a front answers only says what it has seen.
+//! it knows, and each thread tries again, at most five seconds apart; where control only has no
+//! room for a report, with the next interval. Manifests come from the writer alone; what a front
+//! answers only says what it has seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use holdings::Holdings;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Delta, FilesDelta};
-use model::manifest::{Manifest, Short, TokenKey};
 use model::status::FillStatus;
 use model::units::{Bytes, Instant, Nanos};
 use qoe::Sums;
-use upkeep::{Ledger as _, at_once};
 use wire::v1;
 use wire::v1::report::{Inventory, InventoryCheck, Report, ReportedError};
 use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
@@ -32,26 +29,19 @@ use crate::book::LinkIndex;
 use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
-use crate::membership::documents::Fetched;
-use crate::membership::envelope::{self, Opened, Refused};
 use crate::membership::headroom::{self, Cards, Packets};
-use crate::membership::member::Own;
+use crate::membership::manifest_link::Offered;
 use crate::membership::routes::{Routes, Wish};
-use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
+use crate::membership::tries::{Tries, wait};
 use crate::storage::shared::Shared;
 
-/// Longest wait between two tries to reach control.
-const RETRY_MAX: Nanos = Nanos::seconds(5);
 /// Control may ask for reports between these.
 const INTERVAL_MIN: Nanos = Nanos::millis(100);
 const INTERVAL_MAX: Nanos = Nanos::seconds(60);
 /// Between two questions for ticket keys. Control gives the next key six hours before it is used.
 const TICKETS_EVERY: Nanos = Nanos::seconds(600);
 const TICKETS_RETRY: Nanos = Nanos::seconds(10);
-/// Between two reports, documents are asked for no longer: one that stays away for longer is called
-/// silent.
-const FETCH_MAX: Nanos = Nanos::seconds(1);
 
 /// What the report says of this process.
 #[derive(Clone, Debug, Default)]
@@ -74,18 +64,11 @@ pub struct About {
 
 /// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
 pub(crate) struct Writer {
-    pub(crate) own: Arc<Own>,
-    pub(crate) state_file: StateFile,
+    /// For the thread that fetches manifests.
+    pub(crate) offered: Arc<Offered>,
     pub(crate) tickets: Arc<tls::Tickets>,
     /// Where its siblings let others fetch.
     pub(crate) peers: Peers,
-}
-
-/// A short manifest, verified, whose documents are being fetched.
-struct Next {
-    envelope: Vec<u8>,
-    short: Short,
-    fetched: Fetched,
 }
 
 /// What the link knows between two reports.
@@ -97,9 +80,6 @@ struct Link<'a> {
     writer: Option<&'a Writer>,
     /// For the thread that sends what routers announce.
     wish: &'a Wish,
-    next: Option<Next>,
-    /// The manifest in force is not on the drive: after a restart another would be.
-    is_unkept: bool,
     start_id: u64,
     sequence: u64,
     /// The inventory state that control has.
@@ -113,20 +93,8 @@ struct Link<'a> {
     /// When ticket keys are asked for again.
     tickets_at: Instant,
     reports: Tries,
-    manifests: Tries,
-    /// When a manifest may be asked for again.
-    manifest_at: Instant,
     /// Its place in the book of what viewers feel.
     viewers: LinkIndex,
-}
-
-/// How it goes with one kind of question.
-#[derive(Debug, Default)]
-struct Tries {
-    /// On end.
-    failures: u32,
-    /// What was logged last, so that each state is logged once.
-    said: Option<String>,
 }
 
 /// Counters at the last report, to make rates from.
@@ -156,8 +124,6 @@ pub(crate) fn run(
         about,
         writer,
         wish,
-        next: None,
-        is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
         known: 0,
@@ -167,15 +133,16 @@ pub(crate) fn run(
         interval,
         tickets_at: Instant(0),
         reports: Tries::default(),
-        manifests: Tries::default(),
-        manifest_at: Instant(0),
         viewers: shared.counters.serving.viewers.join(),
     };
     loop {
         let began = shared.ledger.now();
         let result = link.turn();
+        // It is worth the next report at its time: whoever stays away longer is called silent.
+        let is_busy = result.as_ref().is_err_and(is_busy);
         let failed = link.reports.settle(shared, &client.whom, "control is back", result);
-        let wait = failed.map_or(link.interval, |failures| wait(link.interval, failures));
+        let failures = failed.filter(|_| !is_busy);
+        let wait = failures.map_or(link.interval, |failures| wait(link.interval, failures));
         if !shared.ledger.sleep_until(began + wait) {
             break;
         }
@@ -218,76 +185,8 @@ impl Link<'_> {
         peers.retain(|id, _| is_of_site(id));
         peers.extend(told);
         drop(peers);
-        let known = self.shared.ledger.ask(Holdings::generation);
-        if reply.generation <= known.0 {
-            return Ok(());
-        }
-        self.renew_manifest(known, Generation(reply.generation), writer);
+        writer.offered.set(Generation(reply.generation));
         Ok(())
-    }
-
-    /// Takes the writer's newer manifest. That it fails is no fault of the report, which was taken.
-    fn renew_manifest(&mut self, known: Generation, offered: Generation, writer: &Writer) {
-        if self.shared.ledger.now() < self.manifest_at {
-            return;
-        }
-        let result = self.follow(known, offered, writer);
-        let (whom, well) = (&self.client.whom, "a manifest is taken again");
-        if let Some(failures) = self.manifests.settle(self.shared, whom, well, result) {
-            self.manifest_at = self.shared.ledger.now() + wait(self.interval, failures);
-        }
-    }
-
-    /// Fetches a newer manifest, and what it names: of that as much as there is time for, so that
-    /// the next report is not late.
-    fn follow(
-        &mut self,
-        known: Generation,
-        offered: Generation,
-        writer: &Writer,
-    ) -> Result<(), ControlError> {
-        let began = self.shared.ledger.now();
-        let is_newest = |next: &Next| offered <= next.short.manifest.generation;
-        let mut next = match self.next.take() {
-            Some(next) if is_newest(&next) => next,
-            before => {
-                let Some(envelope) = self.client.manifest(known)? else { return Ok(()) };
-                let opened = self.open(known, &envelope, writer)?;
-                let short = match opened {
-                    Opened::Whole(manifest) => {
-                        return self.take(manifest, &envelope, Ok(()), writer);
-                    }
-                    Opened::Short(short) => short,
-                };
-                let mut fetched = before.map(|before| before.fetched).unwrap_or_default();
-                fetched.keep_for(&short);
-                Next { envelope, short, fetched }
-            }
-        };
-        while let lacking = writer.state_file.lacking(&next.short, &next.fetched)
-            && !lacking.is_empty()
-        {
-            if FETCH_MAX < self.shared.ledger.now().since(began) {
-                self.next = Some(next);
-                return Ok(());
-            }
-            let taken = self.client.documents(&lacking).and_then(|lines| {
-                Ok(next.fetched.take(&next.short, &lines).map_err(Refused::from)?)
-            });
-            match taken {
-                Ok(0) => return Err(ControlError::NoDocuments(lacking.len())),
-                Ok(_) => {}
-                Err(error) => {
-                    self.next = Some(next);
-                    return Err(error);
-                }
-            }
-        }
-        let Next { envelope, short, fetched } = next;
-        let kept = writer.state_file.save_documents(&short, &fetched);
-        let kept = kept.map_err(|error| error.to_string());
-        let manifest = writer.state_file.whole(short, fetched).map_err(Refused::from)?;
-        self.take(manifest, &envelope, kept, writer)
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
@@ -306,58 +205,6 @@ impl Link<'_> {
                 tracing::debug!(%error, "no keys for the site's session tickets");
                 self.tickets_at = now + TICKETS_RETRY;
             }
-        }
-    }
-
-    /// Verifies a manifest.
-    fn open(
-        &self,
-        known: Generation,
-        envelope: &[u8],
-        writer: &Writer,
-    ) -> Result<Opened, ControlError> {
-        let opened = envelope::open(envelope, &self.keys(writer), &self.client.appliance)?;
-        let offered = opened.manifest().generation;
-        if offered <= known {
-            return Err(Refused::Older { offered, known }.into());
-        }
-        Ok(opened)
-    }
-
-    /// Whose signatures count: the manifest in force names keys for those after it.
-    fn keys(&self, Writer { own, .. }: &Writer) -> Vec<TokenKey> {
-        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
-        let named = in_force.map(|manifest| manifest.trust.signing_keys.clone());
-        envelope::union(&own.signing_keys(), &named.unwrap_or_default())
-    }
-
-    /// Keeps a verified manifest, if its documents are `kept`, and puts it in force.
-    fn take(
-        &mut self,
-        manifest: Manifest,
-        envelope: &[u8],
-        kept: Result<(), String>,
-        writer: &Writer,
-    ) -> Result<(), ControlError> {
-        let (Writer { own, state_file, .. }, keys) = (writer, self.keys(writer));
-        // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
-        let after = envelope::keys_after(&manifest, envelope, &keys);
-        let kept = kept
-            .and_then(|()| own.believe(&envelope::union(&keys, &after)).map_err(|e| e.to_string()))
-            .and_then(|()| state_file.save(envelope).map_err(|error| error.to_string()))
-            .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
-        self.is_unkept = kept.is_err();
-        if let Err(error) = kept {
-            self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
-        }
-        self.put_in_force(manifest);
-        Ok(())
-    }
-
-    fn put_in_force(&self, manifest: Manifest) {
-        let (generation, versions) = (manifest.generation.0, manifest.versions.len());
-        if at_once(self.shared.set_manifest(Arc::new(manifest))) {
-            tracing::info!(generation, versions, "manifest in force");
         }
     }
 
@@ -401,7 +248,8 @@ impl Link<'_> {
             peer_address: about.peer_address.clone(),
             machine: about.machine.clone(),
             generation: status.generation.0,
-            served_generation: served_generation(shared).filter(|_| !self.is_unkept),
+            served_generation: served_generation(shared)
+                .filter(|_| self.writer.is_none_or(|writer| writer.offered.is_kept())),
             load: v1::report::Load {
                 memory_permille: headroom::memory(),
                 drops_permille: drops,
@@ -423,44 +271,9 @@ impl Link<'_> {
     }
 }
 
-impl Tries {
-    /// Logs a change of state once: how many have failed on end; none if this one did not.
-    fn settle(
-        &mut self,
-        shared: &Shared,
-        whom: &str,
-        well: &str,
-        result: Result<(), ControlError>,
-    ) -> Option<u32> {
-        let Err(error) = result else {
-            if self.said.take().is_some() {
-                tracing::info!(whom, "{well}");
-            }
-            self.failures = 0;
-            return None;
-        };
-        let text = error.to_string();
-        if self.said.as_ref() != Some(&text) {
-            tracing::warn!(whom, error = text, "serving and filling go on without it");
-            if !matches!(error, ControlError::Unreachable(_)) {
-                shared.ledger.note("control", text.clone());
-            }
-            self.said = Some(text);
-        }
-        self.failures = if is_busy(&error) { 0 } else { self.failures + 1 };
-        Some(self.failures)
-    }
-}
-
-/// Control is there and has no room for this report. It is worth the next one at its time: whoever
-/// stays away longer is called silent.
+/// Control is there and has no room.
 fn is_busy(error: &ControlError) -> bool {
     matches!(error, ControlError::Status { status: 503, .. })
-}
-
-/// How long to wait after so many failures on end.
-fn wait(interval: Nanos, failures: u32) -> Nanos {
-    Nanos(interval.0 << failures.min(6)).min(RETRY_MAX.max(interval))
 }
 
 /// What viewers felt, if there is something to tell.

@@ -1,7 +1,7 @@
 //! Documents of versions: what never changes of each, told once, known by its hash.
 //!
 //! ```text
-//! short manifest ── names hashes ──> not in force, not fetched: asked for, some in each turn
+//! short manifest ── names hashes ──> not in force, not fetched: asked for, some at a time
 //!                                               │ all there
 //! documents.jsonl <── those in force and those named ──> whole manifest ──> in force
 //! ```

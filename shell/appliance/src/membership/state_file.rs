@@ -34,8 +34,15 @@ pub enum StateError {
 pub(crate) struct StateFile {
     path: PathBuf,
     root: OwnedFd,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
     /// Versions of the manifest in force, if it was short.
-    in_force: Mutex<InForce>,
+    in_force: InForce,
+    /// The file may lack some of these.
+    is_unkept: bool,
 }
 
 const MANIFEST: &str = "manifest.signed";
@@ -47,7 +54,7 @@ impl StateFile {
         std::fs::create_dir_all(path)
             .map_err(|error| StateError::Make { path: path.to_owned(), error })?;
         let root = drives::open_root(path)?;
-        Ok(Self { path: path.to_owned(), root, in_force: Mutex::default() })
+        Ok(Self { path: path.to_owned(), root, known: Mutex::default() })
     }
 
     /// The manifest that was in force last, if there was one and one of `keys` signed it.
@@ -79,24 +86,33 @@ impl StateFile {
 
     /// Keeps what a short manifest names, before the manifest itself is kept.
     pub(crate) fn save_documents(&self, short: &Short, new: &Fetched) -> Result<(), StateError> {
-        if new.is_empty() {
+        let mut known = lock(&self.known);
+        if new.is_empty() && !known.is_unkept {
             return Ok(());
         }
-        let kept = drives::read_small(&self.root, DOCUMENTS).map_err(|error| self.failed(error))?;
-        let file = new.file(&kept.unwrap_or_default(), short, &lock(&self.in_force));
-        drives::replace(&self.root, DOCUMENTS, &file).map_err(|error| self.failed(error))
+        known.is_unkept = true;
+        // Where the file cannot be read, it is made anew of what is in force.
+        let kept = drives::read_small(&self.root, DOCUMENTS).unwrap_or_else(|error| {
+            let path = self.path.join(DOCUMENTS);
+            tracing::warn!(path = %path.display(), %error, "documents are written anew");
+            None
+        });
+        let file = new.file(&kept.unwrap_or_default(), short, &known.in_force);
+        drives::replace(&self.root, DOCUMENTS, &file).map_err(|error| self.failed(error))?;
+        known.is_unkept = false;
+        Ok(())
     }
 
     /// Documents that a short manifest names and that are not there, most wanted first.
     pub(crate) fn lacking(&self, short: &Short, fetched: &Fetched) -> Vec<DocumentId> {
-        fetched.lacking(short, &lock(&self.in_force))
+        fetched.lacking(short, &lock(&self.known).in_force)
     }
 
     /// The whole of a short manifest, which is in force from now on.
     pub(crate) fn whole(&self, short: Short, fetched: Fetched) -> Result<Manifest, ShortError> {
-        let mut in_force = lock(&self.in_force);
-        let (manifest, next) = fetched.whole(short, &in_force)?;
-        *in_force = next;
+        let mut known = lock(&self.known);
+        let (manifest, next) = fetched.whole(short, &known.in_force)?;
+        known.in_force = next;
         Ok(manifest)
     }
 

@@ -1,7 +1,7 @@
 //! The storage side of an appliance, as `main` sees it: start it, feed workers, stop it.
 //!
 //! ```text
-//!           control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
+//!          manifest_link ── manifest ──> shared <── index, inventory ── drives (at the start)
 //!                │                        │  ^
 //!   report <─────┘            keeper: plan│  ├──── filler x N: source -> drive -> publish
 //!          tend x drives: evict, drop parts │  ├──── audit: index against files
@@ -48,6 +48,7 @@ use crate::membership::client::ControlClient;
 pub use crate::membership::client::Front;
 pub use crate::membership::control_link::About;
 use crate::membership::control_link::{self, Writer};
+use crate::membership::manifest_link::{self, Offered};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::routes::Wish;
 use crate::membership::state_file::{StateError, StateFile};
@@ -410,7 +411,12 @@ impl StorageHandle {
                 takeover::run(shared, id, &client, &peers, &takeover, &status);
             })?;
         }
-        let writer = Writer { own: Arc::clone(&own), state_file, tickets, peers };
+        let offered = Arc::<Offered>::default();
+        let writer = Writer { offered: Arc::clone(&offered), tickets, peers };
+        let (client, of) = (self.writer(config).expect("there is a control"), Arc::clone(&own));
+        self.spawn("manifests", move |shared| {
+            manifest_link::run(shared, &client, &of, &state_file, &offered);
+        })?;
         let client = self.writer(config).expect("there is a control");
         let wish = self.spawn_sender(config, "writer", client)?;
         self.spawn("control-link", move |shared| {

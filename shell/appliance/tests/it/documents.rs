@@ -157,3 +157,53 @@ fn a_control_of_before_gives_whole_manifests_and_the_next_one_short_ones() {
     let _handle = w.rig.start();
     assert_eq!(w.films(), ["film-1"]);
 }
+
+#[test]
+fn a_writer_of_before_may_lead_while_documents_are_fetched() {
+    let mut w = World::new();
+    w.control.documents_refused.store(404, Ordering::SeqCst);
+    w.publish(1, &[0, 1]);
+    let _handle = w.rig.start();
+    wait("the report of it", || w.has_said("control answers 404"));
+    w.control.is_old.store(true, Ordering::SeqCst);
+    wait("the same generation, whole", || w.films() == ["film-0", "film-1"]);
+}
+
+#[test]
+fn documents_that_could_not_be_kept_are_kept_with_the_next_manifest() {
+    let mut w = World::new();
+    w.publish(1, &[0]);
+    let mut handle = w.rig.start();
+    wait("the first", || w.films() == ["film-0"]);
+    std::fs::create_dir(w.state("documents.jsonl.new")).unwrap();
+    w.publish(2, &[0, 1]);
+    wait("the second", || w.films() == ["film-0", "film-1"]);
+    wait("the report of it", || w.has_said("A restart forgets this manifest"));
+    std::fs::remove_dir(w.state("documents.jsonl.new")).unwrap();
+    w.publish(3, &[1, 0]);
+    wait("the third", || handle.fill().generation.0 == 3);
+    assert_eq!(w.asked(), 2);
+    handle.stop();
+    w.server = None;
+    w.rig.told = Arc::default();
+    let _handle = w.rig.start();
+    assert_eq!(w.films(), ["film-1", "film-0"]);
+}
+
+#[test]
+fn what_was_fetched_stays_for_the_next_try_and_for_the_next_manifest() {
+    let mut w = World::new();
+    let give = |w: &World, count| *w.control.documents_left.lock().unwrap() = Some(count);
+    give(&w, 1);
+    w.publish(1, &[0, 1, 2]);
+    let handle = w.rig.start();
+    wait("the report of it", || w.has_said("control answers 503"));
+    let reports = || w.control.reports.lock().unwrap().len();
+    let began = reports();
+    wait("reports in time", || began + 5 < reports());
+    assert_eq!(handle.fill().generation.0, 0);
+    w.publish(2, &[2, 1, 0]);
+    give(&w, 2);
+    wait("the second", || w.films() == ["film-2", "film-1", "film-0"]);
+    assert_eq!(*w.control.documents_left.lock().unwrap(), Some(0), "film-0 was there");
+}

@@ -100,6 +100,10 @@ pub(crate) struct TestControl {
     pub(crate) is_old: AtomicBool,
     /// It has no document.
     pub(crate) lost_documents: AtomicBool,
+    /// Documents are asked for in vain, with this status; 0 for not.
+    pub(crate) documents_refused: AtomicU16,
+    /// So many more documents are given, one in an answer, then 503; none for all.
+    pub(crate) documents_left: Mutex<Option<usize>>,
     pub(crate) documents_asked: Mutex<Vec<String>>,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
@@ -216,7 +220,8 @@ impl TestControl {
                 }
             }
             ("POST", ["v1", "appliances", name, "documents"]) if *name == self.name() => {
-                answer(out, 200, &self.documents(&request.body))
+                let (status, lines) = self.documents(&request.body);
+                answer(out, status, &lines)
             }
             ("GET", ["v1", "appliances", name, "sources", object]) if *name == self.name() => {
                 self.sources_asked.fetch_add(1, Ordering::SeqCst);
@@ -257,19 +262,26 @@ impl TestControl {
         })
     }
 
-    fn documents(&self, body: &[u8]) -> Vec<u8> {
+    fn documents(&self, body: &[u8]) -> (u16, Vec<u8>) {
+        let mut left = self.documents_left.lock().unwrap();
+        match self.documents_refused.load(Ordering::SeqCst) {
+            0 if *left == Some(0) => return (503, Vec::new()),
+            0 => {}
+            status => return (status, Vec::new()),
+        }
         let Lacking { documents } = serde_json::from_slice(body).unwrap();
         let manifest = self.manifest.lock().unwrap().clone();
         let is_there = !self.lost_documents.load(Ordering::SeqCst);
-        let mut lines = Vec::new();
-        for version in manifest.iter().flat_map(|manifest| &manifest.versions) {
-            let line = document_out(version);
-            if is_there && documents.contains(&DocumentId::of(&line).to_string()) {
-                lines.extend([&line[..], b"\n"].concat());
-            }
-        }
+        let versions = manifest.iter().flat_map(|manifest| &manifest.versions);
+        let lines = versions.filter(|_| is_there).map(|version| document_out(version));
+        let lines = lines.filter(|line| documents.contains(&DocumentId::of(line).to_string()));
+        let most = left.as_mut().map_or(usize::MAX, |left| {
+            *left -= 1;
+            1
+        });
+        let lines = lines.take(most).flat_map(|line| [&line[..], b"\n"].concat()).collect();
         self.documents_asked.lock().unwrap().extend(documents);
-        lines
+        (200, lines)
     }
 }
 

@@ -182,6 +182,7 @@ pub(crate) async fn documents(
     let of = control.clone();
     let lines = tokio::task::spawn_blocking(move || of.manifests.lines(&wanted)).await;
     let lines = lines.expect("nothing in it panics").ok_or_else(|| {
+        control.metrics.manifest_documents_shed.count();
         let detail = "too many documents are on their way: come again in a second";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
     })?;

@@ -27,7 +27,7 @@ pub(crate) struct Manifests {
 
 #[derive(Default)]
 struct Known {
-    /// By where the version is in memory. Another may be there later: its own count says so.
+    /// By where the version is in memory: no other is there while this one is known.
     ids: HashMap<usize, (Weak<AssetVersion>, DocumentId)>,
     versions: HashMap<DocumentId, Weak<AssetVersion>>,
     /// How many there were when those that are gone were left out last.
@@ -42,15 +42,22 @@ pub(crate) struct Lines {
 
 /// No answer goes on after this. One document may be longer: of 131,072 files 20 MB.
 const LINES_LEN: usize = 1 << 20;
+/// Of a line, for each file, about: a path of 40 bytes.
+const FILE_LEN: usize = 160;
 const UNIT: Bytes = Bytes::mib(1);
 /// So much is on its way at a time; more appliances are asked to come again.
-const UNITS: usize = 128;
+const UNITS: u32 = 128;
 /// Before this many versions nobody looks for those that are gone.
 const LOOK_FROM: usize = 1024;
 
 impl Manifests {
     pub(crate) fn new() -> Self {
-        Self { known: Mutex::default(), room: Arc::new(Semaphore::new(UNITS)) }
+        Self {
+            known: Mutex::default(),
+            room: Arc::new(Semaphore::new(
+                usize::try_from(UNITS).unwrap_or(Semaphore::MAX_PERMITS),
+            )),
+        }
     }
 
     /// A manifest for the wire that names its versions by their documents. O(versions), and
@@ -61,12 +68,11 @@ impl Manifests {
 
     fn id_of(&self, version: &Arc<AssetVersion>) -> DocumentId {
         let place = Arc::as_ptr(version).addr();
-        if let Some((_, id)) = self.known().ids.get(&place).filter(|(of, _)| is_of(of, version)) {
-            return *id;
-        }
-        let id = DocumentId::of(&document_out(version));
+        let known = self.known().ids.get(&place).map(|(_, id)| *id);
+        let id = known.unwrap_or_else(|| DocumentId::of(&document_out(version)));
         let mut known = self.known();
         known.ids.insert(place, (Arc::downgrade(version), id));
+        // Another of the same document may have been asked for last, and be gone first.
         known.versions.insert(id, Arc::downgrade(version));
         known.leave_out_what_is_gone();
         id
@@ -75,20 +81,25 @@ impl Manifests {
     /// The documents that are there, in this order, as many as fit; none if too many are on their
     /// way. O(files of these).
     pub(crate) fn lines(&self, wanted: &[DocumentId]) -> Option<Lines> {
-        let mut permit = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let mut bytes = Vec::new();
-        for id in wanted {
-            let version = self.known().versions.get(id).and_then(Weak::upgrade);
-            let Some(version) = version else { continue };
-            bytes.extend(document_out(&version));
-            bytes.push(b'\n');
-            if LINES_LEN <= bytes.len() {
-                break;
+        let mut found: Vec<Arc<AssetVersion>> = Vec::new();
+        let mut len = 0;
+        {
+            let known = self.known();
+            let there = wanted.iter().filter_map(|id| known.versions.get(id)?.upgrade());
+            for version in there {
+                len += version.files.len() * FILE_LEN;
+                found.push(version);
+                if LINES_LEN <= len {
+                    break;
+                }
             }
         }
-        let units = u32::try_from(Bytes::of(bytes.len()).0 / UNIT.0).unwrap_or(u32::MAX);
-        permit.merge(Arc::clone(&self.room).try_acquire_many_owned(units).ok()?);
-        Some(Lines { bytes, permit })
+        // Before anything is made.
+        let units = (Bytes::of(len).0 / UNIT.0 + 1).min(u64::from(UNITS));
+        let units = u32::try_from(units).unwrap_or(UNITS);
+        let permit = Arc::clone(&self.room).try_acquire_many_owned(units).ok()?;
+        let line = |version: Arc<AssetVersion>| [&document_out(&version)[..], b"\n"].concat();
+        Some(Lines { bytes: found.into_iter().flat_map(line).collect(), permit })
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -106,10 +117,6 @@ impl Known {
         self.versions.retain(|_, version| 0 < version.strong_count());
         self.left = self.ids.len();
     }
-}
-
-fn is_of(known: &Weak<AssetVersion>, version: &Arc<AssetVersion>) -> bool {
-    known.upgrade().is_some_and(|known| Arc::ptr_eq(&known, version))
 }
 
 #[cfg(test)]
@@ -137,6 +144,17 @@ mod tests {
         assert_eq!(hashes.collect::<Vec<_>>(), [ids[2], ids[0]]);
         drop(films);
         assert_eq!(lines(&ids), b"");
+    }
+
+    #[test]
+    fn a_document_is_there_as_long_as_one_of_two_versions_that_have_it() {
+        let manifests = Manifests::new();
+        let [one, two] = [(); 2].map(|()| films(1).remove(0));
+        let id = manifests.id_of(&one);
+        assert_eq!(manifests.id_of(&two), id);
+        assert_eq!(manifests.id_of(&one), id, "an appliance asks for an older manifest");
+        drop(two);
+        assert!(!manifests.lines(&[id]).unwrap().bytes.is_empty());
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use identity::member::Member;
-use model::manifest::Manifest;
+use model::id::DocumentId;
+use model::manifest::{AssetVersion, Manifest};
+use wire::convert::{document_out, short_manifest_out};
+use wire::v1::manifest::Lacking;
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::signed::Kind;
 
@@ -25,6 +28,8 @@ struct State {
     appliance: String,
     generation: u64,
     manifest: Vec<u8>,
+    /// Of all manifests so far.
+    documents: BTreeMap<String, Vec<u8>>,
     blocks: BTreeMap<String, Vec<u8>>,
     report: Option<Report>,
     reports: u64,
@@ -60,8 +65,12 @@ impl Control {
     }
 
     pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film], fleet: &Fleet) {
-        let wire = wire::convert::manifest_out(manifest);
         let mut state = lock(&self.state);
+        for line in manifest.versions.iter().map(|version| document_out(version)) {
+            state.documents.insert(DocumentId::of(&line).to_string(), line);
+        }
+        let named = |version: &Arc<AssetVersion>| DocumentId::of(&document_out(version));
+        let wire = short_manifest_out(manifest, named);
         for object in films.iter().flat_map(|film| &film.objects) {
             state.blocks.insert(object.id().to_string(), wire::v1::blocks::encode(&object.blocks));
         }
@@ -110,6 +119,14 @@ impl State {
                     return answer(out, 204, b"");
                 }
                 answer(out, 200, &self.manifest)
+            }
+            ("POST", ["v1", "appliances", _, "documents"]) => {
+                let Ok(lacking) = serde_json::from_slice::<Lacking>(&request.body) else {
+                    return answer(out, 400, b"{}");
+                };
+                let lines = lacking.documents.iter().filter_map(|id| self.documents.get(id));
+                let lines: Vec<u8> = lines.flat_map(|line| [&line[..], b"\n"].concat()).collect();
+                answer(out, 200, &lines)
             }
             ("GET", ["v1", "objects", object, "blocks"]) => match self.blocks.get(*object) {
                 Some(hashes) => answer(out, 200, hashes),

@@ -122,21 +122,29 @@ impl Director {
     }
 
     /// An appliance that follows a newer manifest than its newest here would refuse every other:
-    /// the next one goes above it.
+    /// the next one goes above it. With it go those of all others that say so until a plan begins.
     pub(crate) fn overtake(&mut self, now: Instant, id: &ApplianceId, followed: Generation) {
         let Role::Writer(publisher) = &mut self.role else { return };
         let Some(member) = self.members.get_mut(id) else { return };
         let newest = publisher.newest(id);
         if newest.is_none_or(|newest| followed <= newest)
-            || publisher.is_staged()
-            || !self.planning.is_done()
             || !once_in_a_while(&mut member.overtaken, now)
-            || !publisher.overtake(id, followed, self.now_unix)
         {
             return;
         }
-        self.unsettle_withdrawals(id);
-        self.want_plan(Wanted::Manifests);
+        publisher.overtake(id, followed, self.now_unix);
+        if publisher.is_to_be_overtaken(id) {
+            self.unsettle_withdrawals(id);
+        }
+    }
+
+    /// Begins the plan that goes above all that is followed and not known here, unless one is in
+    /// the making or staged. O(appliances that are ahead).
+    pub(crate) fn go_on_with_overtaking(&mut self) {
+        let Role::Writer(publisher) = &mut self.role else { return };
+        if self.planning.is_done() && !publisher.is_staged() && publisher.has_to_overtake() {
+            self.want_plan(Wanted::Manifests);
+        }
     }
 
     /// Two keys are desired: the second is announced and will sign.

@@ -169,6 +169,7 @@ fn whoever_is_ahead_of_a_restored_backup_gets_a_generation_above_its_own() {
     let follow = |director: &mut Director, name: &str, sequence, generation| {
         let report = Report { generation: Generation(generation), ..report(sequence) };
         director.report(at(0), &id(name), &report).unwrap();
+        director.handle(at(0), Event::Tick(UnixSeconds(1)));
         settle(director);
         manifest(director, name).generation.0
     };
@@ -181,6 +182,7 @@ fn whoever_is_ahead_of_a_restored_backup_gets_a_generation_above_its_own() {
     // Long after, since nobody is listened to over and over.
     let nonsense = Report { generation: Generation(u64::MAX), ..report(4) };
     director.report(at(60_000), &id("a2"), &nonsense).unwrap();
+    director.handle(at(60_000), Event::Tick(UnixSeconds(1)));
     settle(&mut director);
     let nonsense = manifest(&director, "a2").generation.0;
     assert_eq!(nonsense, second, "nobody can use up all numbers");

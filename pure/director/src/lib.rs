@@ -196,7 +196,7 @@ struct Rotation {
 #[derive(Debug)]
 enum Role {
     /// This director: it places, and publishes manifests.
-    Writer(Publisher),
+    Writer(Box<Publisher>),
     /// Another, whose newest generation of manifests this is.
     Replica(Generation),
 }
@@ -298,7 +298,7 @@ impl Director {
         now: Instant,
         now_unix: UnixSeconds,
     ) -> Self {
-        let role = Role::Writer(Publisher::new(ledger));
+        let role = Role::Writer(Box::new(Publisher::new(ledger)));
         Self::with_role(config, desired, role, now, now_unix)
     }
 
@@ -629,6 +629,8 @@ impl Machine for Director {
                 self.tick_at = now + TICK;
                 self.view_is_old |= self.map.is_outdated();
                 self.draw_loads();
+                // Before the rotations: they wait until no plan is in the making.
+                self.go_on_with_overtaking();
                 self.watch(now);
                 self.settle_usable(now);
                 self.watch_routes(now);

@@ -115,10 +115,57 @@ fn no_key_signs_while_a_plan_may_lack_it() {
     assert!(director.all_follow_now());
 }
 
+/// As after a restore from a backup, however long a plan takes.
+#[test]
+fn all_who_follow_newer_manifests_are_overtaken_by_one_plan() {
+    let names: Vec<String> = (10..40).map(|n| format!("a{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut director = running(&names);
+    let early = begun(&mut director, "film-1", 1);
+    let base = generations(&director)[names[0]].0;
+    for (name, above) in names.iter().zip(100..) {
+        if *name == names[9] {
+            director.handle(at(0), Event::Placed(Box::new(early.clone().work_out())));
+        }
+        let generation = Generation(base + above);
+        let report = Report { generation, ..report(60) };
+        director.report(at(0), &id(name), &report).unwrap();
+    }
+    let staged = store(&mut director).expect("a film more");
+    director.handle(at(0), Event::Stored(staged.generation));
+    let mut plans = 0;
+    for second in 1..20 {
+        director.handle(at(second * 1000), Event::Tick(UnixSeconds(second)));
+        for input in inputs(&mut director) {
+            assert_eq!(placed(&mut director, input), None);
+            plans += 1;
+        }
+    }
+    let given = generations(&director);
+    for (name, above) in names.iter().zip(100..) {
+        assert!(base + above < given[*name].0, "{name}: {given:?}");
+    }
+    assert_eq!(plans, 1);
+}
+
+/// What is in the making when it says so is above that already.
+#[test]
+fn whoever_a_plan_has_overtaken_meanwhile_needs_no_other() {
+    let mut director = running(&["a1"]);
+    director.handle(at(0), Event::Tick(UnixSeconds(1_000_000)));
+    let early = begun(&mut director, "film-1", 1);
+    let report = Report { generation: Generation(1000), ..report(60) };
+    director.report(at(0), &id("a1"), &report).unwrap();
+    assert_eq!(placed(&mut director, early), None);
+    director.handle(at(1000), Event::Tick(UnixSeconds(1_000_001)));
+    assert_eq!(inputs(&mut director).len(), 0);
+    assert_eq!(generations(&director)["a1"], Generation(1_000_000));
+}
+
 proptest! {
     #[test]
     fn no_generation_is_given_twice_or_seen_before_it_is_durable_and_all_is_right_in_the_end(
-        steps in proptest::collection::vec((0_u8..8, 0_u8..3), 1..60)
+        steps in proptest::collection::vec((0_u8..10, 0_u8..3), 1..60)
     ) {
         let mut world = World::new();
         for (what, which) in steps {
@@ -152,6 +199,8 @@ struct World {
     /// Each generation of each appliance that was made durable, and the manifests that were seen.
     stored: BTreeSet<(ApplianceId, Generation)>,
     seen: BTreeMap<(ApplianceId, Generation), Arc<Manifest>>,
+    /// Generations that appliances follow, and that were given out in another life.
+    followed: BTreeMap<ApplianceId, Generation>,
 }
 
 impl World {
@@ -165,9 +214,15 @@ impl World {
             sequence,
             stored: BTreeSet::new(),
             seen: BTreeMap::new(),
+            followed: BTreeMap::new(),
         };
         world.poll();
         world
+    }
+
+    /// So late that everybody is listened to again.
+    fn now(&self) -> Instant {
+        at(self.sequence * 60_000)
     }
 
     fn poll(&mut self) {
@@ -186,20 +241,21 @@ impl World {
         match what {
             0 => {
                 let version = version_of(&format!("film-{which}"), &[which], self.sequence);
-                self.director.handle(at(0), Event::Changed(Change::Version(version)));
+                self.director.handle(self.now(), Event::Changed(Change::Version(version)));
             }
             1 => {
                 let change = if self.director.desired().appliances.contains_key(&name) {
                     self.durable.entries.remove(&name);
+                    self.followed.remove(&name);
                     Change::ApplianceGone(name)
                 } else {
                     Change::Appliance(Appliance::new(name, "a".parse().unwrap(), Weight::ONE))
                 };
-                self.director.handle(at(0), Event::Changed(change));
+                self.director.handle(self.now(), Event::Changed(change));
             }
             2 => {
                 let revoked = BTreeSet::from([format!("{:04x}", self.sequence)]);
-                self.director.handle(at(0), Event::Changed(Change::Revoked(revoked)));
+                self.director.handle(self.now(), Event::Changed(Change::Revoked(revoked)));
             }
             3 => {
                 self.director = restarted_with(&self.director, self.durable.clone());
@@ -208,16 +264,33 @@ impl World {
             4 => drop(self.store()),
             5 => {
                 if let Some(generation) = self.store() {
-                    self.director.handle(at(0), Event::Stored(generation));
+                    self.director.handle(self.now(), Event::Stored(generation));
                 }
             }
+            8 => {
+                let newest = self.director.generation().0;
+                self.followed.insert(name, Generation(newest + 1 + u64::from(which)));
+                self.tell();
+            }
+            9 => self.tell(),
             _ => {
                 if let Some(input) = self.input.take() {
-                    self.director.handle(at(0), Event::Placed(Box::new(input.work_out())));
+                    self.director.handle(self.now(), Event::Placed(Box::new(input.work_out())));
                 }
             }
         }
         self.poll();
+    }
+
+    /// All say which generation they follow, and time passes.
+    fn tell(&mut self) {
+        for (name, generation) in self.followed.clone() {
+            let report = Report { generation, ..report(self.sequence) };
+            let now = self.now();
+            self.director.handle(now, Event::Reported { appliance: &name, report: &report });
+        }
+        let now = self.now();
+        self.director.handle(now, Event::Tick(UnixSeconds(1)));
     }
 
     /// Makes durable whatever waits, as a database does: an appliance that is gone has no entry.
@@ -245,9 +318,15 @@ impl World {
     }
 
     fn finish(&mut self) {
-        for _ in 0..4 {
+        for _ in 0..6 {
             self.step(6, 0);
             self.step(5, 0);
+            self.step(9, 0);
+        }
+        for (id, followed) in &self.followed {
+            let Ok(manifest) = self.director.manifest(id) else { continue };
+            let newest = manifest.map(|manifest| manifest.generation);
+            assert!(Some(*followed) <= newest, "{id} would refuse every other");
         }
         assert!(self.input.is_none() && self.director.planning.is_done(), "nothing is left to do");
     }

@@ -1,5 +1,6 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
@@ -37,6 +38,9 @@ pub(crate) struct Publisher {
     staged: Option<Staged>,
     /// Appliances that are gone since the plan in the making began; none if no plan is.
     gone: Option<Vec<ApplianceId>>,
+    /// Appliances that follow newer manifests than their newest here, and the generations of those.
+    /// The next plan goes above them.
+    ahead: BTreeMap<ApplianceId, Generation>,
 }
 
 /// The newest manifests and their entries in the ledger. Cheap to copy; of many appliances, long to
@@ -61,6 +65,9 @@ struct Staged {
 pub(crate) struct Base {
     generation: Generation,
     manifests: Manifests,
+    /// Appliances whose manifests get the new generation though they are the same. It is above
+    /// those that they follow.
+    overtaken: BTreeMap<ApplianceId, Generation>,
 }
 
 /// The manifests that a plan leads to: made beside the director, which only takes them over.
@@ -78,7 +85,12 @@ impl Base {
     /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
     /// the others keep theirs. O(appliances).
     pub(crate) fn draft(self, planned: impl Iterator<Item = (Manifest, Digest)>) -> Draft {
-        let Self { generation, manifests: mut known } = self;
+        let Self { generation, manifests: mut known, overtaken } = self;
+        for (id, followed) in overtaken {
+            if known.entries.get(&id).is_some_and(|entry| entry.generation < followed) {
+                known.entries.remove(&id);
+            }
+        }
         let (mut entries, mut published) = (Names::default(), Vec::new());
         for (mut manifest, digest) in planned {
             let id = manifest.appliance.clone();
@@ -122,7 +134,7 @@ impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
         let Ledger { generation, entries } = ledger;
         let manifests = Manifests { entries, published: Names::default() };
-        Self { generation, manifests, staged: None, gone: None }
+        Self { generation, manifests, staged: None, gone: None, ahead: BTreeMap::new() }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -140,14 +152,18 @@ impl Publisher {
     }
 
     /// A plan begins, while nothing is staged. Until it comes, appliances only go: what it makes of
-    /// this is right when it comes, and no other generation is given meanwhile. O(1).
+    /// this is right when it comes, and no other generation is given meanwhile. It goes above all
+    /// that is followed and not known here. O(appliances that are ahead).
     pub(crate) fn begin(&mut self, now_unix: UnixSeconds) -> Base {
         assert!(self.staged.is_none(), "what is staged comes first");
         assert!(self.gone.is_none(), "one plan is made at a time");
         self.gone = Some(Vec::new());
+        let overtaken = std::mem::take(&mut self.ahead);
+        let followed = overtaken.values().copied().max().unwrap_or_default();
         // Also above all that were given out after a backup was made from which this was restored.
-        let generation = self.generation.next().max(Generation(now_unix.0));
-        Base { generation, manifests: self.manifests.clone() }
+        let generation = self.generation.max(followed).next().max(Generation(now_unix.0));
+        assert!(followed < generation, "whoever is ahead is overtaken");
+        Base { generation, manifests: self.manifests.clone(), overtaken }
     }
 
     /// A plan has come. What it changes is staged: the ledger to be stored. And what is not needed
@@ -195,27 +211,38 @@ impl Publisher {
         self.staged.is_some()
     }
 
-    /// The appliance follows a newer manifest than its newest here: another goes above that, once
-    /// it is staged. False if the number is nonsense. No plan is in the making.
+    /// The appliance follows a newer manifest than its newest here: the next plan gives it another
+    /// above that. Nothing is done if the number is nonsense.
     pub(crate) fn overtake(
         &mut self,
         id: &ApplianceId,
         followed: Generation,
         now_unix: UnixSeconds,
-    ) -> bool {
+    ) {
         let most = self.generation.0.max(now_unix.0).saturating_add(OVERTAKEN_MAX);
-        if most < followed.0 {
-            return false;
+        if followed.0 <= most {
+            let known = self.ahead.entry(id.clone()).or_default();
+            *known = followed.max(*known);
         }
-        let is_idle = self.staged.is_none() && self.gone.is_none();
-        assert!(is_idle, "what is planned or staged would have a number below");
-        self.generation = self.generation.max(followed);
-        self.manifests.entries.remove(id);
-        true
+    }
+
+    /// True if it follows a newer manifest than its newest here, and no plan has gone above that.
+    pub(crate) fn is_to_be_overtaken(&self, id: &ApplianceId) -> bool {
+        self.ahead.get(id).is_some_and(|followed| self.newest(id) < Some(*followed))
+    }
+
+    /// True if a plan has to be made for those that are ahead. One that was in the making when they
+    /// said so may have gone above some: they are forgotten. O(appliances that are ahead).
+    pub(crate) fn has_to_overtake(&mut self) -> bool {
+        let entries = &self.manifests.entries;
+        let newest = |id: &ApplianceId| entries.get(id).map(|entry| entry.generation);
+        self.ahead.retain(|id, followed| newest(id) < Some(*followed));
+        !self.ahead.is_empty()
     }
 
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
         self.manifests.forget(id);
+        self.ahead.remove(id);
         // The generation itself stays: it may be durable by now.
         if let Some(staged) = &mut self.staged {
             staged.manifests.forget(id);

@@ -115,6 +115,9 @@ impl Director {
             return;
         }
         for (id, pending) in &mut self.takedown.unsigned {
+            if publisher.is_to_be_overtaken(id) {
+                continue;
+            }
             let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
             pending.values_mut().for_each(|since| *since = since.or(Some(generation)));
             assert!(!pending.is_empty(), "whoever has signed all is not listed");

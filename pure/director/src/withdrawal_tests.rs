@@ -81,6 +81,9 @@ fn who_follows_a_manifest_that_nobody_here_knows_signs_nothing() {
     let tell = |director: &mut Director, sequence, generation| {
         let report = Report { generation, served: Some(generation), ..report(sequence) };
         director.report(at(0), &id("a1"), &report).unwrap();
+        // Another change that needs no plan.
+        director.handle(at(0), Event::Changed(Change::CloneGone(id("a1"))));
+        director.handle(at(0), Event::Tick(UnixSeconds(1)));
         settle(director);
         signed(director, 1)
     };

@@ -121,6 +121,8 @@ pub struct Control {
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     pub(crate) replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
+    /// Who holds it makes a whole one for fronts.
+    making_whole: tokio::sync::Mutex<()>,
     /// Since when no front could be given a whole snapshot; 0 while it fits.
     whole_too_long: AtomicU64,
     writing: tokio::sync::Mutex<()>,
@@ -383,6 +385,7 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
+            making_whole: tokio::sync::Mutex::default(),
             whole_too_long: AtomicU64::new(0),
             report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
             probes: Arc::new(Semaphore::new(PROBES_MAX)),

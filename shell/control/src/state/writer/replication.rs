@@ -24,8 +24,9 @@ use crate::state::{difference, replica};
 pub(crate) struct Replication {
     /// None before the first front has asked.
     last: Option<Last>,
-    /// The whole of it as it was signed, if a front has asked for that.
-    whole: Option<Result<body::Bytes, TooLong>>,
+    /// The newest whole one that a front has asked for. A front goes on from it by differences, as
+    /// long as they reach back to it.
+    whole: Option<Whole>,
     /// It may be so long.
     pub(crate) len_max: u64,
     /// Each in its envelope, as it is sent.
@@ -45,12 +46,36 @@ struct Last {
     check: Check,
 }
 
+/// A state as a whole, as it was signed.
+#[derive(Clone, Debug)]
+struct Whole {
+    generation: Generation,
+    made: Result<body::Bytes, TooLong>,
+}
+
 /// Differences are kept up to so many bytes in all.
 const LOG_LEN_MAX: usize = 8 << 20;
 
 impl Default for Replication {
     fn default() -> Self {
         Self { last: None, whole: None, len_max: SNAPSHOT_LEN_MAX, log: Log::new(LOG_LEN_MAX) }
+    }
+}
+
+impl Replication {
+    /// The whole one that is there, if it is of use to a front that has `known`. One that was too
+    /// long is tried again after each change.
+    fn whole_for(&self, known: Generation, wanted: Wanted) -> Option<Whole> {
+        let (last, whole) = (self.last.as_ref()?, self.whole.as_ref()?);
+        let is_newer = match wanted {
+            Wanted::Whole => known <= whole.generation,
+            Wanted::Differences => known < whole.generation,
+            // It does not go on from there by differences.
+            Wanted::Newer => false,
+        };
+        let leads_on = whole.made.is_ok() && self.log.since(whole.generation).is_some();
+        let is_of_use = whole.generation == last.generation || (leads_on && is_newer);
+        is_of_use.then(|| whole.clone())
     }
 }
 
@@ -151,22 +176,39 @@ impl Control {
         if wanted == Wanted::Whole && known != Generation(0) {
             tracing::info!(%known, "a front wants a whole snapshot in place of what it has");
         }
-        let whole = match replication.whole.clone() {
-            Some(whole) => whole,
-            None => {
-                let (control, last, len_max) = (self.clone(), last.clone(), replication.len_max);
-                // A large catalogue takes a while, which no other request should wait.
-                let work = move || control.whole(&last, len_max);
-                let whole = spawn_blocking(work).await.expect("nothing in it panics");
-                self.note_length(whole.as_ref().err());
-                replication.whole.insert(whole).clone()
-            }
-        };
+        drop(replication);
+        let whole = self.whole_for(known, wanted).await;
         match &whole {
             Ok(_) => self.metrics.snapshots_given.count(),
             Err(_) => self.metrics.snapshots_too_long.count(),
         }
         Ok(Some(whole?))
+    }
+
+    /// A whole one for a front that has `known`, which is not newer than the last. It is made
+    /// beside: O(files) of time and memory, in which others follow by differences; once for all who
+    /// wait for it, and one at a time.
+    async fn whole_for(
+        self: &Arc<Self>,
+        known: Generation,
+        wanted: Wanted,
+    ) -> Result<body::Bytes, TooLong> {
+        let _one_at_a_time = self.making_whole.lock().await;
+        let (last, len_max) = {
+            let replication = self.replication.lock().await;
+            if let Some(whole) = replication.whole_for(known, wanted) {
+                return whole.made;
+            }
+            let last = replication.last.clone().expect("there is one after a look");
+            (last, replication.len_max)
+        };
+        let (control, generation) = (self.clone(), last.generation);
+        let work = move || control.whole(&last, len_max);
+        let made = spawn_blocking(work).await.expect("nothing in it panics");
+        self.note_length(made.as_ref().err());
+        let whole = Whole { generation, made: made.clone() };
+        self.replication.lock().await.whole = Some(whole);
+        made
     }
 
     /// A state as a whole, signed in its envelope.
@@ -220,7 +262,9 @@ impl Control {
             }
         };
         replication.last = Some(last);
-        replication.whole = None;
+        let Replication { whole, log, .. } = replication;
+        // It may be a gigabyte.
+        whole.take_if(|whole| log.since(whole.generation).is_none());
         Ok(())
     }
 
@@ -301,6 +345,7 @@ mod tests {
     use director::Policy;
     use std::future::{Future as _, poll_fn};
     use std::task::Poll;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
@@ -377,5 +422,62 @@ mod tests {
         let given = control.replica_snapshot(Generation(0), Wanted::Whole).await.unwrap();
         assert!(given.is_some() && control.whole_too_long().is_none());
         assert_eq!(control.metrics.snapshots_given.value(), 1);
+    }
+
+    #[test]
+    fn a_front_follows_while_a_whole_one_is_made_for_another() {
+        // The thread on which a whole one would be made is busy.
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (_directory, control) = crate::state::writer::tests::open("").await;
+            control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
+            let known = control.store.replica().await.unwrap().0;
+            put(&control, 5).await;
+            control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
+            let newest = control.store.replica().await.unwrap().0;
+            let (goes_on, waits) = std::sync::mpsc::channel::<()>();
+            let busy = spawn_blocking(move || waits.recv());
+            let mut whole = Box::pin(control.replica_snapshot(newest, Wanted::Whole));
+            let begins = poll_fn(|cx| Poll::Ready(whole.as_mut().poll(cx).is_pending()));
+            assert!(begins.await);
+            let follows = control.replica_snapshot(known, Wanted::Differences);
+            let given = tokio::time::timeout(Duration::from_secs(10), follows).await;
+            assert!(given.expect("it waits for nobody").unwrap().is_some());
+            // Another that wants the whole gets the same.
+            let mut other = Box::pin(control.replica_snapshot(newest, Wanted::Whole));
+            let begins = poll_fn(|cx| Poll::Ready(other.as_mut().poll(cx).is_pending()));
+            assert!(begins.await);
+            goes_on.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            let (whole, other) = (whole.await.unwrap().unwrap(), other.await.unwrap().unwrap());
+            assert_eq!(whole.as_ptr(), other.as_ptr(), "it is made once");
+        });
+    }
+
+    #[tokio::test]
+    async fn a_whole_one_is_given_as_long_as_differences_go_on_from_it() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let whole = async |known| control.replica_snapshot(known, Wanted::Whole).await.unwrap();
+        let first = whole(Generation(0)).await.unwrap();
+        let known = control.store.replica().await.unwrap().0;
+        put(&control, 5).await;
+        let given = control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
+        let newest = control.store.replica().await.unwrap().0;
+        let again = whole(Generation(0)).await.unwrap();
+        assert_eq!(again.as_ptr(), first.as_ptr(), "a front goes on from it by differences");
+        assert!(given.starts_with(b"nearcast-signed-1 difference "));
+        let next = whole(newest).await.unwrap();
+        assert_ne!(next, first, "it is older than what that front has");
+        // Differences do not reach back to it any more.
+        put(&control, 6).await;
+        control.replication.lock().await.log = Log::new(0);
+        control.replica_snapshot(newest, Wanted::Newer).await.unwrap().unwrap();
+        assert_ne!(whole(Generation(0)).await.unwrap(), next);
+    }
+
+    async fn put(control: &Arc<Control>, copies: u32) {
+        let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
+        control.set_policy(policy).await.unwrap();
     }
 }

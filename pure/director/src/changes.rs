@@ -96,7 +96,7 @@ impl Director {
                 Some(Wanted::Places)
             }
             Change::Withdrawn(withdrawal) => {
-                self.choose_kept(now, withdrawal.versions.into_keys().collect());
+                self.choose_kept(now, withdrawal.versions.keys().cloned().collect());
                 self.look_at_withdrawals();
                 Some(Wanted::Places)
             }

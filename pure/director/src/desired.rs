@@ -125,7 +125,7 @@ pub enum Change {
 }
 
 impl Desired {
-    /// The same but for who has confirmed withdrawals, of which there may be many: cheap to make.
+    /// The same but for who has confirmed withdrawals, of which there may be many: O(withdrawals).
     pub fn without_receipts(&self) -> Self {
         let bare = |(number, of): (&u64, &Withdrawal)| {
             let (versions, receipts) = (of.versions.clone(), BTreeMap::new());
@@ -198,7 +198,9 @@ impl Desired {
             Change::Version(version) => {
                 // It may have been withdrawn, and be wanted again.
                 self.withdrawals.retain(|_, withdrawal| {
-                    withdrawal.versions.remove(version.id());
+                    if withdrawal.versions.contains_key(version.id()) {
+                        Arc::make_mut(&mut withdrawal.versions).remove(version.id());
+                    }
                     !withdrawal.versions.is_empty()
                 });
                 Arc::make_mut(&mut self.catalog).put(version);

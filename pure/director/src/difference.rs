@@ -49,6 +49,10 @@ pub struct Parts {
     pub versions: Vec<Arc<Version>>,
     pub public: BTreeSet<AssetId>,
     pub revoked_sessions: BTreeMap<Session, UnixSeconds>,
+    /// Versions that were withdrawn and are still listed.
+    pub withdrawn: BTreeMap<AssetVersionId, AssetId>,
+    /// Serial numbers of certificates that are refused.
+    pub revoked: BTreeSet<String>,
     pub short: Short,
 }
 
@@ -58,9 +62,6 @@ pub struct Short {
     pub policy: Policy,
     pub token_keys: Vec<TokenKey>,
     pub signing_keys: Vec<TokenKey>,
-    /// Serial numbers of certificates that are refused.
-    pub revoked: Arc<BTreeSet<String>>,
-    pub withdrawn: BTreeMap<AssetVersionId, AssetId>,
 }
 
 /// What is not there any more, by name.
@@ -71,6 +72,10 @@ pub struct Gone {
     pub versions: Vec<AssetVersionId>,
     pub public: Vec<AssetId>,
     pub revoked_sessions: Vec<Session>,
+    /// They are listed no more, or are there again.
+    pub withdrawn: Vec<AssetVersionId>,
+    /// Serial numbers.
+    pub revoked: Vec<String>,
 }
 
 /// How many there are, and a sum over all that players' lists follow from. It means the same in
@@ -91,15 +96,17 @@ pub struct Step {
     pub replaced: Parts,
 }
 
-/// What leads from `before` to `now`; none if fronts would see no difference. O(what the two do not
-/// share): a copy shares all but the neighbours of what was changed in it; sites, appliances and
-/// assets have 256 neighbourhoods each.
+/// What leads from `before` to `now`; none if fronts would see no difference. O(withdrawals + what
+/// the two do not share): a copy shares all but the neighbours of what was changed in it; sites,
+/// appliances and assets have 256 neighbourhoods each, and a withdrawal is one.
 pub fn between(before: &Desired, now: &Desired) -> Option<Step> {
     let mut step = Step::default();
     step.of_sites(before, now);
     step.of_appliances(before, now);
     step.of_versions(before, now);
     step.of_playbacks(&before.playbacks, &now.playbacks);
+    step.of_withdrawn(before, now);
+    step.of_certificates(&before.revoked, &now.revoked);
     (step.replaced.short, step.changed.short) = (Short::of(before), Short::of(now));
     (!step.is_empty()).then_some(step)
 }
@@ -111,10 +118,14 @@ impl Step {
     }
 
     fn is_empty(&self) -> bool {
-        let Parts { sites, appliances, versions, public, revoked_sessions, short } = &self.changed;
+        let Parts { sites, appliances, versions, short, .. } = &self.changed;
+        let Parts { public, revoked_sessions, withdrawn, revoked, .. } = &self.changed;
         let nothing_new = sites.is_empty() && appliances.is_empty() && versions.is_empty();
         let nobody_may = public.is_empty() && revoked_sessions.is_empty();
-        nothing_new && nobody_may && self.gone == Gone::default() && *short == self.replaced.short
+        let nobody_may_not = withdrawn.is_empty() && revoked.is_empty();
+        let nothing_is_gone = self.gone == Gone::default();
+        let is_same = nothing_is_gone && *short == self.replaced.short;
+        is_same && nothing_new && nobody_may && nobody_may_not
     }
 
     fn of_sites(&mut self, before: &Desired, now: &Desired) {
@@ -188,11 +199,48 @@ impl Step {
             self.replaced.revoked_sessions.insert(*session, *until);
         }
     }
+
+    /// A version is in one withdrawal alone: what both share is in no other.
+    fn of_withdrawn(&mut self, before: &Desired, now: &Desired) {
+        let (known, withdrawn) = (own_of(before, now), own_of(now, before));
+        for (version, asset) in &withdrawn {
+            let was = known.get(version);
+            if was != Some(asset) {
+                self.changed.withdrawn.insert((*version).clone(), (*asset).clone());
+                let was = was.map(|was| ((*version).clone(), (*was).clone()));
+                self.replaced.withdrawn.extend(was);
+            }
+        }
+        for (version, asset) in known.iter().filter(|(of, _)| !withdrawn.contains_key(*of)) {
+            self.gone.withdrawn.push((*version).clone());
+            self.replaced.withdrawn.insert((*version).clone(), (*asset).clone());
+        }
+    }
+
+    /// O(serial numbers) if they have changed.
+    fn of_certificates(&mut self, known: &Arc<BTreeSet<String>>, revoked: &Arc<BTreeSet<String>>) {
+        if Arc::ptr_eq(known, revoked) {
+            return;
+        }
+        self.changed.revoked = revoked.difference(known).cloned().collect();
+        self.replaced.revoked = known.difference(revoked).cloned().collect();
+        self.gone.revoked = self.replaced.revoked.iter().cloned().collect();
+    }
+}
+
+/// The versions of withdrawals that the other does not share.
+fn own_of<'a>(desired: &'a Desired, other: &Desired) -> BTreeMap<&'a AssetVersionId, &'a AssetId> {
+    let is_shared = |of: &Withdrawal| {
+        let same = other.withdrawals.get(&of.id);
+        same.is_some_and(|same| Arc::ptr_eq(&same.versions, &of.versions))
+    };
+    let own = desired.withdrawals.values().filter(|of| !is_shared(of));
+    own.flat_map(|withdrawal| &*withdrawal.versions).collect()
 }
 
 impl Difference {
-    /// Changes the state that it leads from into the next. O(what differs), and O(public + ended
-    /// sessions).
+    /// Changes the state that it leads from into the next. O(what differs), O(public + ended
+    /// sessions), and O(withdrawn) or O(serial numbers) if these have changed.
     pub(crate) fn apply(&self, desired: &mut Desired) {
         let Self { changed, gone, .. } = self;
         changed.short.put(desired);
@@ -218,36 +266,60 @@ impl Difference {
         }
         revoked.extend(&changed.revoked_sessions);
         desired.playbacks = Playbacks::new(public, revoked);
+        self.apply_withdrawn(desired);
+        if !(changed.revoked.is_empty() && gone.revoked.is_empty()) {
+            let revoked = Arc::make_mut(&mut desired.revoked);
+            for serial in &gone.revoked {
+                revoked.remove(serial);
+            }
+            revoked.extend(changed.revoked.iter().cloned());
+        }
+    }
+
+    fn apply_withdrawn(&self, desired: &mut Desired) {
+        let (changed, gone) = (&self.changed.withdrawn, &self.gone.withdrawn);
+        if changed.is_empty() && gone.is_empty() {
+            return;
+        }
+        let mut all = withdrawn_of(desired);
+        gone.iter().for_each(|version| drop(all.remove(version)));
+        all.extend(changed.iter().map(|(version, asset)| (version.clone(), asset.clone())));
+        put_withdrawn(desired, all);
+    }
+}
+
+/// All versions that were withdrawn and are listed, each with its asset.
+pub fn withdrawn_of(desired: &Desired) -> BTreeMap<AssetVersionId, AssetId> {
+    let versions = desired.withdrawals.values().flat_map(|withdrawal| &*withdrawal.versions);
+    versions.map(|(version, asset)| (version.clone(), asset.clone())).collect()
+}
+
+/// Notes in a front's state what was withdrawn. It is one withdrawal there, whenever and by whom.
+pub fn put_withdrawn(desired: &mut Desired, versions: BTreeMap<AssetVersionId, AssetId>) {
+    let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
+    let all = Withdrawal { id: 0, at, reason, versions: Arc::new(versions), receipts };
+    desired.withdrawals = BTreeMap::new();
+    if !all.versions.is_empty() {
+        desired.withdrawals.insert(all.id, all);
     }
 }
 
 impl Short {
     /// Of this state.
     pub fn of(desired: &Desired) -> Self {
-        let versions = desired.withdrawals.values().flat_map(|withdrawal| &withdrawal.versions);
         Self {
             policy: desired.policy,
             token_keys: desired.token_keys.clone(),
             signing_keys: desired.signing_keys.clone(),
-            revoked: desired.revoked.clone(),
-            withdrawn: versions.map(|(version, asset)| (version.clone(), asset.clone())).collect(),
         }
     }
 
-    /// Takes its place in a front's state. What was withdrawn is one withdrawal there, whenever and
-    /// by whom.
+    /// Takes its place in a front's state.
     pub fn put(&self, desired: &mut Desired) {
-        let Self { policy, token_keys, signing_keys, revoked, withdrawn } = self.clone();
-        let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
-        let all = Withdrawal { id: 0, at, reason, versions: withdrawn, receipts };
-        desired.withdrawals = BTreeMap::new();
-        if !all.versions.is_empty() {
-            desired.withdrawals.insert(all.id, all);
-        }
+        let Self { policy, token_keys, signing_keys } = self.clone();
         desired.policy = policy;
         desired.token_keys = token_keys;
         desired.signing_keys = signing_keys;
-        desired.revoked = revoked;
     }
 }
 
@@ -259,13 +331,14 @@ impl Parts {
         self.versions.iter().for_each(|version| check.version(version));
         self.public.iter().for_each(|asset| check.public(asset));
         self.revoked_sessions.iter().for_each(|(session, until)| check.session(session, *until));
-        check.certificates(&self.short.revoked);
+        self.withdrawn.iter().for_each(|(version, asset)| check.withdrawn(version, asset));
+        check.certificates(&self.revoked);
         check
     }
 }
 
 impl Check {
-    /// Of all that a front has of this state. O(sites + appliances + versions).
+    /// Of all that a front has of this state. O(sites + appliances + versions + withdrawn).
     pub fn of(desired: &Desired) -> Self {
         let mut check = Self::default();
         desired.sites.unordered().for_each(|(_, site)| check.site(site));
@@ -276,6 +349,8 @@ impl Check {
         desired.playbacks.public().iter().for_each(|asset| check.public(asset));
         let revoked = desired.playbacks.revoked().iter();
         revoked.for_each(|(session, until)| check.session(session, *until));
+        let withdrawn = desired.withdrawals.values().flat_map(|withdrawal| &*withdrawal.versions);
+        withdrawn.for_each(|(version, asset)| check.withdrawn(version, asset));
         check.certificates(&desired.revoked);
         check
     }
@@ -322,6 +397,10 @@ impl Check {
 
     fn session(&mut self, session: &Session, until: UnixSeconds) {
         self.add(&["session", &session.to_string(), &until.0.to_string()]);
+    }
+
+    fn withdrawn(&mut self, version: &AssetVersionId, asset: &AssetId) {
+        self.add(&["withdrawn", version.as_str(), asset.as_str()]);
     }
 
     fn certificates(&mut self, serials: &BTreeSet<String>) {

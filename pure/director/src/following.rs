@@ -228,7 +228,7 @@ mod tests {
 
     use model::topology::Site;
 
-    use crate::difference::{Step, between};
+    use crate::difference::{Step, between, put_withdrawn};
 
     const NOW: Instant = Instant(0);
 
@@ -286,6 +286,28 @@ mod tests {
         assert_eq!(follower.known(), Generation(1), "what was in force is");
         assert_eq!(follower.asks(NOW), Asks::Whole(Generation(1)));
         assert_eq!(follower.newest_old(), Generation(0), "the same again may mend it");
+    }
+
+    #[test]
+    fn a_difference_that_lost_a_withdrawn_version_is_refused() {
+        let before = Desired::default();
+        let mut now = before.clone();
+        let withdrawn = ("film-1".parse().unwrap(), "film".parse().unwrap());
+        put_withdrawn(&mut now, [withdrawn].into());
+        let step = between(&before, &now).unwrap();
+        let (from, generation) = (Generation(1), Generation(2));
+        let (issued, manifests) = (UnixSeconds(0), Generation(0));
+        let check = step.check(Check::of(&before));
+        let Step { changed, gone, .. } = step;
+        let whole = Difference { from, generation, issued, manifests, changed, gone, check };
+        let mut lost = whole.clone();
+        lost.changed.withdrawn.clear();
+        let found = [whole, lost].map(|difference| {
+            let mut run = Run::new(picture(1, before.clone()));
+            run.apply(&difference).unwrap();
+            run.end().is_ok()
+        });
+        assert_eq!(found, [true, false]);
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub struct Withdrawal {
     pub id: u64,
     pub at: UnixSeconds,
     pub reason: Reason,
-    pub versions: BTreeMap<AssetVersionId, AssetId>,
+    /// Shared by copies of desired state.
+    pub versions: Arc<BTreeMap<AssetVersionId, AssetId>>,
     /// Every appliance that was registered then and is still, or has signed; none for one that has
     /// not signed.
     pub receipts: BTreeMap<ApplianceId, Option<Receipt>>,

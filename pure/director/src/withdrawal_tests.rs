@@ -289,7 +289,7 @@ pub(crate) fn withdrawal(number: u64, versions: &[&str], appliances: &[&str]) ->
         id: number,
         at: UnixSeconds(1),
         reason: Reason::Operator,
-        versions: versions.iter().map(|name| (version(name), asset.clone())).collect(),
+        versions: Arc::new(versions.iter().map(|name| (version(name), asset.clone())).collect()),
         receipts: appliances.iter().map(|name| (id(name), None)).collect(),
     }
 }

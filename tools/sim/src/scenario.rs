@@ -358,7 +358,7 @@ async fn withdraw(fleet: Rc<Fleet>, until: Instant) {
         stage.say(|| format!("{version} is withdrawn"));
         fleet.count(|counts| counts.withdrawals += 1);
         let receipts = control.appliances().into_iter().map(|id| (id, None)).collect();
-        let versions = [(version.clone(), asset.clone())].into();
+        let versions = Arc::new([(version.clone(), asset.clone())].into());
         let (at, reason) = (fleet.wall(), Reason::Operator);
         control.change(Change::Withdrawn(Withdrawal {
             id: number,

@@ -70,8 +70,7 @@ pub struct Difference {
     pub format: u32,
     /// The generation that it leads from.
     pub from: u64,
-    /// The next one: of sites, appliances, versions, public assets and ended sessions those that
-    /// are new or other, all else whole.
+    /// The next one: policy and keys whole, of all else what is new or other.
     pub changed: Snapshot,
     #[serde(default)]
     pub gone: Gone,
@@ -89,6 +88,10 @@ pub struct Gone {
     pub versions: Vec<String>,
     pub public: Vec<String>,
     pub revoked_sessions: Vec<String>,
+    /// Versions that are not listed as withdrawn any more.
+    pub withdrawn: Vec<String>,
+    /// Serial numbers of certificates.
+    pub revoked: Vec<String>,
 }
 
 /// How many there are, and a sum over them.

@@ -190,7 +190,7 @@ mod tests {
             id: 1,
             at: UnixSeconds(1),
             reason: Reason::Operator,
-            versions: BTreeMap::new(),
+            versions: std::sync::Arc::default(),
             receipts: [(a1, None), ("a2".parse().unwrap(), None)].into(),
         };
         let out = out(&withdrawal, &control.snapshot().view, &Statuses::new());

@@ -39,19 +39,24 @@ pub(crate) fn difference_out(difference: &Difference) -> wire_replica::Differenc
             versions: gone.versions.iter().map(ToString::to_string).collect(),
             public: gone.public.iter().map(ToString::to_string).collect(),
             revoked_sessions: gone.revoked_sessions.iter().map(ToString::to_string).collect(),
+            withdrawn: gone.withdrawn.iter().map(ToString::to_string).collect(),
+            revoked: gone.revoked.clone(),
         },
         check: wire_replica::Check { count, sum },
     }
 }
 
 fn parts_out(parts: &Parts) -> Snapshot {
-    let Parts { sites, appliances, versions, public, revoked_sessions, short } = parts;
+    let Parts { sites, appliances, versions, public, .. } = parts;
+    let Parts { revoked_sessions, withdrawn, revoked, short, .. } = parts;
     Snapshot {
         sites: sites.iter().map(replica::site_out).collect(),
         appliances: appliances.iter().map(replica::appliance_out).collect(),
         versions: versions.iter().map(|version| replica::one_out(version)).collect(),
         public: public.iter().map(ToString::to_string).collect(),
         revoked_sessions: revoked_sessions.iter().map(replica::revoked_out).collect(),
+        withdrawn: replica::withdrawn_out(withdrawn),
+        revoked: revoked.iter().cloned().collect(),
         ..replica::short_out(short)
     }
 }
@@ -79,6 +84,8 @@ fn difference_in(wire: &wire_replica::Difference) -> Result<Difference, Snapshot
             versions: versions.collect::<Result<_, _>>()?,
             public,
             revoked_sessions,
+            withdrawn: replica::withdrawn_in(changed)?,
+            revoked: changed.revoked.iter().cloned().collect(),
             short: replica::short_in(changed)?,
         },
         gone: Gone {
@@ -91,6 +98,8 @@ fn difference_in(wire: &wire_replica::Difference) -> Result<Difference, Snapshot
                 .iter()
                 .map(session)
                 .collect::<Result<_, _>>()?,
+            withdrawn: ids(&gone.withdrawn)?,
+            revoked: gone.revoked.clone(),
         },
         check: Check { count: wire.check.count, sum: wire.check.sum },
     })
@@ -135,7 +144,7 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
         withdrawn,
     } = wire;
     let policy = (copies, versions_kept, profiles);
-    let short = (format, policy, token_keys, signing_keys, revoked, withdrawn);
+    let short = (format, policy, token_keys, signing_keys);
     let mut sum = first_of(&json(&short));
     let mut add = |found: Vec<u8>| sum = sum.wrapping_add(first_of(&found));
     sites.iter().for_each(|site| add(json(site)));
@@ -143,6 +152,8 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
     versions.iter().for_each(|version| add(json(version)));
     public.iter().for_each(|asset| add(json(asset)));
     revoked_sessions.iter().for_each(|session| add(json(session)));
+    withdrawn.iter().for_each(|of| add(json(&("withdrawn", of))));
+    revoked.iter().for_each(|serial| add(json(&("revoked", serial))));
     sum
 }
 
@@ -260,14 +271,23 @@ mod tests {
         then(&|next| next.playbacks = Playbacks::new(BTreeSet::new(), ended.clone()));
         then(&|next| next.playbacks = Playbacks::default());
         then(&|next| next.revoked = Arc::new(BTreeSet::from(["0a".to_owned()])));
+        then(&|next| next.revoked = Arc::new(BTreeSet::from(["0b".to_owned()])));
         then(&|next| {
             let versions = [("film-2".parse().unwrap(), "film".parse().unwrap())].into();
             let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
+            let versions = Arc::new(versions);
             let withdrawal = Withdrawal { id: 1, at, reason, versions, receipts };
             let gone: AssetVersionId = "film-2".parse().unwrap();
             Arc::make_mut(&mut next.catalog).remove([gone].iter());
             next.withdrawals.insert(1, withdrawal);
         });
+        then(&|next| {
+            let versions = [("old-1".parse().unwrap(), "old".parse().unwrap())].into();
+            let versions = Arc::new(versions);
+            let withdrawal = Withdrawal { id: 2, versions, ..next.withdrawals[&1].clone() };
+            next.withdrawals.insert(2, withdrawal);
+        });
+        then(&|next| drop(next.withdrawals.remove(&1)));
         then(&|next| {
             let mut registered = next.appliances["a1"].clone();
             registered.appliance.tags = ["loan".parse().unwrap()].into();

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use director::difference::Short;
+use director::difference::{self, Short};
 use director::following::{Lost, Picture};
 use director::{Catalog, Desired, Entry, Format, Playbacks, Policy, Registered, Version, Window};
 use identity::signing::{self, VerifyError};
@@ -101,16 +101,16 @@ pub(crate) fn snapshot_out(
         versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
         public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
         revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
+        withdrawn: withdrawn_out(&difference::withdrawn_of(desired)),
+        revoked: desired.revoked.iter().cloned().collect(),
         ..short_out(&Short::of(desired))
     }
 }
 
 /// What is short, and told whole whenever something is told.
 pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
-    let Short { policy, token_keys, signing_keys, revoked, withdrawn } = short;
+    let Short { policy, token_keys, signing_keys } = short;
     let Policy { copies, versions_kept, profiles } = *policy;
-    let taken_down =
-        |(version, asset): (&AssetVersionId, &AssetId)| (version.to_string(), asset.to_string());
     wire_replica::Snapshot {
         format: 1,
         copies,
@@ -118,23 +118,30 @@ pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
         profiles: Some(profiles.into()),
         token_keys: token_keys.iter().map(token_key_out).collect(),
         signing_keys: signing_keys.iter().map(token_key_out).collect(),
-        revoked: revoked.iter().cloned().collect(),
-        withdrawn: withdrawn.iter().map(taken_down).collect(),
         ..wire_replica::Snapshot::default()
     }
 }
 
 pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotError> {
     let profiles = wire.profiles.as_ref().map(profiles_in).transpose()?.unwrap_or_default();
-    let taken_down = |(version, asset): (&String, &String)| Ok((version.parse()?, asset.parse()?));
-    let withdrawn = wire.withdrawn.iter().map(taken_down).collect::<Result<_, IdError>>()?;
     Ok(Short {
         policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept, profiles },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
-        revoked: Arc::new(wire.revoked.iter().cloned().collect()),
-        withdrawn,
     })
+}
+
+/// Versions that were withdrawn, each with its asset.
+type Withdrawn = BTreeMap<AssetVersionId, AssetId>;
+
+pub(crate) fn withdrawn_out(withdrawn: &Withdrawn) -> BTreeMap<String, String> {
+    let names = withdrawn.iter();
+    names.map(|(version, asset)| (version.to_string(), asset.to_string())).collect()
+}
+
+pub(crate) fn withdrawn_in(wire: &wire_replica::Snapshot) -> Result<Withdrawn, IdError> {
+    let names = wire.withdrawn.iter();
+    names.map(|(version, asset)| Ok((version.parse()?, asset.parse()?))).collect()
 }
 
 pub(crate) fn site_out(site: &Site) -> wire_replica::Site {
@@ -201,6 +208,8 @@ fn snapshot_in(wire: wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
     }
     let mut desired = Desired::default();
     short_in(&wire)?.put(&mut desired);
+    difference::put_withdrawn(&mut desired, withdrawn_in(&wire)?);
+    desired.revoked = Arc::new(wire.revoked.iter().cloned().collect());
     let sites = Arc::make_mut(&mut desired.sites);
     for site in &wire.sites {
         let site = site_in(site)?;

@@ -1,6 +1,7 @@
 //! Withdrawals and their receipts on disk, and the removal of versions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use director::{Reason, Receipt, Window, Withdrawal};
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
@@ -49,7 +50,7 @@ impl Store {
             id: unsigned(row)?,
             at,
             reason,
-            versions: versions.clone(),
+            versions: Arc::new(versions.clone()),
             receipts: appliances.iter().map(|id| (id.clone(), None)).collect(),
         })
     }
@@ -111,7 +112,7 @@ impl Store {
                 id: unsigned(id)?,
                 at: UnixSeconds(unsigned(at)?),
                 reason: self::reason(&reason)?,
-                versions,
+                versions: Arc::new(versions),
                 receipts: receipts.remove(&id).unwrap_or_default(),
             };
             withdrawals.insert(withdrawal.id, withdrawal);

@@ -476,6 +476,29 @@ mod tests {
         assert_ne!(whole(Generation(0)).await.unwrap(), next);
     }
 
+    #[tokio::test]
+    async fn what_was_withdrawn_long_ago_is_not_told_with_each_difference() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
+        let id = |n: u32| (format!("film-{n}").parse().unwrap(), "film".parse().unwrap());
+        let versions: std::collections::BTreeMap<_, _> = (0..20_000).map(id).collect();
+        let (at, reason, receipts) = (UnixSeconds(0), director::Reason::Ended, [].into());
+        let versions = versions.into();
+        let withdrawal = director::Withdrawal { id: 1, at, reason, versions, receipts };
+        let change = director::Change::Withdrawn(withdrawal);
+        let mut lens = Vec::new();
+        for change in [Some(change), None] {
+            let known = control.store.replica().await.unwrap().0;
+            match change {
+                Some(change) => control.changed(change).await,
+                None => put(&control, 5).await,
+            }
+            let given = control.replica_snapshot(known, Wanted::Differences).await;
+            lens.push(given.unwrap().unwrap().len());
+        }
+        assert!(20_000 * 10 < lens[0] && lens[1] < 2048, "{lens:?}");
+    }
+
     async fn put(control: &Arc<Control>, copies: u32) {
         let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
         control.set_policy(policy).await.unwrap();

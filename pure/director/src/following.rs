@@ -69,6 +69,12 @@ impl<T> Log<T> {
     }
 }
 
+/// The generation after this one, for what is signed `now`: also above all that were given out after
+/// a backup was made from which the writer was restored.
+pub fn next_generation(last: Generation, now: UnixSeconds) -> Generation {
+    last.next().max(Generation(now.0))
+}
+
 /// Differences that are applied one after the other, and looked at as a whole: none of it is in
 /// force before the end.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use model::names::Names;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
+use crate::following::next_generation;
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +161,7 @@ impl Publisher {
         self.gone = Some(Vec::new());
         let overtaken = std::mem::take(&mut self.ahead);
         let followed = overtaken.values().copied().max().unwrap_or_default();
-        // Also above all that were given out after a backup was made from which this was restored.
-        let generation = self.generation.max(followed).next().max(Generation(now_unix.0));
+        let generation = next_generation(self.generation.max(followed), now_unix);
         assert!(followed < generation, "whoever is ahead is overtaken");
         Base { generation, manifests: self.manifests.clone(), overtaken }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use director::Desired;
 use director::difference::{Check, Difference, Step, between};
-use director::following::{Asks, Log, Picture};
+use director::following::{Asks, Log, Picture, next_generation};
 use model::id::Generation;
 use model::units::UnixSeconds;
 
@@ -70,14 +70,14 @@ impl Replication {
             // By its weight, in the shell.
             let known = self.given.get(&self.durable);
             if known.is_none_or(|known| between(known, &desired).is_some()) {
-                self.durable = self.durable.next();
+                self.durable = next_generation(self.durable, issued);
             }
             let check = Check::of(&desired);
             return self
                 .put(Picture { generation: self.durable, issued, manifests, desired }, check);
         };
         let Some(step) = between(&last.desired, &desired) else { return };
-        let (from, generation) = (last.generation, last.generation.next());
+        let (from, generation) = (last.generation, next_generation(last.generation, issued));
         let check = step.check(*check);
         let Step { changed, gone, .. } = step;
         let found = Difference { from, generation, issued, manifests, changed, gone, check };

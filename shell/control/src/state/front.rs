@@ -653,7 +653,7 @@ mod tests {
                 .await
                 .unwrap()
                 .expect("there are news");
-            last = last.next();
+            last = control.store.replica().await.unwrap().0;
         }
         let given = control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
         let mut half = given.to_vec();

@@ -209,9 +209,10 @@ fn a_restart_of_the_writer_gives_fronts_nothing_new_and_an_old_copy_is_noticed()
     assert_eq!(ask(&writer, before).status, 204);
     assert!(ask(&writer, before + 1).problem(409).contains("restored from an old copy"));
     assert_eq!(writer.put("/v1/policy", &json!({"copies": 1})).status, 200);
-    assert_eq!(generation(&writer), before + 1);
+    let after = generation(&writer);
+    assert!(before < after);
     writer.restart();
-    assert_eq!(generation(&writer), before + 1);
+    assert_eq!(generation(&writer), after);
 }
 
 /// A writer, a front, and two appliances with a film that report to both.

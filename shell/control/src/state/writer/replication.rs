@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::body;
 use director::Desired;
 use director::difference::{Check, Difference, Step, between};
-use director::following::Log;
+use director::following::{Log, next_generation};
 use model::id::Generation;
 use model::units::{Bytes, UnixSeconds};
 use tokio::task::spawn_blocking;
@@ -276,7 +276,8 @@ impl Control {
         issued: UnixSeconds,
     ) -> Option<(Last, Vec<u8>)> {
         let step = between(&last.desired, &desired)?;
-        let (generation, check) = (last.generation.next(), step.check(last.check));
+        let generation = next_generation(last.generation, issued);
+        let check = step.check(last.check);
         let weight = difference::weight_after(&step, last.weight);
         let (from, Step { changed, gone, .. }) = (last.generation, step);
         let found = Difference { from, generation, issued, manifests, changed, gone, check };
@@ -302,7 +303,8 @@ impl Control {
         };
         let (weight, check) = spawn_blocking(work).await.expect("nothing in it panics");
         let (known, known_weight) = self.store.replica().await?;
-        let generation = if known_weight == kept(weight) { known } else { known.next() };
+        let is_known = known_weight == kept(weight);
+        let generation = if is_known { known } else { next_generation(known, issued) };
         if generation != known {
             self.store.put_replica(generation, kept(weight)).await?;
             tracing::info!(generation = generation.0, "a snapshot for fronts");
@@ -362,7 +364,8 @@ mod tests {
         assert!(begins.await, "it is signed on another thread");
         drop(asked);
         assert!(control.replica_snapshot(known, Wanted::Newer).await.unwrap().is_some());
-        assert!(control.replica_snapshot(known.next(), Wanted::Newer).await.unwrap().is_none());
+        let newest = control.store.replica().await.unwrap().0;
+        assert!(control.replica_snapshot(newest, Wanted::Newer).await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -497,6 +500,26 @@ mod tests {
             lens.push(given.unwrap().unwrap().len());
         }
         assert!(20_000 * 10 < lens[0] && lens[1] < 2048, "{lens:?}");
+    }
+
+    #[tokio::test]
+    async fn generations_are_above_those_of_before_a_restore() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let now = control.clock.unix();
+        control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
+        let first = control.store.replica().await.unwrap().0;
+        assert!(now.0 <= first.0, "of an old copy, changed since");
+        control.clock.advance(1000);
+        put(&control, 5).await;
+        control.replica_snapshot(first, Wanted::Differences).await.unwrap().unwrap();
+        let next = control.store.replica().await.unwrap().0;
+        assert!(now.0 + 1000 <= next.0);
+        // A clock that was set back, and changes of one second, do not stop them.
+        control.store.put_replica(Generation(u64::MAX >> 2), 1).await.unwrap();
+        control.replication.lock().await.last = None;
+        control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
+        let last = control.store.replica().await.unwrap().0;
+        assert_eq!(last, Generation((u64::MAX >> 2) + 1));
     }
 
     async fn put(control: &Arc<Control>, copies: u32) {

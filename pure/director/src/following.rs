@@ -133,6 +133,8 @@ pub struct Follower {
     refused: u32,
     /// No whole one is asked for before.
     not_before: Instant,
+    /// Differences do not reach back to what is known: what is newer would come whole.
+    is_behind: bool,
 }
 
 /// Beside what is newer.
@@ -174,6 +176,7 @@ impl Follower {
         match (&self.picture, self.wants) {
             (None, _) | (_, Wants::Whole | Wants::Shorter) if may => Asks::Whole(known),
             (None, _) | (_, Wants::Whole) => Asks::Nothing,
+            (_, Wants::Newer | Wants::Shorter) if self.is_behind && !may => Asks::Nothing,
             (_, Wants::Newer | Wants::Shorter) => Asks::Newer(known),
         }
     }
@@ -192,7 +195,7 @@ impl Follower {
 
     /// A run, or a whole one, is in force from now on.
     pub fn believe(&mut self, picture: Picture) {
-        self.picture = Some(picture);
+        (self.picture, self.is_behind) = (Some(picture), false);
     }
 
     /// What is in force came whole.
@@ -207,10 +210,12 @@ impl Follower {
         }
     }
 
-    /// What has come could not be used. Whatever is wrong with differences, a whole one mends it;
-    /// after a whole one, it waits: twice as long after each, up to [`REFUSED_WAIT_MAX`].
-    pub fn refuse(&mut self, now: Instant, was_whole: bool) {
+    /// What has come as the answer could not be used. Whatever is wrong with differences, a whole
+    /// one mends it; after a whole one, or one that the writer has begun, it waits: twice as long
+    /// after each, up to [`REFUSED_WAIT_MAX`].
+    pub fn refuse(&mut self, now: Instant, asked: Asks, was_whole: bool) {
         if was_whole {
+            self.is_behind = matches!(asked, Asks::Newer(_));
             let wait = Nanos(REFUSED_WAIT.0 << self.refused.min(16)).min(REFUSED_WAIT_MAX);
             self.refused = self.refused.saturating_add(1);
             self.not_before = now + wait;
@@ -288,7 +293,7 @@ mod tests {
         run.apply(&first).unwrap();
         run.apply(&second).unwrap();
         assert_eq!(run.end().map(|picture| picture.generation), Err(Lost));
-        follower.refuse(NOW, false);
+        follower.refuse(NOW, Asks::Newer(Generation(1)), false);
         assert_eq!(follower.known(), Generation(1), "what was in force is");
         assert_eq!(follower.asks(NOW), Asks::Whole(Generation(1)));
         assert_eq!(follower.newest_old(), Generation(0), "the same again may mend it");
@@ -337,7 +342,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..9 {
             assert_eq!(follower.asks(now), Asks::Whole(Generation(0)));
-            follower.refuse(now, true);
+            follower.refuse(now, Asks::Whole(Generation(0)), true);
             let began = now;
             while follower.asks(now) == Asks::Nothing {
                 now = now + Nanos::millis(500);
@@ -348,7 +353,7 @@ mod tests {
         follower.believe(picture(7, Desired::default()));
         follower.came_whole();
         assert_eq!(follower.asks(now), Asks::Newer(Generation(7)));
-        follower.refuse(now, false);
+        follower.refuse(now, Asks::Newer(Generation(7)), false);
         assert_eq!(follower.asks(now), Asks::Whole(Generation(7)), "it begins anew");
     }
 
@@ -359,10 +364,32 @@ mod tests {
         follower.came_whole();
         follower.wants_shorter();
         assert_eq!(follower.asks(NOW), Asks::Whole(Generation(7)));
-        follower.refuse(NOW, true);
+        follower.refuse(NOW, Asks::Whole(Generation(7)), true);
         assert_eq!(follower.asks(NOW), Asks::Newer(Generation(7)));
-        follower.refuse(NOW, false);
+        follower.refuse(NOW, Asks::Newer(Generation(7)), false);
         assert_eq!(follower.asks(NOW), Asks::Nothing, "what is known may be wrong");
+    }
+
+    #[test]
+    fn one_that_differences_do_not_reach_waits_after_a_whole_one_that_it_refused() {
+        let newer = Asks::Newer(Generation(7));
+        for wants_shorter in [false, true] {
+            let mut follower = Follower::default();
+            follower.believe(picture(7, Desired::default()));
+            follower.came_whole();
+            if wants_shorter {
+                follower.wants_shorter();
+                follower.refuse(NOW, Asks::Whole(Generation(7)), true);
+            }
+            assert_eq!(follower.asks(NOW), newer);
+            follower.refuse(NOW, newer, true);
+            assert_eq!(follower.asks(NOW), Asks::Nothing);
+            let later = NOW + REFUSED_WAIT_MAX;
+            let asks = if wants_shorter { Asks::Whole(Generation(7)) } else { newer };
+            assert_eq!(follower.asks(later), asks);
+            follower.believe(picture(8, Desired::default()));
+            assert_eq!(follower.asks(NOW), Asks::Newer(Generation(8)), "differences reach it");
+        }
     }
 
     /// Two differences, one after the other, and what each leads to.

@@ -96,7 +96,7 @@ impl Front {
             Given::Whole(picture) => {
                 self.world.count(|counts| counts.fronts_whole += 1);
                 if picture.generation <= self.follower.borrow().newest_old() {
-                    return self.follower.borrow_mut().refuse(stage.now(), true);
+                    return self.follower.borrow_mut().refuse(stage.now(), asks, true);
                 }
                 self.follower.borrow_mut().believe(*picture);
                 self.follower.borrow_mut().came_whole();
@@ -105,7 +105,7 @@ impl Front {
                 let Ok(picture) = self.take(&run) else {
                     stage.say(|| format!("front {} lacks something", self.number));
                     self.world.count(|counts| counts.fronts_mended += 1);
-                    return self.follower.borrow_mut().refuse(stage.now(), false);
+                    return self.follower.borrow_mut().refuse(stage.now(), asks, false);
                 };
                 self.world.count(|counts| counts.fronts_differences += 1);
                 self.follower.borrow_mut().believe(picture);

@@ -91,8 +91,10 @@ pub(crate) struct News {
 pub enum FollowError {
     #[error("the writer at {address} cannot be reached: {error}")]
     Unreachable { address: String, error: String },
+    #[error("the writer at {address} has not begun to answer in {BEGIN_MAX:?}")]
+    Late { address: String },
     #[error("the answer of the writer at {address} is cut off, or too long: {error}")]
-    Cut { address: String, error: String },
+    Cut { address: String, error: String, was_whole: bool },
     #[error("the writer answers {status}: {text}")]
     Status { status: u16, text: String },
     #[error("the writer's snapshot is refused: {0}")]
@@ -110,9 +112,15 @@ pub enum FollowError {
 }
 
 impl FollowError {
-    /// To ask again at once would cost both sides a whole snapshot again.
-    fn is_of_a_whole_one(&self) -> bool {
-        matches!(self, Self::Cut { .. } | Self::Status { status: 507, .. })
+    /// To ask again at once would cost both sides a whole snapshot again. A writer that is late may
+    /// be making one; what is newer is asked for again meanwhile.
+    fn is_of_a_whole_one(&self, asked: Asks) -> bool {
+        match self {
+            Self::Late { .. } => matches!(asked, Asks::Whole(_)),
+            Self::Cut { was_whole, .. } => *was_whole,
+            Self::Status { status, .. } => *status == 507,
+            _ => false,
+        }
     }
 }
 
@@ -184,10 +192,10 @@ impl Follower {
         };
         let asked = path.is_some();
         let answer = path.map_or(Ok(None), |path| self.get(&path, SNAPSHOT_LEN_MAX));
-        if let (Asks::Whole(_), Err(error)) = (asks, &answer)
-            && error.is_of_a_whole_one()
+        if let Err(error) = &answer
+            && error.is_of_a_whole_one(asks)
         {
-            self.following.refuse(self.now(), true);
+            self.following.refuse(self.now(), asks, true);
         }
         let answer = answer?;
         news.heard |= asked;
@@ -201,7 +209,7 @@ impl Follower {
                 opened => opened,
             };
             if opened.is_err() {
-                self.following.refuse(self.now(), !is_of_differences(&bytes));
+                self.following.refuse(self.now(), asks, !is_of_differences(&bytes));
             }
             news.picture = Some(opened?);
             self.remember(bytes);
@@ -373,20 +381,27 @@ impl Follower {
 
     /// The body of a 200; none of a 204.
     fn get(&self, path: &str, len_max: u64) -> Result<Option<Vec<u8>>, FollowError> {
-        let unreachable = |error: ureq::Error| FollowError::Unreachable {
-            address: self.writer.to_string(),
-            error: error.to_string(),
+        let address = self.writer.to_string();
+        let unreachable = |error| match error {
+            ureq::Error::Timeout(ureq::Timeout::RecvResponse) => {
+                FollowError::Late { address: address.clone() }
+            }
+            error => {
+                FollowError::Unreachable { address: address.clone(), error: error.to_string() }
+            }
         };
         let url = format!("{}{path}", enrol::control_url(&self.writer));
         let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX));
         let request = request.timeout_recv_response(Some(BEGIN_MAX)).build();
         let mut answer = request.call().map_err(unreachable)?;
         let status = answer.status().as_u16();
-        let body = answer.body_mut().with_config().limit(len_max).read_to_vec();
-        let body = body.map_err(|error| FollowError::Cut {
-            address: self.writer.to_string(),
-            error: error.to_string(),
-        })?;
+        let mut body = Vec::new();
+        let read = answer.body_mut().with_config().limit(len_max).reader().read_to_end(&mut body);
+        if let Err(error) = read {
+            let was_whole = !body.is_empty() && !is_of_differences(&body);
+            let error = error.to_string();
+            return Err(FollowError::Cut { address, error, was_whole });
+        }
         match status {
             200 => Ok(Some(body)),
             204 => Ok(None),
@@ -704,6 +719,29 @@ mod tests {
         let [first, second] = asked.await.unwrap();
         assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
         second.expect("it asks for keys alone");
+        assert_eq!(control.metrics.snapshots_too_long.value(), 1);
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_that_differences_do_not_reach_waits_after_a_whole_one_that_did_not_come() {
+        let (_files, control, serving, follower) = following().await;
+        let asked = spawn_blocking(move || {
+            let mut follower = follower;
+            (follower.turn(NOW).1, follower)
+        });
+        let (outcome, mut follower) = asked.await.unwrap();
+        outcome.unwrap();
+        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
+        control.set_policy(policy).await.unwrap();
+        let mut replication = control.replication.lock().await;
+        drop(std::mem::take(&mut *replication));
+        replication.len_max = 1200;
+        drop(replication);
+        let asked = spawn_blocking(move || [(); 2].map(|()| follower.turn(NOW).1));
+        let [first, second] = asked.await.unwrap();
+        assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
+        second.expect("it does not ask for it");
         assert_eq!(control.metrics.snapshots_too_long.value(), 1);
         serving.abort();
     }

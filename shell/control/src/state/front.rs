@@ -49,7 +49,7 @@ pub(crate) struct Follower {
     kept: Kept,
     /// Keys that the next snapshot may be signed with.
     signing_keys: Vec<TokenKey>,
-    /// Those that the one on disk was signed with, which may be gone since.
+    /// Those that what is on disk was signed with, which may be gone since.
     kept_keys: Vec<TokenKey>,
     keys_at: Option<Instant>,
     renewed_at: Option<Instant>,
@@ -69,7 +69,7 @@ struct Kept {
 struct Unsaved {
     /// In place of what is on disk.
     whole: Option<Vec<u8>>,
-    /// One of them signed that.
+    /// They signed that, with those that the states before name.
     keys: Vec<TokenKey>,
     /// Behind that.
     differences: Vec<u8>,
@@ -230,6 +230,7 @@ impl Follower {
         let unsaved = self.unsaved.get_or_insert_default();
         if is_of_differences(&bytes) {
             unsaved.differences.extend_from_slice(&bytes);
+            add(&mut unsaved.keys, &self.credentials.signing_keys());
         } else {
             self.following.came_whole();
             let keys = self.signing_keys.clone();
@@ -264,15 +265,16 @@ impl Follower {
     /// Differences that a crash left beside a newer snapshot do not go on from it: the next ones
     /// stand in their place.
     fn save(&mut self, unsaved: &mut Unsaved) -> io::Result<()> {
+        // Whatever a power cut leaves, its keys are there.
+        let mut keys = self.kept_keys.clone();
+        add(&mut keys, &unsaved.keys);
+        if keys != self.kept_keys {
+            self.keep_keys(keys)?;
+        }
         if let Some(whole) = &unsaved.whole {
-            // Whichever of the two a power cut leaves, its key is there.
-            let keys = unsaved.keys.iter().chain(&self.kept_keys).map(token_key_out);
-            let keys = serde_json::to_vec(&keys.collect::<Vec<_>>())?;
-            secret_file::replace(&self.state.join(KEYS_FILE), &keys)?;
             secret_file::replace(&self.state.join(SNAPSHOT_FILE), whole)?;
             self.kept = Kept { whole: len_of(whole), differences: 0 };
             unsaved.whole = None;
-            self.kept_keys.clone_from(&unsaved.keys);
         }
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
@@ -284,6 +286,13 @@ impl Follower {
         file.sync_all()?;
         File::open(&self.state)?.sync_all()?;
         self.kept.differences += len_of(&unsaved.differences);
+        Ok(())
+    }
+
+    fn keep_keys(&mut self, keys: Vec<TokenKey>) -> io::Result<()> {
+        let wire = serde_json::to_vec(&keys.iter().map(token_key_out).collect::<Vec<_>>())?;
+        secret_file::replace(&self.state.join(KEYS_FILE), &wire)?;
+        self.kept_keys = keys;
         Ok(())
     }
 
@@ -300,9 +309,9 @@ impl Follower {
         let mut envelopes = envelopes(&bytes).peekable();
         while envelopes.peek().is_some() {
             let (mut run, mut len, mut refused) = (Run::new(picture.clone()), 0, None);
-            let mut keys = self.signing_keys.clone();
+            let keys = [self.credentials.signing_keys(), self.kept_keys.clone()].concat();
             while let Some(envelope) = envelopes.next_if(|_| !run.is_full()) {
-                refused = open_next(&mut run, &mut keys, envelope).err();
+                refused = open_next(&mut run, &keys, envelope).err();
                 if refused.is_some() {
                     break;
                 }
@@ -329,8 +338,8 @@ impl Follower {
             return self.open_snapshot(bytes);
         }
         let mut run = self.following.run().ok_or(SnapshotError::Lost)?;
-        let mut keys = self.signing_keys.clone();
-        envelopes(bytes).try_for_each(|envelope| open_next(&mut run, &mut keys, envelope))?;
+        let keys = self.credentials.signing_keys();
+        envelopes(bytes).try_for_each(|envelope| open_next(&mut run, &keys, envelope))?;
         let picture = run.end()?;
         Ok(self.believe(picture))
     }
@@ -463,15 +472,19 @@ fn load_keys(state: &Path) -> Vec<TokenKey> {
     })
 }
 
-/// Opens the next difference of a run with these keys, and leaves those that it names.
-fn open_next(
-    run: &mut Run,
-    keys: &mut Vec<TokenKey>,
-    envelope: &[u8],
-) -> Result<(), SnapshotError> {
-    run.apply(&difference::open(keys, envelope)?)?;
-    keys.clone_from(&run.picture().desired.signing_keys);
-    Ok(())
+fn add(keys: &mut Vec<TokenKey>, more: &[TokenKey]) {
+    for key in more {
+        if !keys.contains(key) {
+            keys.push(key.clone());
+        }
+    }
+}
+
+/// Opens the next difference of a run, with the keys that the state before it names and with
+/// `others`: a rotation may have begun and ended while no front asked.
+fn open_next(run: &mut Run, others: &[TokenKey], envelope: &[u8]) -> Result<(), SnapshotError> {
+    let keys = [run.picture().desired.signing_keys.as_slice(), others].concat();
+    Ok(run.apply(&difference::open(&keys, envelope)?)?)
 }
 
 /// Differences, each in an envelope of two lines and a line feed.
@@ -500,8 +513,8 @@ const SNAPSHOT: &str = "/v1/replica/snapshot";
 /// A whole snapshot in its envelope, as it came.
 const SNAPSHOT_FILE: &str = "snapshot.signed";
 
-/// Keys that it may be signed with, a JSON list: as good a secret as the identity beside it, which
-/// names those that are good today.
+/// Keys that both files may be signed with, a JSON list: as good a secret as the identity beside
+/// them, which names those that are good today.
 const KEYS_FILE: &str = "snapshot-keys.json";
 
 /// The differences since, as they came.
@@ -743,6 +756,42 @@ mod tests {
         assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
         second.expect("it does not ask for it");
         assert_eq!(control.metrics.snapshots_too_long.value(), 1);
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_reads_differences_over_rotations_that_nobody_asked_between() {
+        let (_files, control, serving, mut follower) = following().await;
+        let turn = async |mut follower: Follower| {
+            let asked = spawn_blocking(move || (follower.turn(NOW), follower));
+            let ((_, outcome), follower) = asked.await.unwrap();
+            outcome.unwrap();
+            follower
+        };
+        let put = async |copies| {
+            let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
+            control.set_policy(policy).await.unwrap();
+        };
+        follower = turn(follower).await;
+        let given = &control.metrics.snapshots_given;
+        for copies in [3, 4] {
+            put(copies).await;
+            // Another front asks.
+            let known = follower.following.known();
+            control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
+            control.rotate_signing_key().await.unwrap();
+            control.use_next_signing_key().await;
+            follower.renewed_at = None;
+            follower = turn(follower).await;
+            let keys = control.signing.public();
+            assert_eq!((follower.credentials().signing_keys(), given.value()), (keys, 1));
+            let known = follower.following.known();
+            let (opened, news) = Follower::open(follower.writer, &follower.state).unwrap();
+            let found = news.picture.map(|picture| picture.generation);
+            assert_eq!(found, Some(known), "with {copies} copies");
+            follower = turn(opened).await;
+            assert_eq!(given.value(), 1);
+        }
         serving.abort();
     }
 

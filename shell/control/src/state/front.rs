@@ -414,13 +414,24 @@ impl Follower {
         match status {
             200 => Ok(Some(body)),
             204 => Ok(None),
-            status => {
-                let text = String::from_utf8_lossy(&body).chars().take(200).collect();
-                Err(FollowError::Status { status, text })
-            }
+            status => Err(FollowError::Status { status, text: said(&body) }),
         }
     }
 }
+
+/// Why the writer refuses: the detail of a problem (RFC 9457), or what there is else.
+fn said(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Problem {
+        detail: String,
+    }
+    let detail = serde_json::from_slice(body).map(|problem: Problem| problem.detail);
+    let text = detail.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+    text.chars().take(SAID_MAX).collect()
+}
+
+/// The longest of such details has what to do at its end.
+const SAID_MAX: usize = 500;
 
 /// Trades a one-time code for the identity of the front that is configured.
 pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
@@ -590,7 +601,11 @@ mod tests {
         follower.following.believe(Picture { generation, issued, manifests: none, desired });
         let asked = spawn_blocking(move || (follower.turn(UnixSeconds(u64::MAX)), follower));
         let ((news, outcome), follower) = asked.await.unwrap();
-        assert!(matches!(outcome, Err(FollowError::Status { status: 409, .. })), "{outcome:?}");
+        let Err(FollowError::Status { status: 409, text }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(text.starts_with("this front has generation"), "{text}");
+        assert!(text.contains("snapshot.signed") && text.ends_with("start it"), "{text}");
         let serial = &news.credentials.expect("it is told").seen().serial.clone();
         assert_eq!(*serial, follower.credentials().seen().serial);
         serving.abort();

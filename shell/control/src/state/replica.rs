@@ -37,7 +37,8 @@ pub enum SnapshotError {
     Verify(#[from] VerifyError),
     #[error(
         "it has generation {found}, and {known} is in force: was the writer restored from an old \
-             copy of its state? If so, stop this front, delete its snapshot file and start it"
+             copy of its state? If so, stop this front, delete snapshot.signed in the directory \
+             that its setting state names, and start it"
     )]
     Old { found: Generation, known: Generation },
     #[error("it is not a snapshot: {0}")]

@@ -108,8 +108,8 @@ pub(crate) enum ReplicaError {
     TooLong(#[from] TooLong),
     #[error(
         "this front has generation {known}, and the newest here is {newest}: was this writer \
-             restored from an old copy of its state? If so, stop the front, delete its snapshot \
-             file and start it"
+             restored from an old copy of its state? If so, stop the front, delete \
+             snapshot.signed in the directory that its setting state names, and start it"
     )]
     Behind { known: Generation, newest: Generation },
 }

@@ -275,6 +275,9 @@ impl Follower {
             secret_file::replace(&self.state.join(SNAPSHOT_FILE), whole)?;
             self.kept = Kept { whole: len_of(whole), differences: 0 };
             unsaved.whole = None;
+            if self.kept_keys != unsaved.keys {
+                self.keep_keys(unsaved.keys.clone())?;
+            }
         }
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
@@ -806,6 +809,24 @@ mod tests {
             assert_eq!(found, Some(known), "with {copies} copies");
             follower = turn(opened).await;
             assert_eq!(given.value(), 1);
+        }
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_keys_of_snapshots_that_are_gone_are_not_kept() {
+        let (_files, control, serving, mut follower) = following().await;
+        for copies in 3..6 {
+            let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
+            control.set_policy(policy).await.unwrap();
+            drop(std::mem::take(&mut *control.replication.lock().await));
+            let (writer, state) = (follower.writer.clone(), follower.state.clone());
+            let asked = spawn_blocking(move || {
+                follower.turn(NOW).1.unwrap();
+                Follower::open(writer, &state).unwrap().0
+            });
+            follower = asked.await.unwrap();
+            assert_eq!(follower.kept_keys, control.signing.public());
         }
         serving.abort();
     }

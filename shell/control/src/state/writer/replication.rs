@@ -194,6 +194,15 @@ impl Control {
         wanted: Wanted,
     ) -> Result<body::Bytes, TooLong> {
         let _one_at_a_time = self.making_whole.lock().await;
+        self.make_whole(known, wanted).await
+    }
+
+    /// The caller holds that lock.
+    async fn make_whole(
+        self: &Arc<Self>,
+        known: Generation,
+        wanted: Wanted,
+    ) -> Result<body::Bytes, TooLong> {
         let (last, len_max) = {
             let replication = self.replication.lock().await;
             if let Some(whole) = replication.whole_for(known, wanted) {
@@ -253,7 +262,10 @@ impl Control {
                 let (control, before) = (self.clone(), (last.clone(), desired));
                 let work = move || control.step(before, manifests, issued);
                 let found = spawn_blocking(work).await.expect("nothing in it panics");
-                let Some((next, envelope)) = found else { return Ok(()) };
+                let Some((next, envelope, has_less)) = found else { return Ok(()) };
+                if has_less && self.whole_too_long().is_some() {
+                    self.try_whole();
+                }
                 let (generation, len) = (next.generation, envelope.len());
                 self.store.put_replica(generation, kept(next.weight)).await?;
                 tracing::info!(generation = generation.0, len, "news for fronts");
@@ -268,16 +280,29 @@ impl Control {
         Ok(())
     }
 
-    /// The next state, and the difference that leads there, signed; none if fronts see none.
+    /// Versions are gone since a whole one was too long: whether it still is, an operator wants to
+    /// see before a front has to begin anew. Beside what goes on, and once at a time.
+    fn try_whole(self: &Arc<Self>) {
+        let control = self.clone();
+        tokio::spawn(async move {
+            if let Ok(_one_at_a_time) = control.making_whole.try_lock() {
+                // Its length is noted.
+                drop(control.make_whole(Generation(0), Wanted::Whole).await);
+            }
+        });
+    }
+
+    /// The next state, the difference that leads there, signed, and whether versions are gone; none
+    /// if fronts see none.
     fn step(
         &self,
         (last, desired): (Last, Arc<Desired>),
         manifests: Generation,
         issued: UnixSeconds,
-    ) -> Option<(Last, Vec<u8>)> {
+    ) -> Option<(Last, Vec<u8>, bool)> {
         let step = between(&last.desired, &desired)?;
         let generation = next_generation(last.generation, issued);
-        let check = step.check(last.check);
+        let (check, has_less) = (step.check(last.check), !step.gone.versions.is_empty());
         let weight = difference::weight_after(&step, last.weight);
         let (from, Step { changed, gone, .. }) = (last.generation, step);
         let found = Difference { from, generation, issued, manifests, changed, gone, check };
@@ -285,7 +310,8 @@ impl Control {
         let payload = serde_json::to_vec(&wire).expect("it always becomes JSON");
         let mut envelope = self.signing.sign(Kind::Difference, &payload);
         envelope.push(b'\n');
-        Some((Last { generation, manifests, issued, desired, weight, check }, envelope))
+        let next = Last { generation, manifests, issued, desired, weight, check };
+        Some((next, envelope, has_less))
     }
 
     /// What is there at the start: of the generation before, if it is known by its weight, else of
@@ -520,6 +546,27 @@ mod tests {
         control.replica_snapshot(Generation(0), Wanted::Newer).await.unwrap().unwrap();
         let last = control.store.replica().await.unwrap().0;
         assert_eq!(last, Generation((u64::MAX >> 2) + 1));
+    }
+
+    #[tokio::test]
+    async fn once_versions_have_gone_a_whole_one_is_not_said_to_be_too_long() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let version = crate::state::writer::withdrawals::tests::version(1, &[]);
+        let (id, asset) = (version.id().clone(), version.files.asset.clone());
+        control.changed(director::Change::Version(Arc::new(version))).await;
+        control.replication.lock().await.len_max = 1200;
+        let asked = control.replica_snapshot(Generation(0), Wanted::Whole).await;
+        assert!(matches!(asked, Err(ReplicaError::TooLong(_))), "{asked:?}");
+        let known = control.store.replica().await.unwrap().0;
+        control.replication.lock().await.len_max = SNAPSHOT_LEN_MAX;
+        let (at, reason, receipts) = (UnixSeconds(0), director::Reason::Operator, [].into());
+        let versions = std::collections::BTreeMap::from([(id, asset)]).into();
+        let withdrawal = director::Withdrawal { id: 1, at, reason, versions, receipts };
+        control.changed(director::Change::Withdrawn(withdrawal)).await;
+        assert!(control.whole_too_long().is_some());
+        control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
+        drop(control.making_whole.lock().await);
+        assert!(control.whole_too_long().is_none(), "fronts may begin, and none has to try");
     }
 
     async fn put(control: &Arc<Control>, copies: u32) {

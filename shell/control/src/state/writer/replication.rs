@@ -225,7 +225,10 @@ impl Control {
         let Last { generation, manifests, issued, desired, .. } = last;
         let wire = replica::snapshot_out(desired, *manifests, *generation, *issued);
         let mut payload = Limited { bytes: Vec::new(), len_max: Bytes(len_max).as_usize() };
-        match serde_json::to_writer(&mut payload, &wire) {
+        let written = serde_json::to_writer(&mut payload, &wire);
+        // Signing takes another copy of the JSON.
+        drop(wire);
+        match written {
             Ok(()) => Ok(self.signing.sign(Kind::Snapshot, &payload.bytes).into()),
             Err(_) => Err(TooLong(Bytes(len_max))),
         }

@@ -69,8 +69,8 @@ impl<T> Log<T> {
     }
 }
 
-/// The generation after this one, for what is signed `now`: also above all that were given out after
-/// a backup was made from which the writer was restored.
+/// The generation after this one, for what is signed `now`: also above all that were given out
+/// after a backup was made from which the writer was restored.
 pub fn next_generation(last: Generation, now: UnixSeconds) -> Generation {
     last.next().max(Generation(now.0))
 }

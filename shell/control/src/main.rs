@@ -10,6 +10,9 @@ use control::config::Config;
 use control::members::access::Role;
 use control::state::store::Store;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The control plane of Nearcast: which appliance holds what, and whom players ask.
 #[derive(Parser)]
 #[command(name = "nearcast-control", version)]

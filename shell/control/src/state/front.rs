@@ -115,12 +115,9 @@ impl FollowError {
     /// To ask again at once would cost both sides a whole snapshot again. A writer that is late may
     /// be making one; what is newer is asked for again meanwhile.
     fn is_of_a_whole_one(&self, asked: Asks) -> bool {
-        match self {
-            Self::Late { .. } => matches!(asked, Asks::Whole(_)),
-            Self::Cut { was_whole, .. } => *was_whole,
-            Self::Status { status, .. } => *status == 507,
-            _ => false,
-        }
+        let is_late = matches!(self, Self::Late { .. }) && matches!(asked, Asks::Whole(_));
+        is_late
+            || matches!(self, Self::Cut { was_whole: true, .. } | Self::Status { status: 507, .. })
     }
 }
 
@@ -394,13 +391,12 @@ impl Follower {
     /// The body of a 200; none of a 204.
     fn get(&self, path: &str, len_max: u64) -> Result<Option<Vec<u8>>, FollowError> {
         let address = self.writer.to_string();
-        let unreachable = |error| match error {
-            ureq::Error::Timeout(ureq::Timeout::RecvResponse) => {
-                FollowError::Late { address: address.clone() }
+        let unreachable = |error: ureq::Error| {
+            let address = address.clone();
+            if matches!(error, ureq::Error::Timeout(ureq::Timeout::RecvResponse)) {
+                return FollowError::Late { address };
             }
-            error => {
-                FollowError::Unreachable { address: address.clone(), error: error.to_string() }
-            }
+            FollowError::Unreachable { address, error: error.to_string() }
         };
         let url = format!("{}{path}", enrol::control_url(&self.writer));
         let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX));

@@ -127,13 +127,6 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
         Some(gone)
     }
 
-    /// Counts a place against no network from now on: its holder is known.
-    pub fn vouch(&mut self, id: PlaceId) {
-        if let Some(place) = self.take(id) {
-            self.enter(id, Place { network: None, ..place });
-        }
-    }
-
     /// When the place may be given away from now on; none while it must not be.
     pub fn stands(&mut self, id: PlaceId, standing: Option<Standing<I>>) {
         let Some(place) = self.places.get_mut(&id) else { return };
@@ -264,9 +257,6 @@ mod tests {
             assert!(matches!(told, Some(None | Some("proxied"))), "{told:?}");
         }
         assert_eq!((house.crowd.places.len(), house.crowd.networks[&address(9)].held), (1, 1));
-        let only = *house.crowd.places.keys().next().unwrap();
-        house.crowd.vouch(only);
-        assert!(house.crowd.networks.is_empty());
     }
 
     impl House {

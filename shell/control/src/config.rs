@@ -186,8 +186,8 @@ pub struct Fleet {
     pub listen: SocketAddr,
     /// Open connections of members. Default 5000: one or two each.
     pub connections_max: usize,
-    /// Of these from one address, before they have shown a certificate. Default 500: whole racks
-    /// may stand behind one address.
+    /// Of these from one address before they have shown a certificate, and of one member after it.
+    /// Default 500: whole racks may stand behind one address.
     pub connections_per_address_max: usize,
     /// How long an identity is good before it is renewed, which begins at two thirds of it. Default
     /// `24 h`: short, because siblings only learn of a revocation with their next manifest; a

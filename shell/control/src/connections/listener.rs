@@ -223,8 +223,8 @@ impl Host {
     /// Answers a connection's requests until it ends, is late or gives its place away.
     async fn attend(&self, stream: TcpStream, address: SocketAddr, place: &Arc<Place>) {
         let serve = async {
-            if let Some(greeted) = self.greet(stream, address, place).await {
-                place.opened(greeted.seen.is_some());
+            let Some(greeted) = self.greet(stream, address, place).await else { return };
+            if place.opened(greeted.seen.as_deref().map(|seen| &seen.member)) {
                 self.converse(greeted, address, place).await;
             }
         };

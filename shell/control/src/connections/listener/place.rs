@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crowd::{Arrival, Crowd, PlaceId, Standing};
+use identity::member::Member;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -49,11 +50,18 @@ pub(super) const TIMES: Times = Times {
 
 /// All places of a listener.
 pub(super) struct House {
-    crowd: Mutex<Crowd<IpAddr, Instant, Arc<Notify>>>,
+    crowd: Mutex<Crowd<Whom, Instant, Arc<Notify>>>,
     /// Somebody left.
     left: Notify,
     times: Times,
     pub(super) counters: Arc<DoorCounters>,
+}
+
+/// Whom a place counts against.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whom {
+    Network(IpAddr),
+    Member(Member),
 }
 
 /// A connection's place. It is free when the [`Holding`] of it is dropped.
@@ -110,7 +118,8 @@ impl House {
             let (now, go) = (Instant::now(), Arc::new(Notify::new()));
             let is_trusted = network.is_none();
             let standing = Standing { is_known: is_trusted, unused_since: now };
-            let arrival = lock(&self.crowd).arrive(now, network, standing, go.clone());
+            let whom = network.map(Whom::Network);
+            let arrival = lock(&self.crowd).arrive(now, whom, standing, go.clone());
             match arrival {
                 Arrival::In(id, gone) => {
                     self.tell(gone);
@@ -145,30 +154,41 @@ impl Place {
     /// A proxy says who is behind it, whom the place counts against; false if that network has its
     /// share.
     pub(super) fn is_of(&self, network: IpAddr) -> bool {
-        let told = lock(&self.house.crowd).recount(self.id, Instant::now(), network);
-        let Some(gone) = told else {
-            self.house.counters.crowded.count();
+        if !self.recount(Whom::Network(network)) {
             return false;
-        };
-        self.house.tell(gone);
+        }
         let mut line = lock(&self.line);
         (line.is_trusted, line.is_admitted) = (false, false);
         self.stands(Some(Standing { is_known: false, unused_since: Instant::now() }));
         true
     }
 
-    /// The handshake is over. A member counts against no network.
-    pub(super) fn opened(&self, is_member: bool) {
+    /// The handshake is over. A member counts against itself, and not against its network; false
+    /// if it has its share.
+    pub(super) fn opened(&self, member: Option<&Member>) -> bool {
         let now = Instant::now();
-        let mut line = lock(&self.line);
-        line.deadline = now + self.house.times.head;
-        if is_member {
+        lock(&self.line).deadline = now + self.house.times.head;
+        if let Some(member) = member {
+            if !self.recount(Whom::Member(member.clone())) {
+                return false;
+            }
+            let mut line = lock(&self.line);
             (line.is_trusted, line.is_admitted) = (true, true);
-            lock(&self.house.crowd).vouch(self.id);
             self.stands(Some(Standing { is_known: true, unused_since: now }));
         } else if let Some(stranger) = self.house.times.stranger {
-            line.end = Some(now + stranger);
+            lock(&self.line).end = Some(now + stranger);
         }
+        true
+    }
+
+    fn recount(&self, whom: Whom) -> bool {
+        let told = lock(&self.house.crowd).recount(self.id, Instant::now(), whom);
+        let Some(gone) = told else {
+            self.house.counters.crowded.count();
+            return false;
+        };
+        self.house.tell(gone);
+        true
     }
 
     /// Something came. A head that has begun has to end in time, and is no use of the place.

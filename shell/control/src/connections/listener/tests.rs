@@ -85,7 +85,7 @@ async fn strangers_go_before_members_and_in_time() {
 }
 
 #[tokio::test]
-async fn members_count_against_no_address() {
+async fn members_count_against_themselves_and_no_address() {
     let open = Open::fleet(rules(8, 1), TIMES).await;
     let mut members = Vec::new();
     for name in ["a1", "a2", "a3"] {
@@ -94,6 +94,10 @@ async fn members_count_against_no_address() {
         members.push(member);
     }
     assert_eq!(ask(&mut members[0], "/who").await, "appliance a1");
+    let mut again = open.member("a1").await;
+    assert_eq!(ask(&mut again, "/who").await, "appliance a1");
+    assert!(is_closed(&mut members[0]).await, "a1 has its share, and its idle one goes");
+    assert_eq!(ask(&mut members[1], "/who").await, "appliance a2");
 }
 
 #[tokio::test]

@@ -142,7 +142,8 @@ fn ip(arguments: &[&str]) -> Result<()> {
     run("ip", arguments)
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program to its end: an error has what it said.
+pub fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| format!("cannot run {program}"))?;
     succeeded(program, arguments, &output)

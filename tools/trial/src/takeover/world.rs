@@ -21,6 +21,7 @@ use clap::ValueEnum as _;
 use rig::certificate::Certificate;
 use rig::fleet::{Fleet, Plan, Role, merge};
 use rig::process::{On, Process, binary};
+use routers::run;
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
@@ -458,16 +459,6 @@ fn inside(index: u8, words: &[&str]) -> Vec<String> {
 
 fn ip(arguments: &[&str]) -> Result<()> {
     run("ip", arguments)
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| format!("cannot run {program} (iproute2)"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        bail!("{program} {}: {}", arguments.join(" "), said.trim());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

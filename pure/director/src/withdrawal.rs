@@ -19,7 +19,7 @@ use model::units::{Instant, UnixSeconds};
 use crate::catalog::Window;
 use crate::kept::Touched;
 use crate::observed::Report;
-use crate::{Action, Director, Role, SAY_AGAIN_AFTER};
+use crate::{Action, Config, Director, Role, SAY_AGAIN_AFTER};
 
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,13 @@ impl Director {
     /// Receipts that are awaited, of all appliances and withdrawals.
     pub fn unsigned_count(&self) -> usize {
         self.takedown.unsigned.values().map(BTreeMap::len).sum()
+    }
+
+    /// True if this version is beyond those that are held, and was for so long that no playback can
+    /// use it.
+    pub fn is_superseded(&self, now: Instant, version: &AssetVersionId) -> bool {
+        let since = self.takedown.superseded.get(version);
+        since.is_some_and(|since| self.config.is_useless(now, *since))
     }
 
     /// After withdrawals, or appliances that have to sign, have changed. O(withdrawals x
@@ -169,8 +176,8 @@ impl Director {
             return;
         }
         let ended = self.takedown.over.clone();
-        let is_useless = |since: &Instant| self.config.tokens_max < now.since(*since);
-        let superseded = self.takedown.superseded.iter().filter(|(_, since)| is_useless(since));
+        let superseded = self.takedown.superseded.iter();
+        let superseded = superseded.filter(|(_, since)| self.config.is_useless(now, **since));
         let superseded: Vec<_> = superseded.map(|(id, _)| id.clone()).collect();
         self.takedown.said_at = Some(now);
         if !ended.is_empty() {
@@ -223,6 +230,13 @@ impl Director {
         }
         assert!(superseded.len() <= catalog.version_count(), "those of the catalogue");
         self.look_at_windows();
+    }
+}
+
+impl Config {
+    /// No playback can use a version that has not been offered since then.
+    fn is_useless(&self, now: Instant, since: Instant) -> bool {
+        self.tokens_max < now.since(since)
     }
 }
 

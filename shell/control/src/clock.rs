@@ -8,9 +8,9 @@ use model::units::{Instant, Nanos, UnixSeconds};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: StdInstant,
-    /// Tests move the clock of dates by hand.
+    /// Tests move the clocks by hand: that of decisions and that of dates.
     #[cfg(test)]
-    ahead_s: &'static std::sync::atomic::AtomicU64,
+    ahead_s: &'static [std::sync::atomic::AtomicU64; 2],
 }
 
 impl Clock {
@@ -25,7 +25,10 @@ impl Clock {
 
     /// For decisions: never goes back.
     pub(crate) fn now(&self) -> Instant {
-        Instant(0) + Nanos::from(self.start.elapsed())
+        let now = Instant(0) + Nanos::from(self.start.elapsed());
+        #[cfg(test)]
+        let now = now + Nanos::seconds(self.ahead_s[0].load(std::sync::atomic::Ordering::SeqCst));
+        now
     }
 
     /// For people and tokens.
@@ -33,12 +36,20 @@ impl Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let seconds = since.map_or(0, |since| since.as_secs());
         #[cfg(test)]
-        let seconds = seconds + self.ahead_s.load(std::sync::atomic::Ordering::SeqCst);
+        let seconds = seconds + self.ahead_s[1].load(std::sync::atomic::Ordering::SeqCst);
         UnixSeconds(seconds)
     }
 
+    /// The clock of dates alone.
     #[cfg(test)]
     pub(crate) fn advance(&self, seconds: u64) {
-        self.ahead_s.fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
+        self.ahead_s[1].fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Both clocks.
+    #[cfg(test)]
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.ahead_s[0].fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
+        self.advance(seconds);
     }
 }

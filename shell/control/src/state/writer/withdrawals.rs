@@ -49,35 +49,40 @@ impl Control {
         Ok(())
     }
 
-    /// Their time is over. The caller holds the writer's lock.
+    /// Their time is over, unless somebody gave them more meanwhile. The caller holds the writer's
+    /// lock.
     pub(super) async fn withdraw_ended(
         self: &Arc<Self>,
         ended: Vec<AssetVersionId>,
     ) -> Result<(), StoreError> {
         let catalog = self.snapshot().catalog.clone();
+        let now = self.clock.unix();
         let named = |id: AssetVersionId| {
-            let asset = catalog.version(&id)?.files.asset.clone();
-            Some((id, asset))
+            let version = catalog.version(&id).filter(|version| version.window.is_over(now))?;
+            Some((id, version.files.asset.clone()))
         };
         let names: BTreeMap<_, _> = ended.into_iter().filter_map(named).collect();
         if names.is_empty() {
-            return Ok(()); // They were withdrawn meanwhile.
+            return Ok(()); // They were withdrawn meanwhile, or are to be shown for longer.
         }
         let line = self.begin_line("window ended", names.keys()).await?;
         let withdrawal = self.withdraw_now(Reason::Ended, names).await?;
         self.store.end_audit(line, 200, &said(&withdrawal)).await
     }
 
-    /// No playback can use them any more. The caller holds the writer's lock.
+    /// No playback can use them any more, unless they came again meanwhile. The caller holds the
+    /// writer's lock.
     pub(super) async fn remove_superseded(
         self: &Arc<Self>,
         versions: Vec<AssetVersionId>,
     ) -> Result<(), StoreError> {
-        let catalog = self.snapshot().catalog.clone();
-        let is_there = |version: &AssetVersionId| catalog.version(version).is_some();
-        let versions: Vec<_> = versions.into_iter().filter(is_there).collect();
+        let still = |desk: &mut Desk, now| -> Vec<AssetVersionId> {
+            let is_superseded = |version: &_| desk.director.is_superseded(now, version);
+            versions.into_iter().filter(is_superseded).collect()
+        };
+        let versions = self.directing.ask_in_turn(still).await;
         if versions.is_empty() {
-            return Ok(()); // They were withdrawn or removed meanwhile.
+            return Ok(()); // They were withdrawn, removed or ingested again meanwhile.
         }
         let line = self.begin_line("old versions", versions.iter()).await?;
         self.store.delete_versions(&versions).await?;
@@ -179,14 +184,12 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn an_old_version_goes_with_its_objects_and_what_others_have_stays() {
         let (_directory, control) = open("").await;
-        let blocks = |n| Blocks::of_hashes(Bytes(5), vec![BlockHash([n; 32])]).unwrap();
+        hold_one_of_each(&control).await;
         for (sequence, objects) in [(1, [1, 2]), (2, [2, 3])] {
-            let objects = objects.map(blocks);
-            let version = version(sequence, &objects);
-            control.store.put_version(&version, &objects).await.unwrap();
-            control.handle(Event::Changed(Change::Version(Arc::new(version)))).await;
+            put(&control, &format!("film-{sequence}"), sequence, &objects.map(blocks)).await;
         }
         let old: AssetVersionId = "film-1".parse().unwrap();
+        control.clock.pass(BEYOND_TOKENS_S);
         control.remove_superseded(vec![old.clone()]).await.unwrap();
         let versions = |catalog: &director::Catalog| catalog.version_count();
         assert_eq!(versions(&control.snapshot().catalog), 1);
@@ -204,15 +207,14 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_the_clock_takes_down_twice_is_written_once() {
         let (_directory, control) = open("").await;
-        let object = Blocks::of_hashes(Bytes(5), vec![BlockHash([1; 32])]).unwrap();
+        hold_one_of_each(&control).await;
         for sequence in [1, 2] {
-            let version = version(sequence, std::slice::from_ref(&object));
-            let objects = std::slice::from_ref(&object);
-            control.store.put_version(&version, objects).await.unwrap();
-            control.handle(Event::Changed(Change::Version(Arc::new(version)))).await;
+            put(&control, &format!("film-{sequence}"), sequence, &[blocks(1)]).await;
         }
         let (old, over): (AssetVersionId, AssetVersionId) =
             ("film-1".parse().unwrap(), "film-2".parse().unwrap());
+        show_until(&control, &over, 10).await.unwrap();
+        control.clock.pass(BEYOND_TOKENS_S);
         for _ in 0..2 {
             control.remove_superseded(vec![old.clone()]).await.unwrap();
             control.withdraw_ended(vec![over.clone()]).await.unwrap();
@@ -220,6 +222,90 @@ pub(crate) mod tests {
         assert_eq!(control.store.desired().await.unwrap().withdrawals.len(), 1);
         assert_eq!(control.store.audit(i64::MAX, 10).await.unwrap().len(), 2);
         assert_eq!(control.metrics.versions_superseded.value(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_version_that_was_given_more_time_is_not_withdrawn() {
+        let (_directory, control) = open("").await;
+        put(&control, "film-1", 1, &[blocks(1)]).await;
+        let name: AssetVersionId = "film-1".parse().unwrap();
+        show_until(&control, &name, 10).await.unwrap();
+        control.clock.advance(11);
+        control.directing.ask_in_turn(Desk::tick).await;
+        show_until(&control, &name, 1000).await.expect("it waits to be withdrawn, and is there");
+        assert!(control.snapshot().catalog.version(&name).is_some());
+        assert!(control.store.desired().await.unwrap().withdrawals.is_empty());
+        control.clock.advance(1001);
+        control.pass_second().await;
+        assert!(control.snapshot().catalog.version(&name).is_none(), "that time is over, too");
+    }
+
+    #[tokio::test]
+    async fn an_old_version_that_came_again_is_not_removed() {
+        let (_directory, control) = open("").await;
+        hold_one_of_each(&control).await;
+        let (one, other) = ([blocks(1)], [blocks(2)]);
+        put(&control, "film-1", 1, &one).await;
+        put(&control, "film-2", 2, &other).await;
+        control.clock.pass(BEYOND_TOKENS_S);
+        control.directing.ask_in_turn(Desk::tick).await;
+        // It waits to be removed.
+        put(&control, "film-1", 3, &one).await;
+        control.write_what_is_due().await;
+        let is_there = |name: &str| {
+            let name = name.parse().unwrap();
+            control.snapshot().catalog.version(&name).is_some()
+        };
+        assert!(is_there("film-1"), "it is the current one");
+        assert_eq!(control.store.desired().await.unwrap().catalog.version_count(), 2);
+        control.pass_second().await;
+        assert!(is_there("film-2"), "it was current until now");
+        control.clock.pass(BEYOND_TOKENS_S);
+        control.pass_second().await;
+        assert!(is_there("film-1") && !is_there("film-2"));
+    }
+
+    /// No token of a playback is good for so long.
+    const BEYOND_TOKENS_S: u64 = 31 * 24 * 60 * 60;
+
+    fn blocks(n: u8) -> Blocks {
+        Blocks::of_hashes(Bytes(5), vec![BlockHash([n; 32])]).unwrap()
+    }
+
+    async fn hold_one_of_each(control: &Arc<Control>) {
+        let policy = director::Policy { versions_kept: 1, ..director::Policy::default() };
+        control.set_policy(policy).await.unwrap();
+    }
+
+    /// Ingests a version, without what an operator's word is looked at for.
+    async fn put(control: &Arc<Control>, name: &str, sequence: u64, objects: &[Blocks]) {
+        let mut files = AssetVersion::clone(&version(sequence, objects).files);
+        files.id = name.parse().unwrap();
+        let known = control.snapshot().catalog.version(&files.id).and_then(|of| of.first_file);
+        let version = Version::new(Arc::new(files), Vec::new(), sequence).numbered(known);
+        let first = control.store.put_version(&version, objects).await.unwrap();
+        let version = version.numbered(Some(first));
+        control.handle(Event::Changed(Change::Version(Arc::new(version)))).await;
+    }
+
+    /// From now on, for so many seconds.
+    async fn show_until(
+        control: &Arc<Control>,
+        version: &AssetVersionId,
+        seconds: u64,
+    ) -> Result<(), ChangeError> {
+        let until = Some(UnixSeconds(control.clock.unix().0 + seconds));
+        let asset = "film".parse().unwrap();
+        control.put_window(&asset, Some(version), Window { from: None, until }).await
+    }
+
+    impl Control {
+        /// What the clock wants is said at most once a second.
+        async fn pass_second(self: &Arc<Self>) {
+            self.clock.pass(2);
+            self.directing.ask_in_turn(Desk::tick).await;
+            self.write_what_is_due().await;
+        }
     }
 
     /// Of the asset `film`.

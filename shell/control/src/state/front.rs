@@ -11,30 +11,30 @@
 //! stay with the identity: a rotation takes no snapshot from a front whose writer is away. Nothing
 //! observed is on disk: reports make it anew.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+mod asking;
+mod kept;
+
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use director::following::{self, Asks, Picture, Run};
+use director::following::{self, Picture, Run};
 use identity::code::Code;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::{self, About, Address, EnrolError};
 use identity::member::{Member, Seen};
-use identity::secret_file::{self, SecretError};
-use identity::signing::VerifyError;
-use model::id::Generation;
+use identity::secret_file::SecretError;
 use model::manifest::TokenKey;
-use model::units::{Bytes, Nanos, UnixSeconds};
-use wire::convert::{token_key_in, token_key_out};
-use wire::v1::replica as wire_replica;
+use model::units::{Nanos, UnixSeconds};
 use wire::v1::signed::{self, Kind};
 
 use crate::config::Config;
 use crate::members::keys::Keys;
 use crate::state::difference;
-use crate::state::replica::{self, SNAPSHOT_LEN_MAX, SnapshotError};
+use crate::state::replica::{self, SnapshotError};
+use asking::BEGIN_MAX;
+use kept::{Kept, SNAPSHOT_FILE, Unsaved, len_of, load, load_keys};
 
 /// The writer's address, and the data that came from it.
 pub(crate) struct Follower {
@@ -55,26 +55,6 @@ pub(crate) struct Follower {
     renewed_at: Option<Instant>,
     /// The snapshot in force, while it is not on disk yet.
     unsaved: Option<Unsaved>,
-}
-
-/// What the files have, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kept {
-    whole: u64,
-    differences: u64,
-}
-
-/// News that could not be stored wait here: a full disk does not delay a revocation.
-#[derive(Default)]
-struct Unsaved {
-    /// In place of what is on disk.
-    whole: Option<Vec<u8>>,
-    /// They signed that, with those that the states before name.
-    keys: Vec<TokenKey>,
-    /// Behind that.
-    differences: Vec<u8>,
-    /// The last attempt to store it, and its error.
-    failed: Option<(Instant, String)>,
 }
 
 #[derive(Default)]
@@ -109,16 +89,6 @@ pub enum FollowError {
     Identity(#[from] EnrolError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-}
-
-impl FollowError {
-    /// To ask again at once would cost both sides a whole snapshot again. A writer that is late may
-    /// be making one; what is newer is asked for again meanwhile.
-    fn is_of_a_whole_one(&self, asked: Asks) -> bool {
-        let is_late = matches!(self, Self::Late { .. }) && matches!(asked, Asks::Whole(_));
-        is_late
-            || matches!(self, Self::Cut { was_whole: true, .. } | Self::Status { status: 507, .. })
-    }
 }
 
 impl Follower {
@@ -173,163 +143,8 @@ impl Follower {
         (news, identity.and(asked).and(kept))
     }
 
-    fn renew_if(&mut self, due: bool, news: &mut News) -> Result<(), FollowError> {
-        if due && let Some(credentials) = self.renew()? {
-            news.credentials = Some(credentials);
-        }
-        Ok(())
-    }
-
-    fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
-        let asks = self.following.asks(self.now());
-        let path = match asks {
-            Asks::Newer(known) => Some(format!("{SNAPSHOT}?known={known}&differences=true")),
-            Asks::Whole(known) => Some(format!("{SNAPSHOT}?known={known}&whole=true")),
-            Asks::Nothing => None,
-        };
-        let asked = path.is_some();
-        let answer = path.map_or(Ok(None), |path| self.get(&path, SNAPSHOT_LEN_MAX));
-        if let Err(error) = &answer
-            && error.is_of_a_whole_one(asks)
-        {
-            self.following.refuse(self.now(), asks, true);
-        }
-        let answer = answer?;
-        news.heard |= asked;
-        if let Some(bytes) = answer {
-            let opened = match self.open_news(&bytes) {
-                // A key that it did not know of when it enrolled: the authority knows.
-                Err(SnapshotError::Verify(VerifyError::UnknownKey(_))) => {
-                    self.renew_if(true, news)?;
-                    self.open_news(&bytes)
-                }
-                opened => opened,
-            };
-            if opened.is_err() {
-                self.following.refuse(self.now(), asks, !is_of_differences(&bytes));
-            }
-            news.picture = Some(opened?);
-            self.remember(bytes);
-            self.keys_at = None;
-        }
-        if self.keys_at.is_none_or(|at| KEYS_EVERY < at.elapsed()) {
-            news.keys = Some(self.keys()?);
-        }
-        Ok(())
-    }
-
     fn now(&self) -> model::units::Instant {
         model::units::Instant::default() + Nanos::from(self.began.elapsed())
-    }
-
-    /// What was opened is to be kept.
-    fn remember(&mut self, bytes: Vec<u8>) {
-        let unsaved = self.unsaved.get_or_insert_default();
-        if is_of_differences(&bytes) {
-            unsaved.differences.extend_from_slice(&bytes);
-            add(&mut unsaved.keys, &self.credentials.signing_keys());
-        } else {
-            self.following.came_whole();
-            let keys = self.signing_keys.clone();
-            *unsaved = Unsaved { whole: Some(bytes), keys, ..Unsaved::default() };
-        }
-        let (whole, waiting) = (unsaved.whole.as_ref(), len_of(&unsaved.differences));
-        let before = if whole.is_some() { 0 } else { self.kept.differences };
-        let whole = whole.map_or(self.kept.whole, |whole| len_of(whole));
-        if whole.max(DIFFERENCES_MIN) < before + waiting {
-            self.following.wants_shorter();
-        }
-    }
-
-    /// Brings to disk what is in force. A restart begins with it while the writer is away.
-    fn keep(&mut self) -> Result<(), FollowError> {
-        let Some(mut unsaved) = self.unsaved.take() else { return Ok(()) };
-        let path = self.state.join(SNAPSHOT_FILE);
-        let said = unsaved.failed.take().filter(|(at, _)| at.elapsed() < SAVE_EVERY);
-        let failed = match said {
-            Some(said) => said,
-            None => match self.save(&mut unsaved) {
-                Ok(()) => return Ok(()),
-                Err(error) => (Instant::now(), error.to_string()),
-            },
-        };
-        let error = io::Error::other(failed.1.clone());
-        unsaved.failed = Some(failed);
-        self.unsaved = Some(unsaved);
-        Err(FollowError::State { path, error })
-    }
-
-    /// Differences that a crash left beside a newer snapshot do not go on from it: the next ones
-    /// stand in their place.
-    fn save(&mut self, unsaved: &mut Unsaved) -> io::Result<()> {
-        // Whatever a power cut leaves, its keys are there.
-        let mut keys = self.kept_keys.clone();
-        add(&mut keys, &unsaved.keys);
-        if keys != self.kept_keys {
-            self.keep_keys(keys)?;
-        }
-        if let Some(whole) = &unsaved.whole {
-            secret_file::replace(&self.state.join(SNAPSHOT_FILE), whole)?;
-            self.kept = Kept { whole: len_of(whole), differences: 0 };
-            unsaved.whole = None;
-            if self.kept_keys != unsaved.keys {
-                self.keep_keys(unsaved.keys.clone())?;
-            }
-        }
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(self.state.join(DIFFERENCES_FILE))?;
-        // Half of one may stand there.
-        file.set_len(self.kept.differences)?;
-        file.seek(io::SeekFrom::End(0))?;
-        file.write_all(&unsaved.differences)?;
-        file.sync_all()?;
-        File::open(&self.state)?.sync_all()?;
-        self.kept.differences += len_of(&unsaved.differences);
-        Ok(())
-    }
-
-    fn keep_keys(&mut self, keys: Vec<TokenKey>) -> io::Result<()> {
-        let wire = serde_json::to_vec(&keys.iter().map(token_key_out).collect::<Vec<_>>())?;
-        secret_file::replace(&self.state.join(KEYS_FILE), &wire)?;
-        self.kept_keys = keys;
-        Ok(())
-    }
-
-    /// What is on disk behind a snapshot. The first that is cut off, or does not go on from there,
-    /// ends it: the writer has the rest.
-    fn read_differences(&mut self, mut picture: Picture) -> Picture {
-        let bytes = match load(&self.state.join(DIFFERENCES_FILE)) {
-            Ok(bytes) => bytes.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(%error, "differences on disk are not read: asking the writer");
-                return picture;
-            }
-        };
-        let mut envelopes = envelopes(&bytes).peekable();
-        while envelopes.peek().is_some() {
-            let (mut run, mut len, mut refused) = (Run::new(picture.clone()), 0, None);
-            let keys = [self.credentials.signing_keys(), self.kept_keys.clone()].concat();
-            while let Some(envelope) = envelopes.next_if(|_| !run.is_full()) {
-                refused = open_next(&mut run, &keys, envelope).err();
-                if refused.is_some() {
-                    break;
-                }
-                len += len_of(envelope) + 1;
-            }
-            if 0 < len {
-                match run.end() {
-                    Ok(next) => picture = self.believe(next),
-                    Err(lost) => refused = Some(lost.into()),
-                }
-            }
-            if let Some(error) = refused {
-                tracing::warn!(%error, "differences on disk end here: asking the writer");
-                break;
-            }
-            self.kept.differences += len;
-        }
-        picture
     }
 
     /// What came of the writer, all of it or nothing.
@@ -350,87 +165,13 @@ impl Follower {
         Ok(self.believe(picture))
     }
 
-    /// The one on disk: also by the keys that it was signed with.
-    fn open_kept(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
-        let keys = [self.signing_keys.as_slice(), &self.kept_keys].concat();
-        let picture = replica::open(&keys, Generation(0), bytes)?;
-        self.following.came_whole();
-        Ok(self.believe(picture))
-    }
-
     /// From then on the keys that it names are believed, too.
     fn believe(&mut self, picture: Picture) -> Picture {
         self.signing_keys.clone_from(&picture.desired.signing_keys);
         self.following.believe(picture.clone());
         picture
     }
-
-    fn keys(&mut self) -> Result<Keys, FollowError> {
-        let bytes = self.get("/v1/replica/keys", KEYS_LEN_MAX)?.unwrap_or_default();
-        let wire: wire_replica::Keys = serde_json::from_slice(&bytes)?;
-        let keys = Keys::given(&self.state, &wire)?;
-        self.keys_at = Some(Instant::now());
-        Ok(keys)
-    }
-
-    /// A new identity, and with it the keys that sign now. Not more often than `RENEW_EVERY`.
-    fn renew(&mut self) -> Result<Option<Credentials>, FollowError> {
-        if self.renewed_at.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
-            return Ok(None);
-        }
-        self.renewed_at = Some(Instant::now());
-        let credentials = enrol::renew(&self.writer, &self.credentials)?;
-        credentials.save(&self.state)?;
-        self.agent = enrol::agent(&self.writer, credentials.client_tls()?);
-        self.signing_keys = credentials.signing_keys();
-        self.credentials = credentials.clone();
-        tracing::info!(until = credentials.seen().not_after.0, "the identity was renewed");
-        Ok(Some(credentials))
-    }
-
-    /// The body of a 200; none of a 204.
-    fn get(&self, path: &str, len_max: u64) -> Result<Option<Vec<u8>>, FollowError> {
-        let address = self.writer.to_string();
-        let unreachable = |error: ureq::Error| {
-            let address = address.clone();
-            if matches!(error, ureq::Error::Timeout(ureq::Timeout::RecvResponse)) {
-                return FollowError::Late { address };
-            }
-            FollowError::Unreachable { address, error: error.to_string() }
-        };
-        let url = format!("{}{path}", enrol::control_url(&self.writer));
-        let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX));
-        let request = request.timeout_recv_response(Some(BEGIN_MAX)).build();
-        let mut answer = request.call().map_err(unreachable)?;
-        let status = answer.status().as_u16();
-        let mut body = Vec::new();
-        let read = answer.body_mut().with_config().limit(len_max).reader().read_to_end(&mut body);
-        if let Err(error) = read {
-            let was_whole = !body.is_empty() && !is_of_differences(&body);
-            let error = error.to_string();
-            return Err(FollowError::Cut { address, error, was_whole });
-        }
-        match status {
-            200 => Ok(Some(body)),
-            204 => Ok(None),
-            status => Err(FollowError::Status { status, text: said(&body) }),
-        }
-    }
 }
-
-/// Why the writer refuses: the detail of a problem (RFC 9457), or what there is else.
-fn said(body: &[u8]) -> String {
-    #[derive(serde::Deserialize)]
-    struct Problem {
-        detail: String,
-    }
-    let detail = serde_json::from_slice(body).map(|problem: Problem| problem.detail);
-    let text = detail.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
-    text.chars().take(SAID_MAX).collect()
-}
-
-/// The longest of such details has what to do at its end.
-const SAID_MAX: usize = 500;
 
 /// Trades a one-time code for the identity of the front that is configured.
 pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
@@ -453,41 +194,6 @@ pub enum EnrolFrontError {
     Writer,
     #[error(transparent)]
     Follow(#[from] FollowError),
-}
-
-fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if SNAPSHOT_LEN_MAX < file.metadata()?.len() {
-        return Err(io::Error::other("it is too long: delete it, and the writer is asked again"));
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
-}
-
-/// The keys of what is on disk. Without them a front asks its writer, as one that is new.
-fn load_keys(state: &Path) -> Vec<TokenKey> {
-    let keys = load(&state.join(KEYS_FILE)).and_then(|bytes| {
-        let wire: Vec<wire::v1::manifest::TokenKey> =
-            bytes.map_or(Ok(Vec::new()), |bytes| serde_json::from_slice(&bytes))?;
-        Ok(wire.iter().filter_map(|key| token_key_in(key).ok()).collect())
-    });
-    keys.unwrap_or_else(|error: io::Error| {
-        tracing::warn!(%error, "the keys of the snapshot on disk are not read");
-        Vec::new()
-    })
-}
-
-fn add(keys: &mut Vec<TokenKey>, more: &[TokenKey]) {
-    for key in more {
-        if !keys.contains(key) {
-            keys.push(key.clone());
-        }
-    }
 }
 
 /// Opens the next difference of a run, with the keys that the state before it names and with
@@ -514,101 +220,22 @@ fn envelopes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn len_of(bytes: &[u8]) -> u64 {
-    Bytes::of(bytes.len()).0
-}
-
-const SNAPSHOT: &str = "/v1/replica/snapshot";
-
-/// A whole snapshot in its envelope, as it came.
-const SNAPSHOT_FILE: &str = "snapshot.signed";
-
-/// Keys that both files may be signed with, a JSON list: as good a secret as the identity beside
-/// them, which names those that are good today.
-const KEYS_FILE: &str = "snapshot-keys.json";
-
-/// The differences since, as they came.
-const DIFFERENCES_FILE: &str = "differences.signed";
-
-/// With more differences than that on disk, and more than the snapshot is long, a whole one is
-/// asked for.
-const DIFFERENCES_MIN: u64 = 1 << 20;
-
-/// No set of keys is longer.
-const KEYS_LEN_MAX: u64 = 1 << 20;
-
-/// Longest time for one answer: a large snapshot takes some seconds.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-
-/// Until an answer begins: a large snapshot is signed first. A writer that was stopped is waited
-/// for no longer, since there may be another.
-const BEGIN_MAX: Duration = Duration::from_secs(10);
-
-/// Keys come with every snapshot, and so often without.
-const KEYS_EVERY: Duration = Duration::from_secs(60);
-
-/// A snapshot that could not be kept is tried again after this: it may be a gigabyte.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
-
-/// Least time between two renewals.
-const RENEW_EVERY: Duration = Duration::from_secs(30);
-
 /// How often the writer is asked for something new.
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
+    use super::kept::DIFFERENCES_FILE;
     use super::*;
     use crate::serve::{serve, tests::listeners};
     use crate::state::writer::Wanted;
     use crate::state::writer::tests::open;
     use director::{Desired, Policy};
+    use identity::signing::VerifyError;
+    use std::fs::File;
     use tokio::task::{JoinHandle, spawn_blocking};
 
-    const NOW: UnixSeconds = UnixSeconds(0);
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_snapshot_that_cannot_be_kept_takes_effect_and_is_kept_later() {
-        let (_files, control, serving, mut follower) = following().await;
-        let in_the_way = follower.state.join("snapshot.new");
-        fs::create_dir(&in_the_way).unwrap();
-        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
-        control.set_policy(policy).await.unwrap();
-        let asked = spawn_blocking(move || (follower.turn(NOW), follower.turn(NOW), follower));
-        let ((news, outcome), (again, still), mut follower) = asked.await.unwrap();
-        assert!(matches!(outcome, Err(FollowError::State { .. })), "{outcome:?}");
-        assert_eq!(news.picture.unwrap().desired.policy, policy);
-        assert!(news.heard && news.keys.is_some());
-        assert!(again.picture.is_none() && matches!(still, Err(FollowError::State { .. })));
-
-        fs::remove_dir(&in_the_way).unwrap();
-        follower.unsaved.as_mut().unwrap().failed = None; // It is time to try again.
-        let asked = spawn_blocking(move || (follower.turn(NOW), follower));
-        let ((_, outcome), follower) = asked.await.unwrap();
-        outcome.unwrap();
-        let (_, news) = Follower::open(follower.writer, &follower.state).unwrap();
-        assert_eq!(news.picture.unwrap().desired.policy, policy);
-        serving.abort();
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_new_identity_takes_effect_though_the_next_request_fails() {
-        let (_files, _control, serving, mut follower) = following().await;
-        // The writer refuses: it knows of nothing so new.
-        let (generation, none) = (Generation(u64::MAX), Generation(0));
-        let (issued, desired) = (NOW, Desired::default());
-        follower.following.believe(Picture { generation, issued, manifests: none, desired });
-        let asked = spawn_blocking(move || (follower.turn(UnixSeconds(u64::MAX)), follower));
-        let ((news, outcome), follower) = asked.await.unwrap();
-        let Err(FollowError::Status { status: 409, text }) = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert!(text.starts_with("this front has generation"), "{text}");
-        assert!(text.contains("snapshot.signed") && text.ends_with("start it"), "{text}");
-        let serial = &news.credentials.expect("it is told").seen().serial.clone();
-        assert_eq!(*serial, follower.credentials().seen().serial);
-        serving.abort();
-    }
+    pub(super) const NOW: UnixSeconds = UnixSeconds(0);
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_front_follows_by_differences_and_a_lost_one_is_mended() {
@@ -710,70 +337,6 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_front_reads_what_is_on_its_disk_though_the_key_that_signed_it_is_gone() {
-        let (_files, control, serving, mut follower) = following().await;
-        let turn = async |mut follower: Follower, now| {
-            let asked = spawn_blocking(move || (follower.turn(now), follower));
-            let ((_, outcome), follower) = asked.await.unwrap();
-            outcome.unwrap();
-            follower
-        };
-        follower = turn(follower, NOW).await;
-        control.rotate_signing_key().await.unwrap();
-        follower = turn(follower, NOW).await;
-        control.use_next_signing_key().await;
-        // Its identity is renewed, and names the new key alone.
-        follower = turn(follower, UnixSeconds(u64::MAX)).await;
-        let keys = control.signing.public();
-        assert_eq!((follower.credentials().signing_keys(), keys.len()), (keys, 1));
-        let (known, given) = (follower.following.known(), &control.metrics.snapshots_given);
-        assert_eq!(given.value(), 1, "the file is of the old key");
-        let (opened, news) = Follower::open(follower.writer, &follower.state).unwrap();
-        assert_eq!(news.picture.map(|picture| picture.generation), Some(known));
-        turn(opened, NOW).await;
-        assert_eq!(given.value(), 1, "and goes on from there");
-        serving.abort();
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_front_does_not_ask_at_once_again_for_a_whole_one_that_is_too_long() {
-        let (_files, control, serving, follower) = following().await;
-        control.replication.lock().await.len_max = 1200;
-        let asked = spawn_blocking(move || {
-            let mut follower = follower;
-            [follower.turn(NOW), follower.turn(NOW)].map(|(_, outcome)| outcome)
-        });
-        let [first, second] = asked.await.unwrap();
-        assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
-        second.expect("it asks for keys alone");
-        assert_eq!(control.metrics.snapshots_too_long.value(), 1);
-        serving.abort();
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_front_that_differences_do_not_reach_waits_after_a_whole_one_that_did_not_come() {
-        let (_files, control, serving, follower) = following().await;
-        let asked = spawn_blocking(move || {
-            let mut follower = follower;
-            (follower.turn(NOW).1, follower)
-        });
-        let (outcome, mut follower) = asked.await.unwrap();
-        outcome.unwrap();
-        let policy = Policy { copies: 5, versions_kept: 1, ..Policy::default() };
-        control.set_policy(policy).await.unwrap();
-        let mut replication = control.replication.lock().await;
-        drop(std::mem::take(&mut *replication));
-        replication.len_max = 1200;
-        drop(replication);
-        let asked = spawn_blocking(move || [(); 2].map(|()| follower.turn(NOW).1));
-        let [first, second] = asked.await.unwrap();
-        assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
-        second.expect("it does not ask for it");
-        assert_eq!(control.metrics.snapshots_too_long.value(), 1);
-        serving.abort();
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
     async fn a_front_reads_differences_over_rotations_that_nobody_asked_between() {
         let (_files, control, serving, mut follower) = following().await;
         let turn = async |mut follower: Follower| {
@@ -809,28 +372,10 @@ mod tests {
         serving.abort();
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_keys_of_snapshots_that_are_gone_are_not_kept() {
-        let (_files, control, serving, mut follower) = following().await;
-        for copies in 3..6 {
-            let policy = Policy { copies, versions_kept: 1, ..Policy::default() };
-            control.set_policy(policy).await.unwrap();
-            drop(std::mem::take(&mut *control.replication.lock().await));
-            let (writer, state) = (follower.writer.clone(), follower.state.clone());
-            let asked = spawn_blocking(move || {
-                follower.turn(NOW).1.unwrap();
-                Follower::open(writer, &state).unwrap().0
-            });
-            follower = asked.await.unwrap();
-            assert_eq!(follower.kept_keys, control.signing.public());
-        }
-        serving.abort();
-    }
-
-    type Serving = JoinHandle<anyhow::Result<()>>;
+    pub(super) type Serving = JoinHandle<anyhow::Result<()>>;
 
     /// A writer, and one who follows it and has asked for nothing yet.
-    async fn following()
+    pub(super) async fn following()
     -> ([tempfile::TempDir; 2], std::sync::Arc<crate::state::writer::Control>, Serving, Follower)
     {
         let (files, control) = open("").await;

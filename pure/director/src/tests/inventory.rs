@@ -1,4 +1,7 @@
 use super::*;
+use model::inventory::{Check, FilesDelta};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 #[test]
 fn older_reports_change_nothing() {
@@ -252,4 +255,61 @@ fn a_manifest_has_the_numbers_of_all_its_versions_or_none() {
     put_version(&mut director, "series-1", &[4], 701);
     let manifest = manifest(&director, "a1");
     assert_eq!((manifest.versions.len(), manifest.numbers.len()), (2, 0));
+}
+
+proptest! {
+    #[test]
+    fn what_is_complete_is_right_while_versions_come_and_go(
+        steps in vec((any::<bool>(), vec(0_u8..6, 1..4), vec(0_u8..6, 0..4)), 1..16)
+    ) {
+        let mut director = running(&["a1"]);
+        let (mut held, mut versions) = (BTreeSet::new(), Vec::new());
+        for (i, (is_version, came, went)) in (0_u64..).zip(&steps) {
+            if *is_version {
+                let name = format!("film-{i}");
+                put_version(&mut director, &name, came, i);
+                versions.push((name, came));
+            }
+            let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
+            let (came, gone) = if *is_version { (&vec![], &vec![]) } else { (came, went) };
+            gone.iter().for_each(|n| { held.remove(n); });
+            held.extend(came.iter().copied());
+            let all: Vec<u8> = held.iter().copied().collect();
+            // Now and then all is told.
+            let (from, told) = if i % 4 == 0 { (0, &all) } else { (i, came) };
+            let inventory = Delta {
+                from, to: i + 1, held: objects(told), gone: objects(gone), check: None,
+            };
+            director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
+            let complete = whole(&director, "a1");
+            let kept = versions.iter().rev().take(2);
+            let all_held = kept.filter(|(_, objects)| objects.iter().all(|n| held.contains(n)));
+            let whole: BTreeSet<AssetVersionId> =
+                all_held.map(|(name, _)| name.parse().unwrap()).collect();
+            prop_assert_eq!(complete, whole);
+        }
+    }
+
+    #[test]
+    fn what_a_delta_completes_is_what_a_recount_finds(
+        deltas in vec(
+            (vec(0_u8..6, 0..4), vec(0_u8..6, 0..4)), 1..12)
+    ) {
+        let mut director = running(&["a1"]);
+        put_version(&mut director, "film-1", &[0, 1, 2], 1);
+        put_version(&mut director, "film-2", &[2, 3], 2);
+        let mut model = BTreeSet::new();
+        for (i, (held, gone)) in (0_u64..).zip(&deltas) {
+            let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
+            let (came, went) = (objects(held), objects(gone));
+            let inventory = Delta { from: i, to: i + 1, held: came, gone: went, check: None };
+            director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
+            gone.iter().for_each(|n| if i != 0 { model.remove(n); });
+            model.extend(held.iter().copied());
+            let complete = whole(&director, "a1");
+            let has = |objects: &[u8]| objects.iter().all(|n| model.contains(n));
+            prop_assert_eq!(complete.contains("film-1"), has(&[0, 1, 2]));
+            prop_assert_eq!(complete.contains("film-2"), has(&[2, 3]));
+        }
+    }
 }

@@ -1,5 +1,7 @@
 use super::*;
 use model::view::Renditions;
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 /// Ten files of two renditions, and two that belong to none.
 const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];

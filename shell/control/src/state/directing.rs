@@ -12,10 +12,12 @@
 //! wait for nothing. The time in which nobody was listened to is measured, and nobody is called
 //! silent for it: see [`Attention`]. A director that makes no step for long hangs: see [`Pulse`].
 
+mod attention;
+mod thread;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use director::{
@@ -24,31 +26,21 @@ use director::{
 use model::id::ApplianceId;
 use model::machine::Machine;
 use model::units::{Instant, Nanos};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::error::TryRecvError;
+use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
 use wire::v1::report::Report;
 
 use crate::clock::Clock;
 use crate::metrics::{Counter, WorkCounts};
+use attention::{Attention, Longest, Pulse};
+use thread::Thread;
 
 /// So much waits for the director at a time: at 20 us for a report, 20 ms of its work.
 const QUEUE_MAX: usize = 1024;
 
-/// A tick that is due lets so much work pass before it: 250 reports, or fewer steps that take
-/// longer.
-const TICK_WAITS: Nanos = Nanos::millis(5);
-
-/// For so long nobody may be listened to before it is worth a look at every appliance.
-const LOST_MIN: Nanos = Nanos::millis(300);
-
 /// Times that do not come, for a process that does not say that it reads, yet or any more.
 const NEVER: u64 = u64::MAX;
 const ENDED: u64 = u64::MAX - 1;
-
-/// How often somebody looks whether the director makes steps.
-const LOOK_EVERY: Nanos = Nanos::millis(100);
 
 /// A director that makes no step for so long hangs. Arbitrary: far above its longest step, which
 /// should be 20 ms, and below the patience of those who ask.
@@ -56,10 +48,6 @@ const HANGS_AFTER: Nanos = Nanos::seconds(5);
 
 /// Appliances that are told of in one step: some hundreds of microseconds.
 const SLICE: usize = 256;
-
-/// The longest step is told for so long after it at least, and for twice as long at most: whoever
-/// scrapes once a minute sees each.
-const LONGEST_OF: Nanos = Nanos::seconds(60);
 
 /// What the thread owns.
 pub(crate) struct Desk {
@@ -373,140 +361,6 @@ impl Desk {
     }
 }
 
-/// The time in which nobody was listened to: a step that took long, a process that did not run, or
-/// one whose other threads read nothing.
-#[derive(Debug)]
-struct Attention {
-    /// Until then it listened.
-    until: Instant,
-    /// What was lost before is told.
-    told: Instant,
-}
-
-impl Attention {
-    fn new(now: Instant) -> Self {
-        Self { until: now, told: now }
-    }
-
-    /// So much was lost that is worth telling, if others read at `reads_at` last.
-    fn lost(&mut self, now: Instant, reads_at: Instant) -> Option<Nanos> {
-        let lost = now.since(self.until.min(reads_at).max(self.told));
-        if lost <= LOST_MIN {
-            return None;
-        }
-        self.told = now;
-        Some(lost)
-    }
-}
-
-/// How long the director has made no step, by looks of another thread: a process that does not run
-/// does not look. The director's ticks are steps.
-#[derive(Debug, Default)]
-struct Pulse {
-    steps: u64,
-    /// Looks since then.
-    looks: u64,
-}
-
-impl Pulse {
-    fn look(&mut self, steps: u64) -> Nanos {
-        self.looks = if steps == self.steps { self.looks + 1 } else { 0 };
-        self.steps = steps;
-        Nanos(LOOK_EVERY.0.saturating_mul(self.looks))
-    }
-}
-
-/// The longest step of this span of `LONGEST_OF` and of the one before.
-#[derive(Debug, Default)]
-struct Longest {
-    begun: Instant,
-    before: Nanos,
-    now: Nanos,
-}
-
-impl Longest {
-    fn of(&mut self, now: Instant, step: Nanos) -> Nanos {
-        if LONGEST_OF <= now.since(self.begun) {
-            (self.begun, self.before, self.now) = (now, self.now, Nanos(0));
-        }
-        self.now = self.now.max(step);
-        self.now.max(self.before)
-    }
-}
-
-struct Thread {
-    desk: Desk,
-    steps: mpsc::Receiver<Step>,
-    runtime: Runtime,
-    attention: Attention,
-    /// The work that a tick, which is due, has let pass before it.
-    passed: Nanos,
-    longest: Longest,
-}
-
-enum Next {
-    Tick,
-    Step(Step),
-    End,
-}
-
-impl Thread {
-    fn run(mut self) {
-        let shared = self.desk.shared.clone();
-        loop {
-            let next = self.next();
-            let now = shared.clock.now();
-            let reads_at = Instant(shared.reads_at.load(Ordering::Relaxed));
-            if let Some(lost) = self.attention.lost(now, reads_at) {
-                let by_ms = lost.as_millis();
-                tracing::warn!(
-                    by_ms,
-                    "no report was read so long, and no appliance is silent by it"
-                );
-                shared.counts.lost.add(lost.0);
-                self.desk.director.handle(now, Event::Late(lost));
-            }
-            self.attention.until = now;
-            let passes = matches!(next, Next::Step(_)) && self.desk.deadline() <= now;
-            match next {
-                Next::End => return,
-                Next::Tick => self.desk.tick(now),
-                Next::Step(step) => step(&mut self.desk, now),
-            }
-            let ended = shared.clock.now();
-            let took = ended.since(now);
-            self.passed = if passes { Nanos(self.passed.0 + took.0) } else { Nanos(0) };
-            shared.counts.steps.count();
-            shared.counts.busy.add(took.0);
-            shared.counts.longest.set(self.longest.of(ended, took).0);
-        }
-    }
-
-    /// A tick if one is due; else what comes first until then. With more to do than there is time,
-    /// both have their turn.
-    fn next(&mut self) -> Next {
-        let clock = self.desk.shared.clock;
-        let (due, now) = (self.desk.deadline(), clock.now());
-        if due <= now && TICK_WAITS <= self.passed {
-            return Next::Tick;
-        }
-        match self.steps.try_recv() {
-            Ok(step) => return Next::Step(step),
-            Err(TryRecvError::Disconnected) => return Next::End,
-            Err(TryRecvError::Empty) if due <= now => return Next::Tick,
-            Err(TryRecvError::Empty) => {}
-        }
-        let (wait, steps) = (Duration::from(due.since(now)), &mut self.steps);
-        let next = match self.runtime.block_on(async { timeout(wait, steps.recv()).await }) {
-            Ok(Some(step)) => Next::Step(step),
-            Ok(None) => Next::End,
-            Err(_) => Next::Tick,
-        };
-        self.attention.until = clock.now().min(due);
-        next
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -517,72 +371,11 @@ pub(crate) mod tests {
     use model::view::Health;
     use std::future::{Future as _, poll_fn};
     use std::task::Poll;
+    use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
-
-    #[test]
-    fn time_in_which_nobody_listened_is_told_once() {
-        let ms = |ms| Instant(0) + Nanos::millis(ms);
-        let never = Instant(u64::MAX);
-        let mut attention = Attention::new(ms(0));
-        assert_eq!(attention.lost(ms(300), never), None, "a step may take so long");
-        assert_eq!(attention.lost(ms(900), never), Some(Nanos::millis(900)), "it lasted on");
-        assert_eq!(attention.lost(ms(1000), never), None, "the rest");
-        attention.until = ms(2000);
-        assert_eq!(attention.lost(ms(2100), ms(1950)), None);
-        attention.until = ms(2500);
-        let lost = attention.lost(ms(2500), ms(1950));
-        assert_eq!(lost, Some(Nanos::millis(550)), "it listened, and nobody read");
-        attention.until = ms(2900);
-        assert_eq!(attention.lost(ms(2900), ms(1950)), Some(Nanos::millis(400)), "from there on");
-    }
-
-    #[test]
-    fn a_director_is_silent_from_look_to_look_in_which_it_made_no_step() {
-        let mut pulse = Pulse::default();
-        assert_eq!(pulse.look(7), Nanos(0));
-        assert_eq!(pulse.look(7), Nanos::millis(100));
-        assert_eq!(pulse.look(7), Nanos::millis(200));
-        assert_eq!(pulse.look(8), Nanos(0), "a step");
-        assert_eq!(pulse.look(8), Nanos::millis(100));
-    }
-
-    #[test]
-    fn the_longest_step_is_of_this_minute_and_the_last() {
-        let at = |seconds| Instant(0) + Nanos::seconds(seconds);
-        let mut longest = Longest::default();
-        assert_eq!(longest.of(at(1), Nanos(7)), Nanos(7));
-        assert_eq!(longest.of(at(59), Nanos(3)), Nanos(7));
-        assert_eq!(longest.of(at(60), Nanos(4)), Nanos(7));
-        assert_eq!(longest.of(at(119), Nanos(5)), Nanos(7));
-        assert_eq!(longest.of(at(120), Nanos(2)), Nanos(5));
-    }
-
-    #[tokio::test]
-    async fn a_stalled_director_calls_nobody_silent() {
-        let health = "[health]\nreport_interval = \"100 ms\"\nprobe_after = \"500 ms\"\n\
-                      stale_after = \"1 s\"\n";
-        let (_directory, control) = open(health).await;
-        let a1 = registered(&control).await;
-        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
-        let stall = |_: &mut Desk, _| std::thread::sleep(Duration::from_millis(1500));
-        let look = move |desk: &Desk, now| {
-            let status = desk.director.appliances(now).remove(&a1).unwrap();
-            (status.health, status.last_report.unwrap(), desk.director.counters().probes)
-        };
-        // One after the other: what is due by the clock comes right behind the stall.
-        let (directing, lost) = (&control.directing, &control.directing.counts().lost);
-        let ((), (), found) = tokio::join!(
-            directing.ask_in_turn(stall),
-            directing.ask_in_turn(Desk::tick),
-            directing.ask(look)
-        );
-        let (health, silent, probes) = found.unwrap();
-        assert_eq!((health, probes), (Health::Healthy, 0));
-        assert!(silent < Nanos::millis(500), "{silent}");
-        assert!(1500 <= Nanos(lost.value()).as_millis());
-    }
+    use tokio::time::timeout;
 
     #[tokio::test]
     async fn a_sign_of_life_comes_to_the_director_with_the_next_tick() {
@@ -705,28 +498,6 @@ pub(crate) mod tests {
         let stored = control.store.desired().await.unwrap().sites;
         assert_eq!(stored.len(), 1, "nothing was written that was refused");
         serving.abort();
-    }
-
-    #[tokio::test]
-    async fn a_tick_that_is_due_waits_for_no_more_than_some_milliseconds_of_work() {
-        let (_directory, control) = open("").await;
-        // Half a second of work, one behind the other.
-        let work = |_| {
-            let control = control.clone();
-            tokio::spawn(async move {
-                let work = move |desk: &mut Desk, _: Instant| {
-                    std::thread::sleep(Duration::from_millis(5));
-                    desk.deadline()
-                };
-                control.directing.ask_in_turn(work).await
-            })
-        };
-        let all: Vec<_> = (0..100).map(work).collect();
-        let mut deadlines = BTreeSet::new();
-        for one in all {
-            deadlines.insert(one.await.unwrap());
-        }
-        assert!(4 <= deadlines.len(), "a tick each tenth of a second: {}", deadlines.len());
     }
 
     #[tokio::test]

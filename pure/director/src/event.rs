@@ -89,6 +89,27 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether it may be left out where too much waits: a line of the log, whose notice is shown
+    /// all the same, and a look at an appliance that is silent with or without it.
+    pub(crate) fn can_be_spared(&self) -> bool {
+        match self {
+            Self::Probe { .. } | Self::Tell(_) => true,
+            Self::Place(_)
+            | Self::Free(_)
+            | Self::Store(_)
+            | Self::StoreUsable { .. }
+            | Self::StoreHardware { .. }
+            | Self::StoreCloned(_)
+            | Self::UseNextSigningKey
+            | Self::UseNextTokenKey
+            | Self::DropOldTokenKeys
+            | Self::WithdrawEnded(_)
+            | Self::RemoveSuperseded(_)
+            | Self::StoreReceipt { .. }
+            | Self::ForgetWithdrawals(_) => false,
+        }
+    }
+
     /// The event that answers it where all is done at once, for tools and tests; none where nothing
     /// has to be said, or where it is said by a [`Change`], or of a probe.
     pub fn at_once(self) -> Option<Event<'static>> {

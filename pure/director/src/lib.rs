@@ -164,8 +164,12 @@ pub struct Director {
     usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
-    /// Bounded: per appliance one of its kinds until polled, and one of every other kind.
+    /// Bounded. Until polled there are of each appliance one capacity, one mark as cloned and one
+    /// receipt for each withdrawal that is listed, and its hardware once in a while (`machines`);
+    /// so many that can be spared; two to free; and one of every other kind.
     actions: VecDeque<Action>,
+    /// How many of them can be spared.
+    spared: usize,
     /// The kind of what was polled last: it is being carried out until the next poll.
     under_way: Option<Discriminant<Action>>,
     snapshot: Arc<Snapshot>,
@@ -338,6 +342,7 @@ impl Director {
             history: History::default(),
             notices: VecDeque::new(),
             actions: VecDeque::new(),
+            spared: 0,
             under_way: None,
             snapshot: Arc::default(),
             routes: routes::Routes::new(config.routes_longest),
@@ -551,11 +556,28 @@ impl Director {
 
     /// Wants what may have failed, unless it waits or is being carried out. O(actions that wait).
     fn say_again(&mut self, action: Action) {
-        let kind = discriminant(&action);
-        let waits = || self.actions.iter().any(|waiting| discriminant(waiting) == kind);
-        if self.under_way != Some(kind) && !waits() {
+        if !self.is_said(&action) {
             self.actions.push_back(action);
         }
+    }
+
+    /// Whether one of this kind waits or is being carried out. O(actions that wait).
+    fn is_said(&self, action: &Action) -> bool {
+        let kind = discriminant(action);
+        let waits = || self.actions.iter().any(|waiting| discriminant(waiting) == kind);
+        self.under_way == Some(kind) || waits()
+    }
+
+    /// Wants what can be spared, unless too much of that waits. True if it waits now.
+    fn say_if_room(&mut self, action: Action) -> bool {
+        assert!(action.can_be_spared(), "whatever else is wanted is not left out");
+        let most = SPARED_MAX_EACH * self.members.len() + self.config.notices_max;
+        if most <= self.spared {
+            return false;
+        }
+        self.spared += 1;
+        self.actions.push_back(action);
+        true
     }
 
     /// # Panics
@@ -658,6 +680,7 @@ impl Machine for Director {
 
     fn poll(&mut self) -> Option<Action> {
         let next = self.actions.pop_front();
+        self.spared -= usize::from(next.as_ref().is_some_and(Action::can_be_spared));
         self.under_way = next.as_ref().map(discriminant);
         next
     }
@@ -701,6 +724,9 @@ fn is_reporting(health: Health) -> bool {
 
 /// How often time passes, so that a stale appliance is seen in time.
 const TICK: Nanos = Nanos::millis(100);
+
+/// So many actions that can be spared wait for each appliance: as it falls silent and is back.
+const SPARED_MAX_EACH: usize = 4;
 
 /// How long to wait for the shell to do something before saying it again.
 const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

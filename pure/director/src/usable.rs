@@ -65,13 +65,7 @@ impl Director {
     /// Capacities that were reported for long enough count from now on. Those that are not durable
     /// are said again.
     pub(crate) fn settle_usable(&mut self, now: Instant) {
-        for (appliance, (usable, said)) in &mut self.usable.unstored {
-            if self.config.usable_replans <= now.since(*said) {
-                *said = now;
-                let (appliance, usable) = (appliance.clone(), *usable);
-                self.actions.push_back(Action::StoreUsable { appliance, usable });
-            }
-        }
+        self.say_unstored(now);
         let counted = self.usable.counted;
         if counted.is_some_and(|at| now.since(at) < self.config.usable_replans) {
             return;
@@ -121,13 +115,39 @@ impl Director {
         self.usable.unstored.remove(id);
     }
 
+    /// Says again what is not durable, unless some of it waits. O(what is not durable), and
+    /// O(actions that wait) where some is due.
+    fn say_unstored(&mut self, now: Instant) {
+        let every = self.config.usable_replans;
+        let all = self.usable.unstored.iter();
+        let due = all.filter(|(_, (_, said))| every <= now.since(*said));
+        let stores = due.map(|(appliance, (usable, _))| {
+            let (appliance, usable) = (appliance.clone(), *usable);
+            Action::StoreUsable { appliance, usable }
+        });
+        let stores: Vec<Action> = stores.collect();
+        if stores.first().is_none_or(|first| self.is_said(first)) {
+            return;
+        }
+        for store in stores {
+            self.actions.push_back(store);
+        }
+        for (_, said) in self.usable.unstored.values_mut() {
+            if every <= now.since(*said) {
+                *said = now;
+            }
+        }
+    }
+
     fn count_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
         let Some(registered) = self.desired.registered_mut(id) else { return };
         assert!(usable != Bytes::ZERO, "lost sight of drives is no room");
         registered.usable = Some(usable);
         assert!(!self.usable.waiting.contains_key(id), "what counts waits no more");
-        self.usable.unstored.insert(id.clone(), (usable, now));
-        self.actions.push_back(Action::StoreUsable { appliance: id.clone(), usable });
+        // One that is not durable is said again, when it does not wait any more.
+        if self.usable.unstored.insert(id.clone(), (usable, now)).is_none() {
+            self.actions.push_back(Action::StoreUsable { appliance: id.clone(), usable });
+        }
     }
 }
 
@@ -274,5 +294,35 @@ mod tests {
         director.handle(at(323_000), Event::UsableStored(id("a1"), Bytes(80 * MIB)));
         assert!(!said(&mut director, 400));
         assert_eq!(manifest(&director, "a1").versions.len(), 1);
+    }
+
+    #[test]
+    fn no_more_than_one_capacity_of_an_appliance_waits_to_be_stored() {
+        let mut director = running(&["a1", "a2"]);
+        let mut sequence = 100;
+        let waiting = |director: &Director| {
+            let all = director.actions.iter();
+            all.filter(|action| matches!(action, Action::StoreUsable { .. })).count()
+        };
+        // Both change again and again, and nobody carries anything out.
+        for second in 0..2000 {
+            for name in ["a1", "a2"] {
+                sequence += 1;
+                let usable = Bytes((60 + 10 * (second / 310 % 2)) * MIB);
+                let report = Report { usable, ..report(sequence) };
+                director.report(at(second * 1000), &id(name), &report).unwrap();
+            }
+            director.handle(at(second * 1000), Event::Tick(UnixSeconds(second)));
+            assert!(waiting(&director) <= 2, "{second}");
+        }
+        settle(&mut director);
+        let all = [id("a1"), id("a2")].map(|id| director.desired.appliances[&id].usable.unwrap());
+        director.handle(at(2_011_000), Event::Tick(UnixSeconds(2011)));
+        let stored: Vec<_> = std::iter::from_fn(|| director.poll())
+            .filter_map(|action| {
+                if let Action::StoreUsable { usable, .. } = action { Some(usable) } else { None }
+            })
+            .collect();
+        assert_eq!(stored, all, "those that waited were older ones");
     }
 }

@@ -67,11 +67,14 @@ impl Director {
         let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
         let Some(observed) = observed else { return };
         let late = self.config.probe_after < now.since(observed.last_report);
-        if late && observed.probe == Probe::None {
-            observed.probe = Probe::Asked;
+        if !late || observed.probe != Probe::None {
+            return;
+        }
+        let base_url = observed.base_url.clone();
+        if self.say_if_room(Action::Probe { appliance: id.clone(), base_url }) {
             self.counters.probes += 1;
-            let base_url = observed.base_url.clone();
-            self.actions.push_back(Action::Probe { appliance: id.clone(), base_url });
+            let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
+            observed.into_iter().for_each(|observed| observed.probe = Probe::Asked);
         }
     }
 
@@ -181,7 +184,7 @@ impl Director {
         }
         self.notices.push_back(notice.clone());
         assert!(self.notices.len() <= self.config.notices_max, "the oldest made room");
-        self.actions.push_back(Action::Tell(notice));
+        self.say_if_room(Action::Tell(notice));
     }
 }
 

@@ -239,3 +239,26 @@ fn health_says_what_an_operator_should_look_at() {
         assert_eq!(director.notices().next_back().map(|n| n.text.as_str()), Some(text));
     }
 }
+
+#[test]
+fn an_appliance_that_comes_and_goes_fills_no_queue() {
+    let mut director = running(&["a1"]);
+    for turn in 1..1000 {
+        director.report(at(turn * 3000), &id("a1"), &report(100 + turn)).unwrap();
+        for late in [900, 1600, 2600] {
+            director.handle(at(turn * 3000 + late), Event::Tick(UnixSeconds(turn)));
+        }
+    }
+    assert!(1000 < director.counters().health_changes, "{}", director.counters().health_changes);
+    let waiting = director.actions.len();
+    assert!(waiting < 30, "{waiting} wait");
+    settle(&mut director);
+    let probes = director.counters().probes;
+    director.report(at(4_000_000), &id("a1"), &report(2000)).unwrap();
+    for late in [900, 1600] {
+        director.handle(at(4_000_000 + late), Event::Tick(UnixSeconds(4000)));
+    }
+    let told: Vec<_> = std::iter::from_fn(|| director.poll()).collect();
+    assert!(told.iter().any(|action| matches!(action, Action::Tell(_))), "{told:?}");
+    assert_eq!(director.counters().probes, probes + 1);
+}

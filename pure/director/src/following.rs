@@ -67,6 +67,14 @@ impl<T> Log<T> {
         let first = self.all.binary_search_by_key(&known, |(from, _, _)| *from).ok()?;
         Some(self.all.range(first..).take(RUN_MAX).map(|(_, difference, _)| difference))
     }
+
+    /// True if a whole snapshot of that generation, which is not the newest, is good for a front
+    /// that has `known`: one run leads on from it, so that the front soon has the newest, and it is
+    /// newer than what the front may have wrong.
+    pub fn leads_on(&self, whole: Generation, known: Generation) -> bool {
+        let first = self.all.binary_search_by_key(&whole, |(from, _, _)| *from);
+        known < whole && first.is_ok_and(|first| self.all.len() - first <= RUN_MAX)
+    }
 }
 
 /// The generation after this one, for what is signed `now`: also above all that were given out

@@ -12,6 +12,8 @@ use model::units::UnixSeconds;
 pub(crate) struct Replication {
     /// None before the first front has asked this process.
     last: Option<(Picture, Check)>,
+    /// The last whole one that was given, while it is good for others.
+    whole: Option<Picture>,
     log: Log<Difference>,
     /// Durable, before any front sees it.
     durable: Generation,
@@ -33,12 +35,12 @@ impl Replication {
     /// Nothing was given to anybody.
     pub(crate) fn new() -> Self {
         let (durable, given) = (Generation(0), BTreeMap::new());
-        Self { last: None, log: Log::new(LOG_LEN_MAX), durable, given }
+        Self { last: None, whole: None, log: Log::new(LOG_LEN_MAX), durable, given }
     }
 
     /// The process ends: what is not durable is gone.
     pub(crate) fn forget(&mut self) {
-        (self.last, self.log) = (None, Log::new(LOG_LEN_MAX));
+        (self.last, self.whole, self.log) = (None, None, Log::new(LOG_LEN_MAX));
     }
 
     /// The answer to a front.
@@ -52,7 +54,14 @@ impl Replication {
         let Some((newest, _)) = &self.last else { return Given::Nothing };
         let known = match asks {
             Asks::Nothing => return Given::Nothing,
-            Asks::Whole(_) => return Given::Whole(Box::new(newest.clone())),
+            Asks::Whole(known) => {
+                let is_good = |whole: &Picture| {
+                    let generation = whole.generation;
+                    generation == newest.generation || self.log.leads_on(generation, known)
+                };
+                let whole = self.whole.take().filter(is_good).unwrap_or_else(|| newest.clone());
+                return Given::Whole(Box::new(self.whole.insert(whole).clone()));
+            }
             Asks::Newer(known) => known,
         };
         assert!(known <= newest.generation, "a front has {known}, which is durable nowhere");

@@ -138,6 +138,11 @@ impl Signing {
         self.keys().first.sign(kind, payload)
     }
 
+    /// The name of the key that signs now.
+    pub(crate) fn kid(&self) -> String {
+        self.keys().stored.key[0].kid.clone()
+    }
+
     /// What whoever checks needs; the first signs.
     pub(crate) fn public(&self) -> Vec<TokenKey> {
         self.keys().public()

@@ -50,6 +50,8 @@ struct Last {
 #[derive(Clone, Debug)]
 struct Whole {
     generation: Generation,
+    /// The key that signed it: another one may be the only one that a new front knows.
+    kid: String,
     made: Result<body::Bytes, TooLong>,
 }
 
@@ -63,19 +65,17 @@ impl Default for Replication {
 }
 
 impl Replication {
-    /// The whole one that is there, if it is of use to a front that has `known`. One that was too
-    /// long is tried again after each change.
-    fn whole_for(&self, known: Generation, wanted: Wanted) -> Option<Whole> {
+    /// The whole one that is there, if it is signed by the key of now and of use to a front that
+    /// has `known`. One that was too long is tried again after each change.
+    fn whole_for(&self, known: Generation, wanted: Wanted, kid: &str) -> Option<Whole> {
         let (last, whole) = (self.last.as_ref()?, self.whole.as_ref()?);
-        let is_newer = match wanted {
-            Wanted::Whole => known <= whole.generation,
-            Wanted::Differences => known < whole.generation,
+        let leads_on = match wanted {
+            Wanted::Whole | Wanted::Differences => self.log.leads_on(whole.generation, known),
             // It does not go on from there by differences.
             Wanted::Newer => false,
         };
-        let leads_on = whole.made.is_ok() && self.log.since(whole.generation).is_some();
-        let is_of_use = whole.generation == last.generation || (leads_on && is_newer);
-        is_of_use.then(|| whole.clone())
+        let is_of_use = whole.generation == last.generation || (whole.made.is_ok() && leads_on);
+        (is_of_use && whole.kid == kid).then(|| whole.clone())
     }
 }
 
@@ -203,9 +203,10 @@ impl Control {
         known: Generation,
         wanted: Wanted,
     ) -> Result<body::Bytes, TooLong> {
+        let kid = self.signing.kid();
         let (last, len_max) = {
             let replication = self.replication.lock().await;
-            if let Some(whole) = replication.whole_for(known, wanted) {
+            if let Some(whole) = replication.whole_for(known, wanted, &kid) {
                 return whole.made;
             }
             let last = replication.last.clone().expect("there is one after a look");
@@ -215,7 +216,7 @@ impl Control {
         let work = move || control.whole(&last, len_max);
         let made = spawn_blocking(work).await.expect("nothing in it panics");
         self.note_length(made.as_ref().err());
-        let whole = Whole { generation, made: made.clone() };
+        let whole = Whole { generation, kid, made: made.clone() };
         self.replication.lock().await.whole = Some(whole);
         made
     }
@@ -277,9 +278,10 @@ impl Control {
             }
         };
         replication.last = Some(last);
-        let Replication { whole, log, .. } = replication;
+        let (Replication { whole, log, .. }, kid) = (replication, self.signing.kid());
         // It may be a gigabyte.
-        whole.take_if(|whole| log.since(whole.generation).is_none());
+        let none = Generation(0);
+        whole.take_if(|whole| whole.kid != kid || !log.leads_on(whole.generation, none));
         Ok(())
     }
 
@@ -374,9 +376,11 @@ fn kept(weight: u64) -> u64 {
 mod tests {
     use super::*;
     use director::Policy;
+    use director::following::RUN_MAX;
     use std::future::{Future as _, poll_fn};
     use std::task::Poll;
     use std::time::Duration;
+    use wire::v1::signed;
 
     #[tokio::test]
     async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
@@ -506,6 +510,32 @@ mod tests {
         control.replication.lock().await.log = Log::new(0);
         control.replica_snapshot(newest, Wanted::Newer).await.unwrap().unwrap();
         assert_ne!(whole(Generation(0)).await.unwrap(), next);
+    }
+
+    #[tokio::test]
+    async fn a_whole_one_is_made_anew_for_another_key_and_where_a_run_does_not_reach() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let whole = async || {
+            let given = control.replica_snapshot(Generation(0), Wanted::Whole).await;
+            given.unwrap().unwrap()
+        };
+        let known = async || control.store.replica().await.unwrap().0;
+        let first = whole().await;
+        control.rotate_signing_key().await.unwrap();
+        control.use_next_signing_key().await;
+        let next = whole().await;
+        let kid = |bytes: &body::Bytes| signed::decode(bytes).unwrap().kid.to_owned();
+        assert_ne!(kid(&next), kid(&first), "a new front knows this key alone");
+        for copies in (2..=4).cycle().take(RUN_MAX + 1) {
+            assert_eq!(whole().await.as_ptr(), next.as_ptr(), "with {copies} copies");
+            let before = known().await;
+            put(&control, copies).await;
+            control.replica_snapshot(before, Wanted::Differences).await.unwrap().unwrap();
+        }
+        let newest = whole().await;
+        assert_ne!(newest, next, "a front would begin with a state of long ago");
+        let again = control.replica_snapshot(known().await, Wanted::Whole).await;
+        assert_eq!(again.unwrap().unwrap().as_ptr(), newest.as_ptr());
     }
 
     #[tokio::test]

@@ -360,9 +360,7 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
         follow(command.args(arguments).arg("--json").current_dir(root), |_| {}).map(one)
     };
     let mut total = play(&["--seeds", seeds])?;
-    // A bug that shows in one seed of twenty or so is not in the first hundred each time that what
-    // is drawn changes; those that are found early end early.
-    total += play(&["--canaries", "--seeds", "400"])?;
+    total += play(&["--canaries"])?;
     total += play(&["--pauses", "1000"])?;
     total += play(&["--writers", "1000"])?;
     total += play(&["--writers", "1000", "--unfenced"])?;

@@ -348,7 +348,7 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
 /// The same, short: each version's document is what `named` says.
 pub fn short_manifest_out(
     manifest: &manifest::Manifest,
-    named: impl Fn(&Arc<manifest::AssetVersion>) -> DocumentId,
+    mut named: impl FnMut(&Arc<manifest::AssetVersion>) -> DocumentId,
 ) -> v1::manifest::Manifest {
     let listed = |version: &Arc<manifest::AssetVersion>| v1::manifest::Listed {
         id: version.id.to_string(),

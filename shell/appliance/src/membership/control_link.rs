@@ -62,7 +62,7 @@ pub struct About {
     pub cards: Arc<Cards>,
 }
 
-/// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
+/// What the writer tells an appliance, and a front does not: newer manifests and keys of tickets.
 pub(crate) struct Writer {
     /// For the thread that fetches manifests.
     pub(crate) offered: Arc<Offered>,
@@ -154,7 +154,7 @@ pub(crate) fn run(
 }
 
 impl Link<'_> {
-    /// One report, and the manifest if the writer has a newer one.
+    /// One report, and what its reply says.
     fn turn(&mut self) -> Result<(), ControlError> {
         let began = self.shared.ledger.now();
         let report = self.report();

@@ -93,7 +93,7 @@ pub(crate) fn run(
         if let Some(failures) =
             tries.settle(shared, &client.whom, "a manifest is taken again", result)
         {
-            pause = wait(RETRY_FIRST, failures);
+            pause = wait(RETRY_FIRST, failures - 1);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The storage side of an appliance, as `main` sees it: start it, feed workers, stop it.
 //!
 //! ```text
-//!          manifest_link ── manifest ──> shared <── index, inventory ── drives (at the start)
-//!                │                        │  ^
-//!   report <─────┘            keeper: plan│  ├──── filler x N: source -> drive -> publish
+//!           manifest_link ── manifest ─> shared <── index, inventory ── drives (at the start)
+//!                                         │  ^
+//!   report <── control_link   keeper: plan│  ├──── filler x N: source -> drive -> publish
 //!          tend x drives: evict, drop parts │  ├──── audit: index against files
 //!                                         │  ├──── scrub, verify: blocks against hashes
 //!                                         │  ├──── mover: objects from drive to drive

@@ -66,10 +66,12 @@ impl Control {
 
     pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film], fleet: &Fleet) {
         let mut state = lock(&self.state);
-        for line in manifest.versions.iter().map(|version| document_out(version)) {
-            state.documents.insert(DocumentId::of(&line).to_string(), line);
-        }
-        let named = |version: &Arc<AssetVersion>| DocumentId::of(&document_out(version));
+        let named = |version: &Arc<AssetVersion>| {
+            let line = document_out(version);
+            let id = DocumentId::of(&line);
+            state.documents.insert(id.to_string(), line);
+            id
+        };
         let wire = short_manifest_out(manifest, named);
         for object in films.iter().flat_map(|film| &film.objects) {
             state.blocks.insert(object.id().to_string(), wire::v1::blocks::encode(&object.blocks));

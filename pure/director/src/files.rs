@@ -31,6 +31,8 @@ pub(crate) struct Files {
     firsts: BTreeMap<u32, u32>,
     /// The next own number of a file, as versions have them in a replica whose writer gives none.
     next_own: u32,
+    /// Above all durable numbers that files ever had here.
+    end: u32,
     numbers: Arc<Names<AssetVersionId, u32>>,
     objects: Table,
     /// By number of a version: the numbers of its renditions, where it has several that can be told
@@ -38,6 +40,20 @@ pub(crate) struct Files {
     renditions: Paged<Range<u32>>,
     /// Versions without a file: whoever holds nothing holds them.
     empty: NumberSet,
+}
+
+/// Numbers that files had here: those below `durable`, and own ones below `own`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) durable: u32,
+    own: u32,
+}
+
+impl Given {
+    /// Whether a file had this number, or one above it.
+    pub(crate) fn has(self, file: u32) -> bool {
+        file < if file < OWN_FILES { self.durable } else { self.own }
+    }
 }
 
 #[derive(Debug)]
@@ -54,6 +70,7 @@ impl Default for Files {
             versions: Vec::new(),
             firsts: BTreeMap::new(),
             next_own: OWN_FILES,
+            end: 0,
             numbers: Arc::default(),
             objects: Table::default(),
             renditions: Paged::default(),
@@ -81,8 +98,9 @@ impl Files {
         let first = version.first_file.unwrap_or(self.next_own);
         let end =
             first.checked_add(len).expect("numbers of files are left: restart the control plane");
-        if version.first_file.is_none() {
-            self.next_own = end;
+        match version.first_file {
+            Some(_) => self.end = self.end.max(end),
+            None => self.next_own = end,
         }
         let before = self.firsts.range(..end).next_back().map(|(_, number)| self.range(*number));
         assert!(before.is_none_or(|before| before.end <= first), "no number is given twice");
@@ -100,6 +118,11 @@ impl Files {
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
         assert_eq!(self.range(number).len(), version.objects().len(), "each has a number");
         number
+    }
+
+    /// The numbers that files had here until now.
+    pub(crate) fn given(&self) -> Given {
+        Given { durable: self.end, own: self.next_own }
     }
 
     /// A version has left the catalogue: no object has its numbers any more.

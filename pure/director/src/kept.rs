@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A change of the catalogue costs what it touches, with those that may hold some of that: of a new
-//! version nobody holds anything whose numbers were never told.
+//! version whose numbers were never given nobody holds anything but who is ahead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,32 +16,38 @@ use model::units::Instant;
 
 use crate::Director;
 use crate::catalog::Version;
+use crate::files::Given;
 use crate::observed::Known;
 
 /// What appliances have told of what they hold, as far as a change of the catalogue asks.
 #[derive(Debug, Default)]
 pub(crate) struct ToldFiles {
-    /// Above all numbers of files that any of them ever told.
-    end: u32,
-    /// Appliances, by number, of which nothing is known by number: they tell ids of objects.
+    /// Appliances, by number, that hold files whose numbers were above all that were known here
+    /// when they last reported. At a front that hears of a version late there may be many.
+    ahead: NumberSet,
+    /// Appliances of which nothing is known by number: they tell ids of objects.
     by_id: NumberSet,
+    /// Appliances that were looked at.
+    #[cfg(test)]
+    pub(crate) looked_at: u64,
 }
 
 impl ToldFiles {
-    /// An appliance has reported: files by number, if any, and whether what is known of it was told
-    /// by number.
-    pub(crate) fn told(&mut self, appliance: u32, came: Option<&NumberSet>, by_number: bool) {
-        let end = came.and_then(NumberSet::max).map_or(0, |most| most.saturating_add(1));
-        self.end = self.end.max(end);
-        if by_number {
-            self.by_id.remove(appliance);
-        } else {
-            self.by_id.insert(appliance);
+    /// An appliance has reported, and holds these files, if what is known of it was told by number.
+    pub(crate) fn told(&mut self, appliance: u32, held: Option<&NumberSet>, given: Given) {
+        let is_ahead = held.and_then(NumberSet::max).is_some_and(|most| given.durable <= most);
+        for (set, is_in) in [(&mut self.ahead, is_ahead), (&mut self.by_id, held.is_none())] {
+            if is_in {
+                set.insert(appliance);
+            } else {
+                set.remove(appliance);
+            }
         }
     }
 
     /// An appliance is not registered any more.
     pub(crate) fn gone(&mut self, appliance: u32) {
+        self.ahead.remove(appliance);
         self.by_id.remove(appliance);
     }
 }
@@ -73,10 +79,11 @@ impl Director {
 
     /// Numbers follow the catalogue, and which versions should be held follows from it and from the
     /// policy. Looked at are the objects of those that come and go, for each appliance that may
-    /// hold some of them. O(touched + those), and O(appliances) where what they may have told
-    /// before should be held from now on.
+    /// hold some of them. O(touched + those), and O(appliances) where what had numbers before
+    /// should be held from now on, as where the policy keeps more.
     pub(crate) fn choose_kept(&mut self, now: Instant, versions: BTreeSet<AssetVersionId>) {
         let touched = self.touched_by(versions);
+        let before = self.files.given();
         let gone = self.number_versions(&touched.versions);
         let (mut came, mut lost) = (NumberSet::new(), NumberSet::new());
         for number in gone.into_iter().filter(|number| self.kept_numbers.contains(*number)) {
@@ -97,15 +104,20 @@ impl Director {
         self.kept_numbers |= &came;
         self.kept_numbers -= &lost;
         self.look_at_versions(now, &touched);
-        self.recount(&came, &lost);
+        self.recount(&came, &lost, before);
     }
 
-    /// Who holds these, that should be held from now on, and those, that should not.
-    fn recount(&mut self, came: &NumberSet, lost: &NumberSet) {
+    /// Who holds these, that should be held from now on, and those, that should not. Numbers that
+    /// were given before this change may be held by anybody.
+    fn recount(&mut self, came: &NumberSet, lost: &NumberSet, before: Given) {
         if came.is_empty() && lost.is_empty() {
             return;
         }
-        let numbers = self.may_hold(came, lost);
+        let numbers = self.may_hold(came, lost, before);
+        #[cfg(test)]
+        {
+            self.told_files.looked_at += numbers.len();
+        }
         let known = Known {
             files: &self.files,
             kept: &self.kept_numbers,
@@ -123,16 +135,19 @@ impl Director {
 
     /// The appliances, by number, that may hold some of these, which should be held from now on, or
     /// hold all of one of those, or of a rendition, which should not.
-    fn may_hold(&self, came: &NumberSet, lost: &NumberSet) -> NumberSet {
+    fn may_hold(&self, came: &NumberSet, lost: &NumberSet, before: Given) -> NumberSet {
         // Whoever holds nothing holds a version without files.
-        let may_be_told = |version: u32| {
+        let is_known = |version: u32| {
             let range = self.files.range(version);
-            range.is_empty() || range.start < self.told_files.end
+            range.is_empty() || before.has(range.start)
         };
-        if came.iter().any(may_be_told) {
+        if came.iter().any(is_known) {
             return (0..self.map.numbers_end()).collect();
         }
         let mut numbers = self.told_files.by_id.clone();
+        if !came.is_empty() {
+            numbers |= &self.told_files.ahead;
+        }
         for version in lost {
             self.map.holders(version).into_iter().for_each(|all| numbers |= all);
             let renditions = self.files.renditions(version);

@@ -413,8 +413,7 @@ impl Director {
             Some(files) => observed.apply_files(files, report.came, known),
             None => observed.apply(now, &report.inventory, known),
         };
-        let came = report.files.as_ref().map(|files| &files.came);
-        self.told_files.told(number, came, observed.files_held().is_some());
+        self.told_files.told(number, observed.files_held(), self.files.given());
         self.counters.reports += 1;
         self.counters.inventory_differences += u64::from(differs);
         if observed.inventory_state() != report.state() {

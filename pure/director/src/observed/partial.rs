@@ -18,9 +18,27 @@ use crate::renditions::Renditions;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     lacked: BTreeMap<u32, Box<[u32]>>,
+    /// With so many, those are forgotten that are not to be held any more: nobody looks at who
+    /// holds a part of a version when it goes.
+    most: usize,
     /// Files that were looked at.
     #[cfg(test)]
     looked_at: u64,
+}
+
+/// Versions that are counted and not to be held any more, beside as many as are.
+const BESIDE_MAX: usize = 4;
+
+impl Counted {
+    /// O(1) in the mean, besides the version.
+    fn count(&mut self, version: u32, lacked: Box<[u32]>, kept: &NumberSet) {
+        if self.most <= self.lacked.len() {
+            self.lacked.retain(|version, _| kept.contains(*version));
+            self.most = 2 * self.lacked.len() + BESIDE_MAX;
+        }
+        self.lacked.insert(version, lacked);
+        assert!(self.lacked.len() <= self.most, "there is room for one more");
+    }
 }
 
 impl Observed {
@@ -39,7 +57,7 @@ impl Observed {
             return;
         };
         if self.complete.contains(version) {
-            self.counted.lacked.insert(version, vec![0; divided.each().len()].into());
+            self.counted.count(version, vec![0; divided.each().len()].into(), known.kept);
         }
         let Some(lacked) = self.counted.lacked.get_mut(&version) else {
             self.recount_renditions(version, known);
@@ -76,7 +94,7 @@ impl Observed {
         {
             self.counted.looked_at += self.held.range_cardinality(range);
         }
-        self.counted.lacked.insert(version, lacked);
+        self.counted.count(version, lacked, known.kept);
         self.set_renditions(version, known);
     }
 
@@ -135,6 +153,12 @@ impl Observed {
         } else {
             renditions.remove(number)
         };
+    }
+
+    /// Versions whose renditions are counted.
+    #[cfg(test)]
+    pub(crate) fn counted(&self) -> usize {
+        self.counted.lacked.len()
     }
 
     #[cfg(test)]

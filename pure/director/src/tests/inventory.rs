@@ -236,6 +236,32 @@ fn numbers_of_files_that_are_not_known_wait_for_their_version() {
 }
 
 #[test]
+fn numbers_that_were_never_given_out_cost_nobody_but_who_tells_them() {
+    let names: Vec<String> = (10..60).map(|n| format!("a{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut director = running(&names);
+    put_numbered(&mut director, "film-1", &[1, 2, 3], 700);
+    for name in &names {
+        let report = told(files(0, 5, &[700], &[], &[700]), 20);
+        director.report(at(0), &id(name), &report).unwrap();
+    }
+    let look = |director: &mut Director, sequence, (name, all): (&str, &[u32])| {
+        let report = told(files(0, 6, all, &[], all), sequence);
+        director.report(at(0), &id(name), &report).unwrap();
+        let before = director.told_files.looked_at;
+        let first = u32::try_from(sequence).unwrap() * 100;
+        put_numbered(director, &format!("film-{sequence}"), &[4, 5], first);
+        director.told_files.looked_at - before
+    };
+    assert_eq!(look(&mut director, 30, ("a10", &[700])), 0);
+    assert!(look(&mut director, 31, ("a10", &[700, 2_000_000_000])) < 5);
+    assert!(look(&mut director, 32, ("a11", &[3200, 3201])) < 5);
+    assert_eq!(whole(&director, "a11"), ["film-32".parse().unwrap()].into(), "though told before");
+    assert!(look(&mut director, 33, ("a11", &[3200])) < 5);
+    assert_eq!(look(&mut director, 34, ("a10", &[])), 0, "nobody tells such numbers any more");
+}
+
+#[test]
 fn numbers_of_a_manifest_that_this_control_never_gave_out_are_not_believed() {
     let (mut director, mut tell) = by_number();
     let all = files(0, 5, &[700, 701, 702], &[], &[700, 701, 702]);

@@ -1,4 +1,5 @@
 use super::*;
+use model::inventory::{Check, FilesDelta};
 use model::view::Renditions;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -282,4 +283,34 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn counts_of_versions_that_are_gone_are_forgotten() {
+    let mut director = running(&["a1"]);
+    let withdrawal =
+        |n: u64, name: &str| withdrawal_tests::withdrawal(n, &[name], &["a1"]);
+    for n in 1..=200 {
+        let (name, first) = (format!("film-{n}"), u32::try_from(n * 100).unwrap());
+        put_divided(&mut director, &name, &OBJECTS, &NUMBERS, n);
+        let known = director.desired().catalog.version(&name.parse().unwrap()).unwrap();
+        let version = Version::clone(known).numbered(Some(first));
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+        // One file, and of neither rendition all.
+        let came: NumberSet = [first + 1].into();
+        let files = FilesDelta { to: n, check: Check::of_files(&came), came, ..Default::default() };
+        let files = if n == 1 {
+            files
+        } else {
+            let held: NumberSet = (1..=n).map(|n| u32::try_from(n * 100 + 1).unwrap()).collect();
+            FilesDelta { from: n - 1, check: Check::of_files(&held), ..files }
+        };
+        let came = Check::of_files(&files.came);
+        let report = Report { came, files: Some(files), ..report(100 + n) };
+        assert_eq!(director.report(at(0), &id("a1"), &report).unwrap().inventory, n);
+        director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal(n, &name))));
+        settle(&mut director);
+    }
+    let observed = director.members.get(&id("a1")).unwrap().observed.as_ref().unwrap();
+    assert!(observed.counted() <= 8, "{} are counted, and none is there", observed.counted());
 }

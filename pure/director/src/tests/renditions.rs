@@ -288,8 +288,7 @@ proptest! {
 #[test]
 fn counts_of_versions_that_are_gone_are_forgotten() {
     let mut director = running(&["a1"]);
-    let withdrawal =
-        |n: u64, name: &str| withdrawal_tests::withdrawal(n, &[name], &["a1"]);
+    let withdrawal = |n: u64, name: &str| withdrawal_tests::withdrawal(n, &[name], &["a1"]);
     for n in 1..=200 {
         let (name, first) = (format!("film-{n}"), u32::try_from(n * 100).unwrap());
         put_divided(&mut director, &name, &OBJECTS, &NUMBERS, n);

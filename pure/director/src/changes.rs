@@ -97,7 +97,7 @@ impl Director {
             }
             Change::Withdrawn(withdrawal) => {
                 self.choose_kept(now, withdrawal.versions.keys().cloned().collect());
-                self.look_at_withdrawals();
+                self.withdrawn(withdrawal.id);
                 Some(Wanted::Places)
             }
             Change::Superseded(versions) => {
@@ -134,7 +134,7 @@ impl Director {
         self.lose_member(id);
         self.publisher().forget(id);
         self.forget_usable(id);
-        self.look_at_withdrawals();
+        self.sign_no_more(id);
     }
 
     /// A site is new, different or gone: no file moves for it but where its limit is another.

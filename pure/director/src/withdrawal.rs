@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
+#[cfg(test)]
+use model::units::Bytes;
 use model::units::{Instant, UnixSeconds};
 
-use crate::catalog::Window;
 use crate::kept::Touched;
 use crate::observed::Report;
 use crate::{Action, Config, Director, Role, SAY_AGAIN_AFTER};
@@ -57,24 +58,49 @@ impl Withdrawal {
     }
 }
 
+/// Withdrawals by appliance.
+type Unsigned = BTreeMap<ApplianceId, BTreeMap<u64, Option<Generation>>>;
+
 /// State that follows from withdrawals and windows.
 #[derive(Debug, Default)]
 pub(crate) struct Takedown {
     /// The withdrawals that each appliance has still to sign, and from which generation of its
     /// manifests on. No generation before manifests without it are stored.
-    unsigned: BTreeMap<ApplianceId, BTreeMap<u64, Option<Generation>>>,
+    pub(crate) unsigned: Unsigned,
     /// Versions beyond those that are held, since when.
     superseded: BTreeMap<AssetVersionId, Instant>,
-    /// When versions may be shown, of those that may not always.
-    windows: BTreeMap<AssetVersionId, Window>,
-    /// When a window opens or closes next.
-    next_edge: Option<UnixSeconds>,
+    /// When the windows of versions end, of those that do.
+    ends: BTreeMap<AssetVersionId, UnixSeconds>,
+    /// The same in the order of time. Invariant: those of `ends`.
+    by_end: BTreeSet<(UnixSeconds, AssetVersionId)>,
     /// All that is listed as withdrawn.
     pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
-    /// Versions whose window is over, and that nobody has withdrawn yet.
-    over: Vec<AssetVersionId>,
     /// When the shell was last told which versions have to go.
     said_at: Option<Instant>,
+    /// Receipts and windows that were looked at.
+    #[cfg(test)]
+    pub(crate) looked_at: u64,
+}
+
+impl Takedown {
+    /// A withdrawal is not listed any more. O(appliances + versions withdrawn).
+    fn forget(&mut self, dropped: &Withdrawal) {
+        let withdrawn = Arc::make_mut(&mut self.withdrawn);
+        for version in dropped.versions.keys() {
+            withdrawn.remove(version);
+        }
+        for id in dropped.receipts.keys() {
+            let Some(pending) = self.unsigned.get_mut(id) else { continue };
+            pending.remove(&dropped.id);
+            if pending.is_empty() {
+                self.unsigned.remove(id);
+            }
+        }
+        #[cfg(test)]
+        {
+            self.looked_at += Bytes::of(dropped.receipts.len()).0;
+        }
+    }
 }
 
 impl Director {
@@ -90,29 +116,57 @@ impl Director {
         since.is_some_and(|since| self.config.is_useless(now, *since))
     }
 
-    /// After withdrawals, or appliances that have to sign, have changed. O(withdrawals x
-    /// appliances).
+    /// All withdrawals are new, or some have lost a version. O(withdrawals x appliances).
     pub(crate) fn look_at_withdrawals(&mut self) {
+        self.drop_withdrawals();
+        let before = std::mem::take(&mut self.takedown.unsigned);
+        self.takedown.withdrawn = Arc::default();
+        let all: Vec<u64> = self.desired.withdrawals.keys().copied().collect();
+        for number in all {
+            self.await_receipts(number, &before);
+        }
+    }
+
+    /// A withdrawal is new. O(appliances + versions withdrawn).
+    pub(crate) fn withdrawn(&mut self, number: u64) {
+        for dropped in self.drop_withdrawals() {
+            // The newest may be the one that is dropped: then nothing is known of it here.
+            self.takedown.forget(&dropped);
+        }
+        self.await_receipts(number, &BTreeMap::new());
+    }
+
+    /// Nobody waits for receipts of an appliance that is gone for good.
+    pub(crate) fn sign_no_more(&mut self, id: &ApplianceId) {
+        self.takedown.unsigned.remove(id);
+    }
+
+    /// Those beyond the most that are listed.
+    fn drop_withdrawals(&mut self) -> Vec<Withdrawal> {
         let max = self.config.withdrawals_max;
         let dropped = drop_beyond(&mut self.desired.withdrawals, max);
         if !dropped.is_empty() {
-            self.actions.push_back(Action::ForgetWithdrawals(dropped));
+            let numbers = dropped.iter().map(|withdrawal| withdrawal.id).collect();
+            self.actions.push_back(Action::ForgetWithdrawals(numbers));
         }
-        let withdrawals = self.desired.withdrawals.values();
-        let names = withdrawals.clone().flat_map(|withdrawal| withdrawal.versions.keys().cloned());
-        self.takedown.withdrawn = Arc::new(names.collect());
-        let mut unsigned: BTreeMap<ApplianceId, BTreeMap<_, _>> = BTreeMap::new();
-        for withdrawal in withdrawals {
-            let missing = withdrawal.receipts.iter().filter(|(_, receipt)| receipt.is_none());
-            for (id, _) in missing {
-                let known = self.takedown.unsigned.get(id).and_then(|all| all.get(&withdrawal.id));
-                let since = known.copied().flatten();
-                unsigned.entry(id.clone()).or_default().insert(withdrawal.id, since);
-            }
+        dropped
+    }
+
+    /// Its versions are withdrawn, and its receipts are awaited; from the generations on that were
+    /// known before. Nothing, if it is not listed. O(appliances + versions withdrawn).
+    fn await_receipts(&mut self, number: u64, before: &Unsigned) {
+        let Some(withdrawal) = self.desired.withdrawals.get(&number) else { return };
+        let Takedown { unsigned, withdrawn, .. } = &mut self.takedown;
+        Arc::make_mut(withdrawn).extend(withdrawal.versions.keys().cloned());
+        let missing = withdrawal.receipts.iter().filter(|(_, receipt)| receipt.is_none());
+        for (id, _) in missing {
+            let known = before.get(id).and_then(|all| all.get(&number));
+            unsigned.entry(id.clone()).or_default().insert(number, known.copied().flatten());
         }
-        let awaits_some = |pending: &BTreeMap<_, _>| !pending.is_empty();
-        assert!(unsigned.values().all(awaits_some), "whoever is listed has something to sign");
-        self.takedown.unsigned = unsigned;
+        #[cfg(test)]
+        {
+            self.takedown.looked_at += Bytes::of(withdrawal.receipts.len()).0;
+        }
     }
 
     /// Manifests are as desired state wants them, and stored: from these generations on the
@@ -165,17 +219,17 @@ impl Director {
         }
     }
 
-    /// Acts as the clock asks: windows open and close, and versions that no playback can use any
-    /// more go. O(versions beyond those that are held), once a second.
+    /// Acts as the clock asks: versions go whose windows are over, and those that no playback can
+    /// use any more. O(versions whose windows are over and those beyond the ones that are held),
+    /// once a second.
     pub(crate) fn go_on_with_withdrawals(&mut self, now: Instant) {
-        if self.takedown.next_edge.is_some_and(|edge| edge <= self.now_unix) {
-            self.look_at_windows();
-        }
         let is_said = self.takedown.said_at.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER);
         if is_said || matches!(self.role, Role::Replica(_)) {
             return;
         }
-        let ended = self.takedown.over.clone();
+        let by_end = self.takedown.by_end.iter();
+        let over = by_end.take_while(|(until, _)| *until <= self.now_unix);
+        let ended: Vec<_> = over.map(|(_, id)| id.clone()).collect();
         let superseded = self.takedown.superseded.iter();
         let superseded = superseded.filter(|(_, since)| self.config.is_useless(now, **since));
         let superseded: Vec<_> = superseded.map(|(id, _)| id.clone()).collect();
@@ -188,33 +242,21 @@ impl Director {
         }
     }
 
-    /// Looks whose window is over, and when another opens or closes. O(versions that have one).
-    fn look_at_windows(&mut self) {
-        let now = self.now_unix;
-        let windows = &self.takedown.windows;
-        let over = windows.iter().filter(|(_, window)| window.is_over(now));
-        self.takedown.over = over.map(|(id, _)| id.clone()).collect();
-        let edges = windows.values().flat_map(|window| [window.from, window.until]);
-        self.takedown.next_edge = match now {
-            UnixSeconds(0) => Some(UnixSeconds(1)),
-            now => edges.flatten().filter(|edge| now < *edge).min(),
-        };
-        let is_ahead = |edge: UnixSeconds| now < edge;
-        assert!(self.takedown.next_edge.is_none_or(is_ahead), "an edge that is due was looked at");
-    }
-
     /// The catalogue has changed: which versions are beyond those that are held, since when, and
     /// when they may be shown. O(touched).
     pub(crate) fn look_at_versions(&mut self, now: Instant, touched: &Touched) {
-        let Takedown { superseded, windows, .. } = &mut self.takedown;
+        let Takedown { superseded, ends, by_end, .. } = &mut self.takedown;
         let catalog = &self.desired.catalog;
         for id in &touched.versions {
-            let window = catalog.version(id).map(|version| version.window).unwrap_or_default();
-            if window == Window::default() {
-                windows.remove(id);
-            } else {
-                windows.insert(id.clone(), window);
+            let until = catalog.version(id).and_then(|version| version.window.until);
+            let before = match until {
+                Some(until) => ends.insert(id.clone(), until),
+                None => ends.remove(id),
+            };
+            if let Some(before) = before {
+                by_end.remove(&(before, id.clone()));
             }
+            by_end.extend(until.map(|until| (until, id.clone())));
             if catalog.version(id).is_none() {
                 superseded.remove(id);
             }
@@ -229,7 +271,7 @@ impl Director {
             }
         }
         assert!(superseded.len() <= catalog.version_count(), "those of the catalogue");
-        self.look_at_windows();
+        assert_eq!(ends.len(), by_end.len(), "each ends once");
     }
 }
 
@@ -241,14 +283,13 @@ impl Config {
 }
 
 /// Drops entries above `max`: the oldest that is complete, else the oldest. Returns those dropped.
-fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u64> {
+fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<Withdrawal> {
     let mut dropped = Vec::new();
     while max < withdrawals.len() {
         let complete = withdrawals.values().find(|w| w.is_complete()).map(|w| w.id);
         let oldest = withdrawals.keys().next().copied();
         let Some(id) = complete.or(oldest) else { break };
-        withdrawals.remove(&id);
-        dropped.push(id);
+        dropped.extend(withdrawals.remove(&id));
     }
     assert!(withdrawals.len() <= max, "the list is bounded");
     dropped

@@ -275,6 +275,56 @@ fn versions_that_are_being_withdrawn_or_removed_are_not_said_again() {
     assert_eq!(lasting(&mut director), "");
 }
 
+/// Receipts of withdrawals and versions with windows that were looked at meanwhile.
+fn cost(director: &mut Director, change: Change) -> u64 {
+    let before = director.takedown.looked_at;
+    director.handle(at(0), Event::Changed(change));
+    settle(director);
+    let cost = director.takedown.looked_at - before;
+    let (unsigned, withdrawn) =
+        (director.takedown.unsigned.clone(), Arc::clone(&director.takedown.withdrawn));
+    director.look_at_withdrawals();
+    assert_eq!(director.takedown.unsigned, unsigned, "as if all had been looked at");
+    assert_eq!(director.takedown.withdrawn, withdrawn);
+    cost
+}
+
+#[test]
+fn a_change_of_what_is_withdrawn_looks_at_nothing_but_itself() {
+    let names: Vec<String> = (10..60).map(|n| format!("a{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut director = running(&names);
+    for number in 1..=4 {
+        put_version(&mut director, &format!("film-{number}"), &[1], number);
+    }
+    let mut withdraw = |number: u64| {
+        let withdrawn = withdrawal(number, &[&format!("film-{number}")], &names);
+        cost(&mut director, Change::Withdrawn(withdrawn))
+    };
+    assert_eq!([1, 2, 3].map(&mut withdraw), [50; 3]);
+    assert_eq!(withdraw(4), 100, "and at the one that is not listed any more");
+    assert_eq!(cost(&mut director, Change::ApplianceGone(id("a10"))), 0);
+    assert_eq!(director.unsigned_count(), 49 * 3);
+    let complete = withdrawal(5, &["film-5"], &[]);
+    assert_eq!(cost(&mut director, Change::Withdrawn(complete)), 0, "nobody has to sign");
+    assert_eq!(director.desired().withdrawals.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
+}
+
+#[test]
+fn a_version_that_comes_looks_at_no_window_but_its_own() {
+    let mut director = running(&["a1"]);
+    for number in 1..=20 {
+        put_version(&mut director, &format!("film-{number}"), &[1], number);
+        let known = director.desired().catalog.version(&version(&format!("film-{number}")));
+        let until = Some(UnixSeconds(1000 + number));
+        let shown = Version::clone(known.unwrap()).shown(Window { from: None, until });
+        assert!(cost(&mut director, Change::Version(Arc::new(shown))) <= 1, "{number}");
+    }
+    tick(&mut director, 1000, 1005);
+    let ended = ended(&mut director);
+    assert_eq!(ended, [1, 2, 3, 4, 5].map(|n| version(&format!("film-{n}"))));
+}
+
 fn withdraw(director: &mut Director, number: u64, versions: &[&str]) {
     let names: Vec<String> = director.desired().appliances.keys().map(|a| a.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -42,6 +42,8 @@ pub(crate) struct Follower {
     state: PathBuf,
     credentials: Credentials,
     agent: ureq::Agent,
+    /// An answer has to begin within this.
+    begin_max: Duration,
     /// Since when it counts time.
     began: Instant,
     following: following::Follower,
@@ -71,8 +73,8 @@ pub(crate) struct News {
 pub enum FollowError {
     #[error("the writer at {address} cannot be reached: {error}")]
     Unreachable { address: String, error: String },
-    #[error("the writer at {address} has not begun to answer in {BEGIN_MAX:?}")]
-    Late { address: String },
+    #[error("the writer at {address} has not begun to answer in {within:?}")]
+    Late { address: String, within: Duration },
     #[error("the answer of the writer at {address} is cut off, or too long: {error}")]
     Cut { address: String, error: String, was_whole: bool },
     #[error("the writer answers {status}: {text}")]
@@ -99,6 +101,7 @@ impl Follower {
             agent: enrol::agent(&writer, credentials.client_tls()?),
             writer,
             state: state.to_owned(),
+            begin_max: BEGIN_MAX,
             began: Instant::now(),
             following: following::Follower::default(),
             kept: Kept::default(),

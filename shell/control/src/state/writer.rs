@@ -118,7 +118,7 @@ pub struct Control {
     pub(crate) replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
     /// Who holds it makes a whole one for fronts.
-    making_whole: tokio::sync::Mutex<()>,
+    pub(crate) making_whole: tokio::sync::Mutex<()>,
     /// Since when no front could be given a whole snapshot; 0 while it fits.
     whole_too_long: AtomicU64,
     writing: tokio::sync::Mutex<()>,

@@ -98,13 +98,13 @@ impl Follower {
         let unreachable = |error: ureq::Error| {
             let address = address.clone();
             if matches!(error, ureq::Error::Timeout(ureq::Timeout::RecvResponse)) {
-                return FollowError::Late { address };
+                return FollowError::Late { address, within: self.begin_max };
             }
             FollowError::Unreachable { address, error: error.to_string() }
         };
         let url = format!("{}{path}", enrol::control_url(&self.writer));
         let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX));
-        let request = request.timeout_recv_response(Some(BEGIN_MAX)).build();
+        let request = request.timeout_recv_response(Some(self.begin_max)).build();
         let mut answer = request.call().map_err(unreachable)?;
         let status = answer.status().as_u16();
         let mut body = Vec::new();
@@ -195,6 +195,23 @@ mod tests {
         assert!(matches!(first, Err(FollowError::Status { status: 507, .. })), "{first:?}");
         second.expect("it asks for keys alone");
         assert_eq!(control.metrics.snapshots_too_long.value(), 1);
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_front_waits_after_a_whole_one_that_the_writer_has_not_made_in_time() {
+        let (_files, control, serving, mut follower) = following().await;
+        let making = control.making_whole.lock().await;
+        follower.begin_max = Duration::from_millis(300);
+        let asked = spawn_blocking(move || {
+            let outcomes = [(); 2].map(|()| follower.turn(NOW).1);
+            (outcomes, follower)
+        });
+        let ([first, second], follower) = asked.await.unwrap();
+        assert!(matches!(first, Err(FollowError::Late { .. })), "{first:?}");
+        second.expect("it asks for keys alone");
+        drop(making);
+        assert_eq!(follower.following.known(), Generation(0));
         serving.abort();
     }
 

@@ -26,7 +26,7 @@ use director::{
 use model::id::ApplianceId;
 use model::machine::Machine;
 use model::units::{Instant, Nanos};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::v1::report::Report;
 
@@ -165,8 +165,8 @@ impl Directing {
         self.ask_in_turn(move |desk, now| desk.handle(now, event)).await;
     }
 
-    /// A report, and its answer. One that is refused is a sign of life all the same. `room` is kept
-    /// until it has been taken, though its sender leaves.
+    /// A report, and its answer. One that is refused is a sign of life all the same, and so is one
+    /// whose sender has left before its turn: it comes again. `room` is kept until it is freed.
     pub(crate) async fn report(
         &self,
         reported: Box<Reported>,
@@ -174,10 +174,18 @@ impl Directing {
     ) -> Result<Result<Reply, NotRegistered>, Busy> {
         let place = self.place().inspect_err(|_| self.turned_away(&reported.appliance))?;
         let (answer, answered) = oneshot::channel();
+        let elsewhere = Handle::current();
         place.send(Box::new(move |desk, now| {
+            if answer.is_closed() {
+                desk.handle(now, Event::TurnedAway(reported.appliance.clone()));
+                drop(elsewhere.spawn_blocking(move || drop((reported, room))));
+                return;
+            }
             let reply = desk.report(now, &reported);
-            // It is freed by whoever sent it, and so is the one before.
-            let _ = answer.send((reply, reported, room));
+            // It is freed by whoever sent it, and so is the one before: it may be 64 MiB long.
+            if let Err(unheard) = answer.send((reply, reported, room)) {
+                drop(elsewhere.spawn_blocking(move || drop(unheard)));
+            }
         }));
         let ((reply, _before), _spent, _room) = self.unless_it_hangs(answered).await?;
         Ok(reply)
@@ -518,8 +526,47 @@ pub(crate) mod tests {
         assert!(sending.await.unwrap_err().is_cancelled());
         assert_eq!(rooms.available_permits(), all - 7, "it waits in memory");
         go_on.send(()).unwrap();
-        control.directing.ask_in_turn(|_, _| ()).await;
-        assert_eq!(rooms.available_permits(), all);
+        let freed = rooms.acquire_many(u32::try_from(all).unwrap());
+        let freed = timeout(Duration::from_secs(10), freed).await;
+        drop(freed.expect("it is freed").unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_report_whose_sender_has_left_is_a_sign_of_life_and_is_freed_elsewhere() {
+        /// Says on which thread it was freed.
+        struct Room(std::sync::mpsc::Sender<Option<String>>);
+        impl Drop for Room {
+            fn drop(&mut self) {
+                let name = std::thread::current().name().map(ToOwned::to_owned);
+                self.0.send(name).unwrap();
+            }
+        }
+
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        control.directing.report(report(&a1, 1), ()).await.unwrap().unwrap();
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        stopped(&control, gate).await;
+        let (freed, is_freed) = std::sync::mpsc::channel();
+        let (sender, reported) = (control.clone(), report(&a1, 2));
+        let sending =
+            tokio::spawn(async move { sender.directing.report(reported, Room(freed)).await });
+        while control.directing.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        sending.abort();
+        assert!(sending.await.unwrap_err().is_cancelled());
+        control.clock.pass(60);
+        go_on.send(()).unwrap();
+        let look = move |desk: &mut Desk, now| {
+            let status = desk.director.appliances(now).remove(&a1).unwrap();
+            (desk.director.counters().reports, status.last_report.unwrap() < Nanos::seconds(30))
+        };
+        let found = control.directing.ask_in_turn(look).await;
+        assert_eq!(found, (1, true), "reports, and whether it lives");
+        let wait = move || is_freed.recv_timeout(Duration::from_secs(10));
+        let thread = tokio::task::spawn_blocking(wait).await.unwrap().expect("it is freed");
+        assert_ne!(thread.as_deref(), Some("director"));
     }
 
     /// Stops the thread, and fills its queue.

@@ -22,7 +22,7 @@
 //! it does not swing, whatever the number of appliances (`lab flap`).
 
 use model::id::ApplianceId;
-use model::units::{Instant, Nanos};
+use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
 
 use crate::observed::Report;
@@ -45,7 +45,7 @@ pub(crate) struct Titles {
 pub(crate) struct Beside {
     /// The mean load of those of its site that serve, by weight, itself among them.
     pub mean: u64,
-    /// Its part of the site by weight, in billionths.
+    /// Its part of the site by the weight that counts, in billionths.
     pub part: u64,
 }
 
@@ -140,29 +140,67 @@ fn ratio(number: u64, whole: u64) -> u64 {
 pub(crate) struct Counted {
     pub site: u32,
     pub weight: u64,
+    /// Objects, or files.
+    pub held: u64,
+    /// The part of its sessions that it takes, in thousandths: at least one.
+    pub takes: u64,
+    /// As if it took all of them, in thousandths.
     pub load: u64,
 }
+
+impl Counted {
+    /// One that has this share and load, beside others. O(1).
+    fn new(site: u32, (weight, held): (u64, u64), share: u64, load: u64, beside: Serving) -> Self {
+        let held = held.min(HELD_MAX);
+        let all = (beside.appliances + 1, beside.weights + weight, beside.held + held);
+        let part = |own: u64, all_own: u64| match own * all.2 {
+            0 => WHOLE,
+            mean => (held * all_own).saturating_mul(WHOLE) / mean,
+        };
+        let holds = part(1, all.0).max(part(weight, all.1)).min(WHOLE);
+        let takes = (share.min(WHOLE) * holds / WHOLE).max(1);
+        Self { site, weight, held, takes, load: (load.min(WHOLE) * WHOLE / takes).min(WHOLE) }
+    }
+
+    fn counts(&self) -> u64 {
+        self.weight * self.takes
+    }
+}
+
+/// More is not believed.
+const HELD_MAX: u64 = 1 << 32;
 
 /// The sums of those of a site that serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Serving {
+    appliances: u64,
     weights: u64,
-    /// Weights times loads.
+    held: u64,
+    /// Weights times the parts of their sessions that they take.
+    counts: u64,
+    /// These times loads.
     loads: u64,
 }
 
 impl Serving {
     pub(crate) fn add(&mut self, of: &Counted) {
+        self.appliances += 1;
         self.weights += of.weight;
-        self.loads += of.weight * of.load;
+        self.held += of.held;
+        self.counts += of.counts();
+        self.loads += of.counts() * of.load;
     }
 
     pub(crate) fn take(&mut self, of: &Counted) {
-        let left =
-            (self.weights.checked_sub(of.weight), self.loads.checked_sub(of.weight * of.load));
-        let (Some(weights), Some(loads)) = left else { panic!("it was counted") };
-        *self = Self { weights, loads };
-        assert!(0 < weights || loads == 0, "without appliances there is no load");
+        let less = |sum: &mut u64, by: u64| {
+            *sum = sum.checked_sub(by).expect("it was counted");
+        };
+        less(&mut self.appliances, 1);
+        less(&mut self.weights, of.weight);
+        less(&mut self.held, of.held);
+        less(&mut self.counts, of.counts());
+        less(&mut self.loads, of.counts() * of.load);
+        assert!(0 < self.appliances || *self == Self::default(), "nothing is left of nobody");
     }
 }
 
@@ -172,10 +210,9 @@ impl Director {
         self.count_load(id);
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(counted) = member.counted else { return };
-        let Serving { weights, loads } = self.map.serving(counted.site);
-        assert!(0 < weights, "it is one of them");
-        let mean = loads / weights;
-        let beside = Beside { mean, part: ratio(counted.weight, weights) };
+        let Serving { counts, loads, .. } = self.map.serving(counted.site);
+        assert!(0 < counts, "it is one of them");
+        let beside = Beside { mean: loads / counts, part: ratio(counted.counts(), counts) };
         let before = member.titles.permille();
         let (load_max, shares) = (self.config.titles_load_max, &self.config.shares);
         if load_max == 0 {
@@ -198,14 +235,17 @@ impl Director {
     pub(crate) fn count_load(&mut self, id: &ApplianceId) {
         let registered = self.desired.appliances.get(id);
         let Some((member, registered)) = self.members.get_mut(id).zip(registered) else { return };
+        self.map.count(member.counted.take().as_ref(), None);
         let observed = member.observed.as_ref().filter(|_| member.health == Health::Healthy);
-        let now = observed.map(|observed| Counted {
-            site: member.site,
-            weight: registered.appliance.weight.value().into(),
-            load: observed.said.load.permille().min(WHOLE),
+        let now = observed.map(|observed| {
+            let beside = self.map.serving(member.site);
+            let weight = registered.appliance.weight.value().into();
+            let held = Bytes::of(observed.held_count()).0;
+            let (share, load) = (member.share.permille(), observed.said.load.permille());
+            Counted::new(member.site, (weight, held), share, load, beside)
         });
-        let before = std::mem::replace(&mut member.counted, now);
-        self.map.count(before.as_ref(), now.as_ref());
+        member.counted = now;
+        self.map.count(None, now.as_ref());
     }
 }
 

@@ -1,14 +1,16 @@
 use super::*;
 use std::ops::Range;
 
-use crate::titles::{Counted, Serving};
+use crate::titles::Serving;
 
 /// Reports of these, one second apart, each with its load, and ticks.
 fn tell(director: &mut Director, seconds: Range<u64>, loads: &[(&str, u32)]) {
     for second in seconds {
         for (name, load) in loads {
             let load = Load { drives_permille: *load, ..Load::default() };
-            let report = Report { load, ..report(100 + second) };
+            let known = director.reply(&id(name)).unwrap().inventory;
+            let inventory = Delta { from: known, to: known, ..Delta::default() };
+            let report = Report { load, inventory, ..report(100 + second) };
             director.report(at(second * 1000), &id(name), &report).unwrap();
         }
         director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
@@ -22,12 +24,13 @@ fn is_counted(director: &Director) {
     for (id, member) in director.members.iter() {
         let Some(observed) = &member.observed else { continue };
         let weight = director.desired.appliances[id].appliance.weight.value().into();
-        let load = observed.said.load.permille().min(1000);
-        let counted = Counted { site: member.site, weight, load };
-        if member.health == Health::Healthy {
-            sums[index(member.site)].add(&counted);
-        }
-        assert_eq!(member.counted, (member.health == Health::Healthy).then_some(counted));
+        assert_eq!(member.counted.is_some(), member.health == Health::Healthy);
+        let Some(counted) = member.counted else { continue };
+        assert_eq!((counted.site, counted.weight), (member.site, weight));
+        assert_eq!(counted.held, Bytes::of(observed.held_count()).0);
+        assert!(counted.takes <= member.share.permille().max(1));
+        assert!(observed.said.load.permille() <= counted.load);
+        sums[index(member.site)].add(&counted);
     }
     for (site, sums) in (0..).zip(sums) {
         assert_eq!(director.map.serving(site), sums, "site {site}");
@@ -71,6 +74,67 @@ fn the_mean_is_of_those_that_serve_now() {
     }
     tell(&mut director, 82..90, &[("a1", 500), ("a3", 100)]);
     assert_eq!(director.members.get(&id("a3")).unwrap().counted.unwrap().weight, 7);
+}
+
+#[test]
+fn one_that_comes_back_slowly_makes_its_siblings_give_up_nothing() {
+    for loaded in [&[("a1", 720)][..], &[("a1", 720), ("a2", 720)]] {
+        let names: Vec<&str> = loaded.iter().map(|(name, _)| *name).chain(["a3"]).collect();
+        let mut director = running(&names);
+        tell(&mut director, 0..70, loaded);
+        assert_eq!(seen(&director, "a3").health, Health::Stale);
+        for second in 70..1300 {
+            // What players ask of it goes with its share.
+            let back = 720 * seen(&director, "a3").share_permille / 1000;
+            tell(&mut director, second..second + 1, &[loaded, &[("a3", back)]].concat());
+        }
+        assert_eq!(seen(&director, "a3").share_permille, 1000);
+        assert_eq!(director.counters().titles_cuts, 0, "{loaded:?}");
+        tell(&mut director, 1300..1320, &[loaded, &[("a3", 100)]].concat());
+        assert!(titles(&director, "a1") < 1000, "it counts as a whole");
+    }
+}
+
+#[test]
+fn one_that_holds_little_makes_its_siblings_give_up_nothing() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    let objects: Vec<u8> = (1..=20).collect();
+    put_version(&mut director, "film-1", &objects, 1);
+    ["a1", "a2"].iter().for_each(|name| hold(&mut director, name, &objects));
+    tell(&mut director, 0..120, &[("a1", 700), ("a2", 720), ("a3", 3)]);
+    assert_eq!(director.counters().titles_cuts, 0, "nobody can be sent there");
+    let fill = |director: &mut Director, second: u64, count: usize| {
+        let held = objects[..count].iter().map(|n| object(*n)).collect();
+        let inventory = Delta { to: second, held, ..Delta::default() };
+        let report = Report { inventory, ..report(100 + second) };
+        director.report(at(second * 1000), &id("a3"), &report).unwrap();
+    };
+    fill(&mut director, 120, 10);
+    tell(&mut director, 121..240, &[("a1", 580), ("a2", 600), ("a3", 300)]);
+    assert_eq!(director.counters().titles_cuts, 0, "it has its part of what it holds");
+    fill(&mut director, 240, 20);
+    tell(&mut director, 241..300, &[("a1", 560), ("a2", 720), ("a3", 100)]);
+    assert_eq!((titles(&director, "a1"), titles(&director, "a3")), (1000, 1000));
+    assert!(titles(&director, "a2") < 1000, "it holds as much as they do");
+}
+
+#[test]
+fn one_of_less_weight_that_holds_its_part_counts_as_all_of_it() {
+    // By weight, or by number where all of them hold all.
+    for (weight, count) in [(1, 5), (3, 20)] {
+        let mut director = running(&["a1", "a2"]);
+        put_version(&mut director, "film-1", &(1..=20).collect::<Vec<u8>>(), 1);
+        let site = director.desired.appliances[&id("a1")].appliance.site.clone();
+        for (name, weight) in [("a1", 4), ("a2", weight)] {
+            let appliance = Appliance::new(id(name), site.clone(), Weight::new(weight).unwrap());
+            director.handle(at(0), Event::Changed(Change::Appliance(appliance)));
+        }
+        hold(&mut director, "a1", &(1..=20).collect::<Vec<u8>>());
+        hold(&mut director, "a2", &(1..=count).collect::<Vec<u8>>());
+        tell(&mut director, 0..20, &[("a1", 300), ("a2", 300)]);
+        let takes = |name| director.members.get(&id(name)).unwrap().counted.unwrap().takes;
+        assert_eq!((takes("a1"), takes("a2")), (1000, 1000), "{weight} {count}");
+    }
 }
 
 #[test]

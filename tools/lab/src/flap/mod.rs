@@ -15,7 +15,9 @@
 //! * with a near site that is lost for two minutes, in an evening without a launch.
 //!
 //! And in such an evening with one title or 200, whether titles stay together and the loads of the
-//! two near appliances in their bound.
+//! two near appliances in their bound. And with three
+//! near appliances, of which one is lost and comes back, or is added with nothing, whether the
+//! others keep their titles meanwhile.
 //!
 //! A turn of a load counts where it moved by a tenth of what the appliance can serve, from the peak
 //! of the launch on; a turn of a share counts however small. The parameters stand in
@@ -26,7 +28,7 @@ mod world;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use tracing::info;
 
@@ -55,10 +57,14 @@ const STEP_S: u32 = 300;
 const LAUNCH_S: u32 = 2700;
 /// How long the near site is lost.
 const LOST_S: u32 = 120;
+/// How long a share takes to the whole.
+const WHOLE_S: u32 = 1200;
 /// How long a site that is back is looked at for too much at once.
 const BACK_S: u32 = 60;
 /// How long that run lasts: beyond the twenty minutes.
 const LOSS_S: u32 = 1920;
+/// How long the new one of three takes until it holds all.
+const FILL_S: u32 = 1200;
 /// How long an evening without either lasts.
 const EVEN_S: u32 = 1500;
 const TITLES: u32 = 200;
@@ -76,6 +82,10 @@ struct Report {
     many_titles: Titles,
     /// Many, with sessions that are spread whatever their titles.
     spread_titles: Titles,
+    /// One of three near appliances is lost for two minutes.
+    one_lost: Beside,
+    /// The third near appliance is added, and holds nothing.
+    one_added: Beside,
     /// Of the near site's load with the rival, the most in the minute after it came back.
     naive_back_permille_max: u64,
 }
@@ -113,6 +123,17 @@ struct Titles {
     moves_per_session: f64,
 }
 
+/// The appliances beside one that is back, or new, until it takes all of its sessions.
+#[derive(Debug, Serialize)]
+struct Beside {
+    /// The least part of its titles' sessions that one of them had before, and meanwhile.
+    titles_permille_before: u32,
+    titles_permille_least: u32,
+    /// The most that one had of what it can serve, meanwhile.
+    load_permille_max: u64,
+    moves_per_session: f64,
+}
+
 #[derive(Debug, Serialize)]
 struct Loss {
     /// From the last report until no new session is sent there.
@@ -138,8 +159,8 @@ struct Point {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let run_of = |titles, rule, crowd, seconds, event| {
         info!(?rule, ?crowd, ?event, titles, "runs");
-        let mut world = World::new(args.sessions, args.seed, rule, crowd, titles)?;
-        world.run(seconds, event).map(|()| world)
+        let mut world = World::new(args.sessions, args.seed, rule, crowd, titles, event)?;
+        world.run(seconds).map(|()| world)
     };
     let run = |rule, crowd, seconds, event| run_of(1, rule, crowd, seconds, event);
     let even = |titles, rule| run_of(titles, rule, Crowd::Prompt, EVEN_S, Event::Even);
@@ -150,6 +171,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let naive = run(Rule::Naive, Crowd::Prompt, LAUNCH_S, launch)?;
     let loss = run(Rule::Shares, Crowd::Prompt, LOSS_S, lost)?;
     let naive_loss = run(Rule::Naive, Crowd::Prompt, STEP_S + LOST_S + BACK_S, lost)?;
+    let third = |event| run_of(TITLES, Rule::Shares, Crowd::Prompt, LOSS_S, event);
+    let one_lost = third(Event::OneLost { from: STEP_S, until: STEP_S + LOST_S })?;
+    let one_added = third(Event::Added { from: STEP_S, full: STEP_S + FILL_S })?;
     let report = Report {
         sessions: args.sessions,
         seed: args.seed,
@@ -160,6 +184,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         one_title: judge_titles(&even(1, Rule::Shares)?),
         many_titles: judge_titles(&even(TITLES, Rule::Shares)?),
         spread_titles: judge_titles(&even(TITLES, Rule::Spread)?),
+        one_lost: judge_beside(&one_lost, STEP_S + LOST_S..STEP_S + LOST_S + WHOLE_S)?,
+        one_added: judge_beside(&one_added, STEP_S..STEP_S + FILL_S)?,
         naive_back_permille_max: back_max(&naive_loss).context("a load")?,
     };
     if let Some(path) = &args.plot {
@@ -199,7 +225,11 @@ fn hold(report: &Report) -> Result<()> {
 }
 
 fn hold_titles(report: &Report) -> Result<()> {
-    let Report { one_title, many_titles, spread_titles, .. } = report;
+    let Report { one_title, many_titles, spread_titles, one_lost, one_added, .. } = report;
+    for (name, of) in [("one of three lost", one_lost), ("one added", one_added)] {
+        let (before, least) = (of.titles_permille_before, of.titles_permille_least);
+        ensure!(before <= least + 100, "{name}: a part of titles falls from {before} to {least}");
+    }
     for (name, of) in [("one title", one_title), ("many titles", many_titles)] {
         let most = of.load_of_mean_max;
         ensure!(most <= 1.3, "{name}: an appliance has {most:.3} times the mean load");
@@ -262,6 +292,24 @@ fn after_peak(points: &[Point]) -> &[Point] {
     let minute = &points[from..points.len().min(from + 60)];
     let peak = minute.iter().enumerate().max_by_key(|(_, point)| point.load_permille);
     &points[from + peak.map_or(0, |(at, _)| at)..]
+}
+
+fn judge_beside(world: &World, during: std::ops::Range<u32>) -> Result<Beside> {
+    let [from, until] = [during.start, during.end].map(model::number::index);
+    let [first, second, ..] = world.near()[..] else { bail!("two appliances beside one") };
+    let least = |of: [&[Point]; 2]| of.into_iter().flatten().map(|of| of.titles_permille).min();
+    let during = [&first[from..until], &second[from..until]];
+    Ok(Beside {
+        titles_permille_before: least([&first[..from], &second[..from]]).context("a part")?,
+        titles_permille_least: least(during).context("a part")?,
+        load_permille_max: during
+            .into_iter()
+            .flatten()
+            .map(|of| of.load_permille)
+            .max()
+            .context("a load")?,
+        moves_per_session: world.moves_per_session(),
+    })
 }
 
 fn judge_loss(world: &World) -> Result<Loss> {
@@ -329,6 +377,12 @@ mod tests {
             back_permille_max: 69,
         };
         let (stubborn, naive_back_permille_max) = (ours(), 372);
+        let beside = || Beside {
+            titles_permille_before: 900,
+            titles_permille_least: 800,
+            load_permille_max: 700,
+            moves_per_session: 0.3,
+        };
         let titles = || Titles {
             titles_per_appliance: 0.6,
             together_permille: 900,
@@ -348,6 +402,8 @@ mod tests {
             one_title: titles(),
             many_titles: titles(),
             spread_titles: Titles { titles_per_appliance: 0.9, ..titles() },
+            one_lost: beside(),
+            one_added: beside(),
             naive_back_permille_max,
         }
     }
@@ -355,7 +411,9 @@ mod tests {
     #[test]
     fn each_figure_beyond_its_bound_makes_the_run_invalid() {
         hold(&sound()).unwrap();
-        let changes: [fn(&mut Report); 23] = [
+        let changes: [fn(&mut Report); 25] = [
+            |of| of.one_lost.titles_permille_least = 799,
+            |of| of.one_added.titles_permille_least = 799,
             |of| of.one_title.load_of_mean_max = 1.31,
             |of| of.one_title.load_reversals = 2,
             |of| of.one_title.titles_reversals = 2,

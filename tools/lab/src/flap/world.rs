@@ -51,18 +51,71 @@ pub(super) enum Event {
     Launch(u32),
     /// The near site is silent, and serves nobody.
     Loss { from: u32, until: u32 },
+    /// The last of three near appliances is silent, and serves nobody.
+    OneLost { from: u32, until: u32 },
+    /// The last of three near appliances is new at the first, and holds a part of the titles that
+    /// grows until it holds all at the second.
+    Added { from: u32, full: u32 },
 }
 
-const NEAR: [&str; 2] = ["n1", "n2"];
-const ALL: [&str; 4] = ["n1", "n2", "f1", "f2"];
+impl Event {
+    fn near(self) -> &'static [&'static str] {
+        match self {
+            Self::Even | Self::Launch(_) | Self::Loss { .. } => &["n1", "n2"],
+            Self::OneLost { .. } | Self::Added { .. } => &["n1", "n2", "n3"],
+        }
+    }
+
+    /// Of what the near site can serve, before a launch.
+    fn wanted(self) -> f64 {
+        if self.near().len() == 2 { BEFORE } else { BEFORE_OF_THREE }
+    }
+
+    /// When it begins.
+    fn from(self) -> u32 {
+        match self {
+            Self::Even => 0,
+            Self::Launch(from)
+            | Self::Loss { from, .. }
+            | Self::OneLost { from, .. }
+            | Self::Added { from, .. } => from,
+        }
+    }
+
+    /// Whether the n-th serves nobody.
+    fn silences(self, n: usize, second: u32) -> bool {
+        match self {
+            Self::Even | Self::Launch(_) => false,
+            Self::Loss { from, until } => n < self.near().len() && (from..until).contains(&second),
+            Self::OneLost { from, until } => n == 2 && (from..until).contains(&second),
+            Self::Added { from, .. } => n == 2 && second < from,
+        }
+    }
+
+    /// Of so many objects, those that the n-th holds.
+    fn held(self, n: usize, second: u32, objects: usize) -> usize {
+        let Self::Added { from, full } = self else { return objects };
+        if n < 2 || self.near().len() <= n {
+            return objects;
+        }
+        let passed = model::number::index(second.saturating_sub(from).min(full - from));
+        objects * passed / model::number::index(full - from)
+    }
+}
+
+const FAR: [&str; 2] = ["f1", "f2"];
 /// The far site's appliances serve so many times the sessions of a near one.
 const FAR_TIMES: u32 = 4;
+/// A new appliance fetches every so many of the objects, then the others in the same way.
+const FETCHED_BY: usize = 7;
 const BITS_PER_SESSION: u64 = 5_000_000;
 /// Mean of their lengths, which are exponential: several minutes.
 const LENGTH_S: f64 = 300.0;
 /// Of what the near site can serve, before and after the launch.
 const BEFORE: f64 = 0.5;
 const AFTER: f64 = 1.5;
+/// Of three near appliances, before one is lost; of two that are there before the third, 0.6.
+const BEFORE_OF_THREE: f64 = 0.4;
 const SPREAD_S: u32 = 10;
 const SLOW_IN: u32 = 4;
 const SLOW: Nanos = Nanos::seconds(60);
@@ -77,22 +130,25 @@ pub(super) struct World {
     crowd: Crowd,
     draw: Draw,
     turns: Turns,
+    event: Event,
+    /// The near ones first.
+    names: Vec<&'static str>,
     /// With how many of a session's draws lead to each or one before it.
     titles: Vec<(AssetVersionId, f64)>,
+    /// In the order in which a new appliance fetches them.
     objects: Vec<ObjectId>,
     client: Prefix,
-    /// Sessions that each of `ALL` can serve, and that it has.
-    room: [u32; 4],
-    has: [u32; 4],
+    /// Sessions that each can serve, and that it has.
+    room: Vec<u32>,
+    has: Vec<u32>,
     /// By title.
-    plays: [Vec<u32>; 4],
+    plays: Vec<Vec<u32>>,
     /// What the near appliances have of titles, once a minute of the last ten.
     shows: Vec<Shown>,
-    silent: bool,
     sessions: Vec<Playing>,
     /// When each asks next.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
-    points: [Vec<Point>; 4],
+    points: Vec<Vec<Point>>,
     /// Sessions times seconds, all and those with an appliance that has too many, as counted from
     /// a minute after the event.
     lasted: u64,
@@ -127,7 +183,10 @@ impl World {
         rule: Rule,
         crowd: Crowd,
         titles: u32,
+        event: Event,
     ) -> Result<Self> {
+        let near = event.near();
+        let names: Vec<&'static str> = near.iter().copied().chain(FAR).collect();
         let mut draw = Draw::of(seed, "flap", 0);
         let versions = (0..titles).map(|n| version(seed, n)).collect::<Result<Vec<_>>>()?;
         let mut desired = Desired {
@@ -139,8 +198,8 @@ impl World {
             let id: SiteId = id.parse()?;
             Arc::make_mut(&mut desired.sites).insert(id.clone(), Site::new(id, prefixes));
         }
-        for name in ALL {
-            let site = if NEAR.contains(&name) { "near" } else { "far" }.parse()?;
+        for name in &names {
+            let site = if near.contains(name) { "near" } else { "far" }.parse()?;
             let (id, weight): (ApplianceId, _) = (name.parse()?, Weight::ONE);
             let appliance = Appliance::new(id.clone(), site, weight);
             Arc::make_mut(&mut desired.appliances).insert(id, Registered::new(appliance));
@@ -155,7 +214,10 @@ impl World {
         }
         let objects: BTreeSet<ObjectId> =
             versions.iter().flat_map(|version| version.objects()).copied().collect();
-        let plays = || vec![0; titles.len()];
+        // Every so many of them, again and again: the most wanted ones are not the first.
+        let objects: Vec<ObjectId> = objects.into_iter().collect();
+        let objects = (0..FETCHED_BY).flat_map(|n| objects.iter().skip(n).step_by(FETCHED_BY));
+        let count = names.len();
         let director = Director::new(CONFIG, desired, Ledger::default(), at(0), UnixSeconds(1));
         draw.next();
         Ok(Self {
@@ -164,17 +226,21 @@ impl World {
             crowd,
             draw,
             turns: Turns::default(),
-            plays: [plays(), plays(), plays(), plays()],
+            event,
+            plays: vec![vec![0; titles.len()]; count],
             titles,
-            objects: objects.into_iter().collect(),
+            objects: objects.copied().collect(),
             shows: Vec::new(),
             client,
-            room: [sessions, sessions, sessions * FAR_TIMES, sessions * FAR_TIMES],
-            has: [0; 4],
-            silent: false,
+            room: names
+                .iter()
+                .map(|name| if near.contains(name) { sessions } else { sessions * FAR_TIMES })
+                .collect(),
+            has: vec![0; count],
             sessions: Vec::new(),
             due: BinaryHeap::new(),
-            points: Default::default(),
+            points: vec![Vec::new(); count],
+            names,
             lasted: 0,
             starved: 0,
             moves: 0,
@@ -183,7 +249,7 @@ impl World {
 
     /// The near appliances' lines, one point a second.
     pub(super) fn near(&self) -> Vec<&[Point]> {
-        self.points[..NEAR.len()].iter().map(Vec::as_slice).collect()
+        self.points[..self.event.near().len()].iter().map(Vec::as_slice).collect()
     }
 
     pub(super) fn starved_permille(&self) -> u64 {
@@ -194,7 +260,7 @@ impl World {
     /// sessions, in thousandths, that which is with the appliance that has most of their title.
     pub(super) fn titles(&self) -> (f64, u64) {
         let sum = |of: fn(&Shown) -> usize| real(Bytes::of(self.shows.iter().map(of).sum()).0);
-        let of_site = sum(|shown| shown.all * NEAR.len());
+        let of_site = sum(|shown| shown.all) * real(Bytes::of(self.event.near().len()).0);
         let sessions =
             |of: fn(&Shown) -> u32| self.shows.iter().map(of).map(u64::from).sum::<u64>();
         let together = sessions(|shown| shown.together) * 1000;
@@ -222,18 +288,13 @@ impl World {
     }
 
     /// Lets so many seconds pass.
-    pub(super) fn run(&mut self, seconds: u32, event: Event) -> Result<()> {
-        let near = f64::from(self.room[0] + self.room[1]);
-        let (mut wanted, mut owed) = (near * BEFORE, 0.0);
-        let begins = match event {
-            Event::Launch(from) | Event::Loss { from, .. } => from,
-            Event::Even => 0,
-        };
+    pub(super) fn run(&mut self, seconds: u32) -> Result<()> {
+        let event = self.event;
+        let near = f64::from(self.room[..event.near().len()].iter().sum::<u32>());
+        let (mut wanted, mut owed) = (near * event.wanted(), 0.0);
+        let begins = event.from();
         for second in 0..seconds {
             rig::stop::check()?;
-            if let Event::Loss { from, until } = event {
-                self.silent = (from..until).contains(&second);
-            }
             self.tell(second)?;
             let snapshot = self.snapshot();
             if second == 0 {
@@ -261,19 +322,13 @@ impl World {
     /// Every appliance that is not silent reports, and time passes.
     fn tell(&mut self, second: u32) -> Result<()> {
         let now = at(second);
-        for (n, name) in ALL.into_iter().enumerate() {
-            if self.silent && n < NEAR.len() {
+        for (n, name) in self.names.clone().into_iter().enumerate() {
+            if self.event.silences(n, second) {
                 continue;
             }
             let id: ApplianceId = name.parse()?;
-            let to = 1;
-            let is_first = self.director.reply(&id)?.inventory != to;
-            let inventory = if is_first {
-                let check = Some(Check::of(&self.objects));
-                Delta { from: 0, to, held: self.objects.clone(), gone: Vec::new(), check }
-            } else {
-                Delta { from: to, to, ..Delta::default() }
-            };
+            let from = self.director.reply(&id)?.inventory;
+            let inventory = self.inventory(n, second, from);
             let (asked, room) = (self.asked(n), u64::from(self.room[n]));
             let report = Report {
                 start_id: 1,
@@ -299,6 +354,18 @@ impl World {
             self.settle(now);
         }
         Ok(())
+    }
+
+    /// What an appliance holds beyond a state. Each object is one state, and nothing the first.
+    fn inventory(&self, n: usize, second: u32, from: u64) -> Delta {
+        let held = &self.objects[..self.event.held(n, second, self.objects.len())];
+        let to = Bytes::of(held.len()).0 + 1;
+        if from == to {
+            return Delta { from, to, ..Delta::default() };
+        }
+        let known = usize::try_from(from.saturating_sub(1)).unwrap_or(held.len()).min(held.len());
+        let check = Some(Check::of(held));
+        Delta { from, to, held: held[known..].to_vec(), gone: Vec::new(), check }
     }
 
     /// What is asked of an appliance, in sessions.
@@ -369,7 +436,7 @@ impl World {
                 pathways,
                 parts: BTreeMap::new(),
             };
-            let Some(with) = first(&ticket.pathways) else { continue };
+            let Some(with) = self.first(&ticket.pathways) else { continue };
             let now = at(second) + Nanos(u64::from(self.draw.below(1_000_000_000)));
             let uniform = (f64::from(self.draw.below(u32::MAX)) + 1.0) / f64::from(u32::MAX);
             let ends = now + Nanos(whole(-uniform.ln() * LENGTH_S * 1e9));
@@ -392,7 +459,7 @@ impl World {
     }
 
     fn shown(&self) -> Shown {
-        let near = &self.plays[..NEAR.len()];
+        let near = &self.plays[..self.event.near().len()];
         let mut shown = Shown { all: 0, each: 0, sessions: 0, together: 0 };
         for title in 0..self.titles.len() {
             let plays: Vec<u32> = near.iter().map(|plays| plays[title]).collect();
@@ -413,13 +480,15 @@ impl World {
                 break;
             }
             self.due.pop();
-            let playing = &mut self.sessions[n];
+            let playing = &self.sessions[n];
             if playing.ends <= now {
                 self.has[playing.with] -= 1;
                 self.plays[playing.with][playing.title] -= 1;
                 continue;
             }
-            let with = first(&snapshot.steer(&playing.ticket, &STEERING)).unwrap_or(playing.with);
+            let list = snapshot.steer(&playing.ticket, &STEERING);
+            let with = self.first(&list).unwrap_or(playing.with);
+            let playing = &mut self.sessions[n];
             if with != playing.with {
                 self.has[playing.with] -= 1;
                 self.has[with] += 1;
@@ -434,9 +503,15 @@ impl World {
         }
     }
 
+    /// The place of the first that is named.
+    fn first(&self, pathways: &[ApplianceId]) -> Option<usize> {
+        let first = pathways.first()?;
+        self.names.iter().position(|name| *name == first.as_str())
+    }
+
     fn note(&mut self, snapshot: &Snapshot, counts: bool) {
-        for (n, name) in ALL.into_iter().enumerate() {
-            let share = snapshot.view.all().find(|of| of.id.as_str() == name);
+        for (n, name) in self.names.iter().enumerate() {
+            let share = snapshot.view.all().find(|of| of.id.as_str() == *name);
             let (has, room) = (u64::from(self.has[n]), u64::from(self.room[n]));
             let asked = self.asked(n);
             self.points[n].push(Point {
@@ -467,12 +542,6 @@ fn version(seed: u64, n: u32) -> Result<Arc<Version>> {
         files: BTreeMap::from([("v.mp4".to_owned(), file)]),
     };
     Ok(Arc::new(Version::new(Arc::new(files), Vec::new(), 1)))
-}
-
-/// The place in `ALL` of the first that is named.
-fn first(pathways: &[ApplianceId]) -> Option<usize> {
-    let first = pathways.first()?;
-    ALL.iter().position(|name| *name == first.as_str())
 }
 
 fn at(second: u32) -> Instant {

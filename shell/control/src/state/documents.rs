@@ -12,7 +12,8 @@
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
-use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(crate) struct Documents {
 
 #[derive(Debug)]
 enum At {
-    Folder { path: PathBuf, files: Arc<LocalFileSystem> },
+    Folder(PathBuf),
     Bucket { buckets: Box<Buckets>, name: String },
 }
 
@@ -118,24 +119,22 @@ impl Document {
 }
 
 impl Documents {
-    /// A place of the settings; none for the database. Asks nobody anything yet.
+    /// A place of the settings; none for the database. Asks nobody anything yet, and no folder: one
+    /// that hangs, or is not what it was, must not keep a writer from its start.
     pub(crate) fn open(place: DocumentsPlace, s3: &[Settings]) -> Result<Option<Self>> {
         let mut said = place.to_string();
-        let fault = |error: &dyn Display| DocumentError::Place(format!("{place}: {error}"));
         let (at, prefix) = match &place {
             DocumentsPlace::Database => return Ok(None),
             DocumentsPlace::Folder(path) => {
-                std::fs::create_dir_all(path).map_err(|error| fault(&error))?;
-                let files = LocalFileSystem::new_with_prefix(path);
-                let files = files.map_err(|error| fault(&causes(&error)))?.with_fsync(true);
                 said.push('/');
-                (At::Folder { path: path.clone(), files: Arc::new(files) }, Path::default())
+                (At::Folder(path.clone()), Path::default())
             }
             DocumentsPlace::Bucket { name, prefix } => {
                 let of_it = s3.iter().filter(|settings| settings.bucket == *name);
                 let buckets = Buckets::open(&of_it.cloned().collect::<Vec<_>>())?;
                 buckets.client(name)?;
-                let prefix = Path::parse(prefix).map_err(|error| fault(&error))?;
+                let prefix = Path::parse(prefix)
+                    .map_err(|error| DocumentError::Place(format!("{place}: {error}")))?;
                 (At::Bucket { buckets: Box::new(buckets), name: name.clone() }, prefix)
             }
         };
@@ -194,6 +193,7 @@ impl Documents {
                     number = -(i64::from_le_bytes(random()) >> 1).abs().max(1);
                     store.put_documents_number(number).await?;
                 }
+                self.make_folder().await?;
                 let bytes = line(number.abs()).into_bytes();
                 self.write(self.prefix.clone().join(MARKER), bytes).await?;
             }
@@ -217,7 +217,7 @@ impl Documents {
         let range = head + range.start..head + range.end;
         let (path, end) = (self.path(name), range.end);
         let wanted = Bytes(range.end - range.start);
-        let read = self.run(|store| async move {
+        let read = self.run(move |store| async move {
             let read = store.get_range(&path, range).await;
             match read {
                 Ok(bytes) => Ok(Some(bytes).filter(|bytes| Bytes::of(bytes.len()) == wanted)),
@@ -240,7 +240,7 @@ impl Documents {
     /// Whether a document is there and as it was written.
     pub(crate) async fn is_whole(&self, name: &Hash) -> Result<bool> {
         let path = self.path(name);
-        let read = self.run(|store| async move { store.get(&path).await?.bytes().await });
+        let read = self.run(move |store| async move { store.get(&path).await?.bytes().await });
         match read.await {
             Ok(bytes) => {
                 let found = spawn_blocking(move || blake3::hash(&bytes));
@@ -256,13 +256,17 @@ impl Documents {
     pub(crate) async fn list(&self, shard: u8) -> Result<BTreeSet<[u8; 32]>> {
         let part = format!("{shard:02x}");
         let folder = self.prefix.clone().join(part.as_str());
-        if let At::Folder { path, .. } = &self.at {
-            let path = path.join(part);
-            spawn_blocking(move || remove_remains(&path)).await.expect("nothing in it panics");
-        }
-        let listed =
-            self.run(|store| async move { store.list_with_delimiter(Some(&folder)).await }).await;
-        let listed = match listed {
+        let with_remains = match &self.at {
+            At::Folder(path) => Some(path.join(part)),
+            At::Bucket { .. } => None,
+        };
+        let listed = self.run(move |store| async move {
+            if let Some(path) = with_remains {
+                spawn_blocking(move || remove_remains(&path)).await?;
+            }
+            store.list_with_delimiter(Some(&folder)).await
+        });
+        let listed = match listed.await {
             Ok(listed) => listed.objects,
             Err(Fault::NotThere) => Vec::new(),
             Err(Fault::Other(error)) => return Err(error),
@@ -274,7 +278,7 @@ impl Documents {
     /// Removes a document, if it is there.
     pub(crate) async fn remove(&self, name: &Hash) -> Result<()> {
         let path = self.path(name);
-        match self.run(|store| async move { store.delete(&path).await }).await {
+        match self.run(move |store| async move { store.delete(&path).await }).await {
             Ok(()) | Err(Fault::NotThere) => Ok(()),
             Err(Fault::Other(error)) => Err(error),
         }
@@ -301,7 +305,7 @@ impl Documents {
     /// The number of the database whose the place is; none if it is nobody's.
     async fn marked(&self) -> Result<Option<i64>> {
         let path = self.prefix.clone().join(MARKER);
-        match self.run(|store| async move { store.get(&path).await?.bytes().await }).await {
+        match self.run(move |store| async move { store.get(&path).await?.bytes().await }).await {
             Ok(bytes) => {
                 let text = std::str::from_utf8(&bytes).unwrap_or_default().trim_end();
                 let number = text.strip_prefix(MARK).and_then(|number| number.parse().ok());
@@ -313,31 +317,59 @@ impl Documents {
     }
 
     async fn write(&self, path: Path, bytes: Vec<u8>) -> Result<()> {
-        let put = self.run(|store| async move { store.put(&path, bytes.into()).await });
-        match put.await {
-            Ok(_) => Ok(()),
-            Err(Fault::NotThere) => Err(self.away("there is no such bucket")),
-            Err(Fault::Other(error)) => Err(error),
+        let put = self.run(move |store| async move { store.put(&path, bytes.into()).await });
+        put.await.map(drop).map_err(|fault| self.not_written(fault))
+    }
+
+    /// Makes the folder, if it is one.
+    async fn make_folder(&self) -> Result<()> {
+        let At::Folder(path) = &self.at else { return Ok(()) };
+        let path = path.clone();
+        let made = async { spawn_blocking(move || make_folder(&path).map_err(generic)).await? };
+        self.within(made).await.map_err(|fault| self.not_written(fault))
+    }
+
+    fn not_written(&self, fault: Fault) -> DocumentError {
+        match (fault, &self.at) {
+            (Fault::NotThere, At::Folder(_)) => self.away("there is no such folder"),
+            (Fault::NotThere, At::Bucket { .. }) => self.away("there is no such bucket"),
+            (Fault::Other(error), _) => error,
         }
     }
 
-    /// Does something at the place, within a time. It goes on when that is over, in its turn.
+    /// Does something at the place, within a time. A folder is looked for each time: it may have
+    /// been mounted meanwhile.
     async fn run<T, F>(
         &self,
-        work: impl FnOnce(Arc<dyn ObjectStore>) -> F,
+        work: impl FnOnce(Arc<dyn ObjectStore>) -> F + Send + 'static,
     ) -> std::result::Result<T, Fault>
     where
         T: Send + 'static,
         F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        let store: Arc<dyn ObjectStore> = match &self.at {
-            At::Folder { files, .. } => files.clone(),
+        match &self.at {
+            At::Folder(path) => {
+                let path = path.clone();
+                let done = async move {
+                    let files = spawn_blocking(move || files(&path)).await??;
+                    work(Arc::new(files)).await
+                };
+                self.within(done).await
+            }
             // A secret that was replaced is read anew.
             At::Bucket { buckets, name } => {
-                buckets.client(name).map_err(|error| Fault::Other(self.away(error)))?
+                let client = buckets.client(name);
+                let client = client.map_err(|error| Fault::Other(self.away(error)))?;
+                self.within(work(client)).await
             }
-        };
-        let work = work(store);
+        }
+    }
+
+    /// Waits for work at the place, but not for long. It goes on when that is over, in its turn.
+    async fn within<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> std::result::Result<T, Fault> {
         let under_way = self.under_way.clone();
         let done = async {
             let turn = under_way.acquire_owned().await.expect("it is never closed");
@@ -386,6 +418,30 @@ fn causes(error: &Error) -> String {
         cause = error.source();
     }
     said
+}
+
+/// The files of a folder, if it is there.
+fn files(path: &std::path::Path) -> object_store::Result<LocalFileSystem> {
+    match std::fs::canonicalize(path) {
+        Ok(path) => Ok(LocalFileSystem::new_with_prefix(path)?.with_fsync(true)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Error::NotFound { path: path.display().to_string(), source: error.into() })
+        }
+        Err(error) => Err(generic(error)),
+    }
+}
+
+/// Makes a folder and those that it lies in, and flushes the names of all that are new.
+fn make_folder(path: &std::path::Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
+    std::fs::create_dir_all(&path)?;
+    let mut parents = missing.iter().filter_map(|path| path.parent());
+    parents.try_for_each(|parent| File::open(parent)?.sync_all())
+}
+
+fn generic(error: io::Error) -> Error {
+    Error::Generic { store: "folder", source: error.into() }
 }
 
 /// Removes files that were being written when a process died, a day ago or earlier. The library

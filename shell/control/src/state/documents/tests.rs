@@ -99,7 +99,7 @@ async fn half_a_document_goes_after_a_day() {
     let shard = name.as_bytes()[0];
     let half = |n| format!("{}#{n}", file(&folder, &name).display());
     for (n, age_s) in [(1, 90_000), (2, 80_000)] {
-        let file = std::fs::File::create(half(n)).unwrap();
+        let file = File::create(half(n)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
     }
     assert_eq!(documents.list(shard).await.unwrap(), [*name.as_bytes()].into());
@@ -133,11 +133,35 @@ async fn a_server_that_does_not_answer_is_waited_for_no_longer_than_it_was_said(
 }
 
 #[test]
-fn a_place_that_cannot_be_is_refused_with_what_to_do() {
+fn a_bucket_that_is_not_in_the_settings_is_refused_with_what_to_do() {
     let bucket = Documents::open("s3://docs/".parse().unwrap(), &[]).unwrap_err();
     assert!(bucket.to_string().contains("add [[s3]] with bucket = \"docs\""), "{bucket}");
-    let folder = Documents::open("/dev/null/documents".parse().unwrap(), &[]).unwrap_err();
-    assert!(folder.to_string().contains("at: /dev/null/documents: "), "{folder}");
+}
+
+#[tokio::test]
+async fn a_folder_is_not_touched_before_it_is_claimed_and_its_faults_end_no_process() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let cannot_be = at("/dev/null/documents".as_ref());
+    assert!(!is_known(&cannot_be, &store).await, "nobody knows, and a writer may start");
+    let away = cannot_be.claim(&store).await.unwrap_err();
+    assert!(matches!(away, DocumentError::Away { .. }), "{away}");
+    assert!(away.to_string().contains("Not a directory"), "{away}");
+
+    let path = state.path().join("first/second");
+    let documents = at(&path);
+    assert!(Documents::fits(Some(&documents), &store).await.is_ok());
+    assert_eq!(documents.list(7).await.unwrap(), BTreeSet::new());
+    assert!(!path.parent().unwrap().exists(), "who only looks makes nothing");
+    documents.claim(&store).await.unwrap();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    let lost = at(&path).claim(&store).await.unwrap_err();
+    assert!(matches!(lost, DocumentError::Unmarked { .. }), "{lost}");
+    assert!(!path.parent().unwrap().exists(), "the database knows that it was there");
+}
+
+async fn is_known(documents: &Documents, store: &Store) -> bool {
+    Documents::fits(Some(documents), store).await.unwrap()
 }
 
 fn folder() -> (TempDir, Documents) {

@@ -17,14 +17,13 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use blake3::Hash;
 use model::units::Bytes;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _};
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -46,8 +45,6 @@ pub(crate) struct Documents {
     under_way: Arc<Semaphore>,
     /// What is not done by then goes on, but its caller does not wait for it.
     within: Duration,
-    /// It has been seen since the start.
-    is_ours: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -139,8 +136,7 @@ impl Documents {
             }
         };
         let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        let is_ours = AtomicBool::new(false);
-        Ok(Some(Self { at, prefix, place: said, under_way, within: WITHIN, is_ours }))
+        Ok(Some(Self { at, prefix, place: said, under_way, within: WITHIN }))
     }
 
     /// Whether the place is known to be this database's; an error if it is not. Where it cannot be
@@ -177,12 +173,9 @@ impl Documents {
         Ok(())
     }
 
-    /// Makes the place this database's, or sees that it is: before the first document. The writer
-    /// that leads does it.
+    /// Makes the place this database's, or sees that it is: before each document that is written,
+    /// since a folder may be unmounted at any time. The writer that leads does it.
     pub(crate) async fn claim(&self, store: &Store) -> Result<()> {
-        if self.is_ours.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let mut number = store.documents_number().await?;
         match self.marked().await? {
             Some(found) if found == number.abs() => {}
@@ -193,15 +186,12 @@ impl Documents {
                     number = -(i64::from_le_bytes(random()) >> 1).abs().max(1);
                     store.put_documents_number(number).await?;
                 }
-                self.make_folder().await?;
-                let bytes = line(number.abs()).into_bytes();
-                self.write(self.prefix.clone().join(MARKER), bytes).await?;
+                self.mark(number.abs()).await?;
             }
         }
         if number < 0 {
             store.put_documents_number(-number).await?;
         }
-        self.is_ours.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -313,6 +303,26 @@ impl Documents {
             }
             Err(Fault::NotThere) => Ok(None),
             Err(Fault::Other(error)) => Err(error),
+        }
+    }
+
+    /// Writes the marker where there is none, and reads whose it is: another new database may do
+    /// the same, and a server may replace what it should not.
+    async fn mark(&self, number: i64) -> Result<()> {
+        self.make_folder().await?;
+        let path = self.prefix.clone().join(MARKER);
+        let bytes = line(number).into_bytes();
+        let made = self.run(move |store| async move {
+            match store.put_opts(&path, bytes.into(), PutMode::Create.into()).await {
+                Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        });
+        made.await.map_err(|fault| self.not_written(fault))?;
+        match self.marked().await? {
+            Some(found) if found == number => Ok(()),
+            Some(_) => Err(DocumentError::Foreign(self.place.clone())),
+            None => Err(self.away(format_args!("{MARKER} was written and is not there"))),
         }
     }
 

@@ -89,6 +89,21 @@ fn no_change_waits_for_a_bucket_that_is_slow() {
 }
 
 #[test]
+fn of_two_new_fleets_with_one_place_one_gets_it() {
+    let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+    let held = server.bucket().hold_puts();
+    let fleets = [1, 2].map(|_| Running::start(&settings(&server, &dir)));
+    until(Instant::now(), || server.bucket().puts_begun() == 2);
+    drop(held);
+    let ingest = |of: &Running| of.put("/v1/assets/film/versions/film-1", &film(0));
+    let answers = fleets.each_ref().map(ingest);
+    let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
+    assert!(refused.problem(500).contains("are another database's"));
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
+    assert_eq!(server.bucket().below("one fleet/").len(), 2, "its marker and its document");
+}
+
+#[test]
 fn hashes_of_before_there_was_a_place_are_moved_while_the_writer_runs() {
     let mut control = Running::start("[documents]\nat = \"database\"\n");
     control.register(&["a1"]);
@@ -121,16 +136,19 @@ fn read(link: &Link, film: &NewVersion) {
 
 /// A writer whose documents are in a bucket.
 fn start() -> (Server, Running, tempfile::TempDir) {
-    let server = Server::start();
-    let dir = tempfile::tempdir().unwrap();
+    let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+    let control = Running::start(&settings(&server, &dir));
+    (server, control, dir)
+}
+
+fn settings(server: &Server, dir: &tempfile::TempDir) -> String {
     let secret = dir.path().join("secret");
     std::fs::write(&secret, SECRET).unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
-    let control = Running::start(&format!(
+    format!(
         "[documents]\nat = \"s3://films/one fleet/\"\n[[s3]]\nbucket = \"films\"\n\
          endpoint = {:?}\nregion = {REGION:?}\naccess_key_id = {ID:?}\n\
          secret_access_key_file = {secret:?}\n",
         server.endpoint()
-    ));
-    (server, control, dir)
+    )
 }

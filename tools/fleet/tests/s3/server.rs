@@ -231,6 +231,10 @@ impl S3 for Bucket {
         let body = request.input.body.ok_or_else(|| s3_error!(IncompleteBody))?;
         let body = axum::body::Body::from_stream(body);
         let bytes = to_bytes(body, 1 << 28).await.map_err(|_| s3_error!(IncompleteBody))?;
+        let is_there = self.state().objects.contains_key(&request.input.key);
+        if is_there && request.input.if_none_match.is_some() {
+            return Err(s3_error!(PreconditionFailed));
+        }
         self.put(&request.input.key, bytes.to_vec());
         let e_tag = self.find(&request.input.key, None)?.tag;
         Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))

@@ -155,9 +155,19 @@ async fn a_folder_is_not_touched_before_it_is_claimed_and_its_faults_end_no_proc
     assert!(!path.parent().unwrap().exists(), "who only looks makes nothing");
     documents.claim(&store).await.unwrap();
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
-    let lost = at(&path).claim(&store).await.unwrap_err();
+    let lost = documents.claim(&store).await.unwrap_err();
     assert!(matches!(lost, DocumentError::Unmarked { .. }), "{lost}");
     assert!(!path.parent().unwrap().exists(), "the database knows that it was there");
+}
+
+#[tokio::test]
+async fn of_two_new_databases_one_gets_the_place() {
+    let (folder, documents) = folder();
+    documents.mark(77).await.unwrap();
+    documents.mark(77).await.unwrap();
+    let refused = documents.mark(78).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::Foreign(_)), "{refused}");
+    assert_eq!(std::fs::read_to_string(folder.path().join(MARKER)).unwrap(), line(77));
 }
 
 async fn is_known(documents: &Documents, store: &Store) -> bool {

@@ -156,6 +156,7 @@ impl Control {
         if objects.is_empty() {
             return Ok(0);
         }
+        documents.claim(&self.store).await?;
         let name = documents.put(document(moved).await).await?;
         self.metrics.documents_written.count();
         let _writing = self.writing.lock().await;

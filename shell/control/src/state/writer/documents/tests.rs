@@ -169,6 +169,24 @@ async fn a_writer_without_the_place_that_its_database_names_does_not_start() {
     }
 }
 
+#[tokio::test]
+async fn a_folder_that_is_unmounted_under_a_writer_gets_no_document_and_loses_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = open(&directory).await;
+    ingest(&control, "film-1", &new_version(&[1])).await.unwrap();
+    let [mounted, elsewhere] = ["documents", "elsewhere"].map(|name| directory.path().join(name));
+    std::fs::rename(&mounted, &elsewhere).unwrap();
+    std::fs::create_dir(&mounted).unwrap();
+    let refused = ingest(&control, "film-2", &new_version(&[2])).await.unwrap_err().to_string();
+    assert!(refused.contains("is it mounted"), "{refused}");
+    assert_eq!(std::fs::read_dir(&mounted).unwrap().count(), 0);
+
+    std::fs::remove_dir(&mounted).unwrap();
+    std::fs::rename(&elsewhere, &mounted).unwrap();
+    ingest(&control, "film-2", &new_version(&[2])).await.unwrap();
+    assert_eq!((there(&control).await, sweep(&control, UnixSeconds(1)).await), (2, 0));
+}
+
 #[test]
 fn a_slice_is_bounded_and_never_empty() {
     let lens = |lens: &[u64]| {

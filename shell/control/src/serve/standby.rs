@@ -118,21 +118,21 @@ async fn stand_by(
 }
 
 /// Why this writer could never lead; for ever, if it could. Before another leads, there are no
-/// secrets that it would need.
+/// secrets that it would need, and before that one has its documents, nobody knows where they are.
 async fn unfit(config: &Config, mut standing: watch::Receiver<Standing>) -> OpenError {
     let known = standing.wait_for(|standing| !standing.leader.is_empty()).await;
     drop(known);
     loop {
         match Control::could_lead(config).await {
             Ok(true) => return std::future::pending().await,
-            // They are not kept yet, or the database is away.
+            // They are not kept yet, or the database or the documents are away.
             Ok(false) => sleep(REFRESH_EVERY).await,
             Err(error) => return error,
         }
     }
 }
 
-/// How often files are looked at, and the leader's secrets until they are there.
+/// How often files are looked at, and what the leader has until it is there.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// The same socket once more.

@@ -87,8 +87,8 @@ pub enum DocumentError {
     )]
     Foreign(String),
     #[error(
-        "[documents] at: the database names documents that are not in it: say where they are, as \
-         it was said before"
+        "[documents] at: this database has its documents elsewhere: say where they are, as it was \
+         said before"
     )]
     Elsewhere,
     #[error("[documents] at: {0}")]
@@ -142,14 +142,10 @@ impl Documents {
     /// Whether the place is known to be this database's; an error if it is not. Where it cannot be
     /// reached, that is not known.
     pub(crate) async fn fits(this: Option<&Self>, store: &Store) -> Result<bool> {
-        let Some(this) = this else {
-            return if store.has_documents().await? {
-                Err(DocumentError::Elsewhere)
-            } else {
-                Ok(true)
-            };
-        };
         let number = store.documents_number().await?;
+        let Some(this) = this else {
+            return if number == 0 { Ok(true) } else { Err(DocumentError::Elsewhere) };
+        };
         match this.marked().await {
             Err(DocumentError::Away { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -158,6 +154,15 @@ impl Documents {
             Ok(None) if number <= 0 => Ok(true),
             Ok(None) => Err(this.unmarked(number)),
         }
+    }
+
+    /// The same, for a writer that stands by: while the one that leads has not claimed a place,
+    /// nobody knows.
+    pub(crate) async fn fits_behind(this: Option<&Self>, store: &Store) -> Result<bool> {
+        if this.is_some() && store.documents_number().await? <= 0 {
+            return Ok(false);
+        }
+        Self::fits(this, store).await
     }
 
     /// The same, for a writer that is to lead: it does not wait for a place that is slow.

@@ -76,6 +76,28 @@ async fn a_place_is_one_databases_and_an_empty_one_is_not_taken_for_it() {
 }
 
 #[tokio::test]
+async fn a_standby_asks_until_the_place_is_claimed_and_then_knows() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let ((_folder, documents), (_elsewhere, other)) = (folder(), folder());
+    let behind = async |of| Documents::fits_behind(of, &store).await;
+    assert!(behind(None).await.unwrap());
+    for number in [0, -77] {
+        store.put_documents_number(number).await.unwrap();
+        assert!(!behind(Some(&documents)).await.unwrap(), "{number}");
+    }
+    // The one that leads is about to say so.
+    documents.mark(77).await.unwrap();
+    assert!(!behind(Some(&documents)).await.unwrap());
+    documents.claim(&store).await.unwrap();
+    assert!(behind(Some(&documents)).await.unwrap());
+    let refused = behind(Some(&other)).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::Unmarked { .. }), "{refused}");
+    let refused = behind(None).await.unwrap_err();
+    assert!(refused.to_string().contains("say where they are"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_crash_between_the_number_and_the_marker_is_made_good() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::of_test(state.path()).await.unwrap();

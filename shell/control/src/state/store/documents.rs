@@ -65,13 +65,6 @@ impl Store {
         rows.iter().map(|digest| name(digest)).collect()
     }
 
-    /// Whether an object is in a document.
-    pub(crate) async fn has_documents(&self) -> Result<bool> {
-        let query = "SELECT len FROM objects WHERE document IS NOT NULL LIMIT 1";
-        let row: Option<i64> = sqlx::query_scalar(query).fetch_optional(&self.pool).await?;
-        Ok(row.is_some())
-    }
-
     /// Whether the hashes of an object are still in its row.
     pub(crate) async fn has_unmoved(&self) -> Result<bool> {
         let query = "SELECT len FROM objects WHERE document IS NULL AND 0 < len LIMIT 1";

@@ -157,7 +157,7 @@ impl Control {
         let opened = async {
             let vault = Vault::open(&store, config.folder(), false).await?;
             let documents = Documents::open(config.documents_place(), &config.s3)?;
-            Ok(vault.is_some() && Documents::fits(documents.as_ref(), &store).await?)
+            Ok(vault.is_some() && Documents::fits_behind(documents.as_ref(), &store).await?)
         };
         let opened = opened.await;
         store.close().await;

@@ -39,7 +39,8 @@ impl Control {
     }
 
     /// Writes the block hashes of a version that is new, or whose documents are not whole: the
-    /// document, which no row names yet. None if there is nothing to write. No change waits for it.
+    /// document, which no row names yet. None if there is nothing to write, as for a known version
+    /// while the place is away: it was whole when it was taken. No change waits for it.
     pub(super) async fn keep_hashes(
         &self,
         version: &AssetVersionId,
@@ -66,9 +67,21 @@ impl Control {
         version: &AssetVersionId,
     ) -> Result<bool, DocumentError> {
         for name in self.store.documents_of(version).await? {
-            if !documents.is_whole(&name).await? {
-                tracing::warn!(%version, "{}: written anew", documents.damaged(&name));
-                return Ok(false);
+            match documents.is_whole(&name).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!(%version, "{}: written anew", documents.damaged(&name));
+                    return Ok(false);
+                }
+                Err(DocumentError::Away { place, reason }) => {
+                    self.metrics.documents_failed.count();
+                    tracing::warn!(
+                        %version,
+                        "it comes again, and its documents in {place} cannot be looked at: {reason}"
+                    );
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(true)

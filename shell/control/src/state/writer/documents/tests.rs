@@ -187,6 +187,31 @@ async fn a_folder_that_is_unmounted_under_a_writer_gets_no_document_and_loses_no
     assert_eq!((there(&control).await, sweep(&control, UnixSeconds(1)).await), (2, 0));
 }
 
+#[tokio::test]
+async fn a_known_version_comes_again_while_the_place_is_away_and_a_new_one_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = open(&directory).await;
+    for (name, byte) in [("film-1", 1), ("film-2", 2)] {
+        ingest(&control, name, &new_version(&[byte])).await.unwrap();
+    }
+    let [place, away] = ["documents", "away"].map(|name| directory.path().join(name));
+    std::fs::rename(&place, &away).unwrap();
+    std::fs::write(&place, "no folder").unwrap();
+    assert!(!ingest(&control, "film-1", &new_version(&[1])).await.unwrap());
+    let film = "film".parse().unwrap();
+    let current = control.snapshot().catalog.versions(&film).first().unwrap().id().clone();
+    assert_eq!(current.as_str(), "film-1");
+    assert_eq!(control.metrics.documents_failed.value(), 1);
+    let refused = ingest(&control, "film-3", &new_version(&[3])).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be reached"), "{refused}");
+
+    std::fs::remove_file(&place).unwrap();
+    std::fs::rename(&away, &place).unwrap();
+    for (id, hashes) in hashes_of(&new_version(&[1, 2])) {
+        assert_eq!(control.block_hashes(id).await.unwrap(), Some(hashes));
+    }
+}
+
 #[test]
 fn a_slice_is_bounded_and_never_empty() {
     let lens = |lens: &[u64]| {

@@ -60,6 +60,15 @@ pub(crate) struct Document {
     bytes: Vec<u8>,
 }
 
+/// How a document is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// As it was written.
+    Whole,
+    Missing,
+    Damaged,
+}
+
 /// Why a document cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
@@ -108,9 +117,12 @@ enum Fault {
 }
 
 impl Document {
-    /// The document with this body. Hashing takes its time.
-    pub(crate) fn of(body: &[u8]) -> Self {
-        let bytes = [&MAGIC[..], &random::<SALT_LEN>(), body].concat();
+    /// The document with a body of these parts. Hashing takes its time.
+    pub(crate) fn of(parts: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
+        let mut bytes = [&MAGIC[..], &random::<SALT_LEN>()].concat();
+        for part in parts {
+            bytes.extend_from_slice(part.as_ref());
+        }
         Self { name: blake3::hash(&bytes), bytes }
     }
 }
@@ -232,16 +244,17 @@ impl Documents {
         }
     }
 
-    /// Whether a document is there and as it was written.
-    pub(crate) async fn is_whole(&self, name: &Hash) -> Result<bool> {
+    /// Reads a whole document and proves its name.
+    pub(crate) async fn condition(&self, name: &Hash) -> Result<Condition> {
         let path = self.path(name);
         let read = self.run(move |store| async move { store.get(&path).await?.bytes().await });
         match read.await {
             Ok(bytes) => {
                 let found = spawn_blocking(move || blake3::hash(&bytes));
-                Ok(found.await.expect("nothing in it panics") == *name)
+                let is_whole = found.await.expect("nothing in it panics") == *name;
+                Ok(if is_whole { Condition::Whole } else { Condition::Damaged })
             }
-            Err(Fault::NotThere) => Ok(false),
+            Err(Fault::NotThere) => Ok(Condition::Missing),
             Err(Fault::Other(error)) => Err(error),
         }
     }
@@ -287,7 +300,8 @@ impl Documents {
         DocumentError::Damaged(self.said(name))
     }
 
-    fn said(&self, name: &Hash) -> String {
+    /// Where a document is.
+    pub(crate) fn said(&self, name: &Hash) -> String {
         let name = name.to_hex();
         format!("{}{}/{name}", self.place, &name[..2])
     }

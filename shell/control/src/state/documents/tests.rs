@@ -8,15 +8,15 @@ use tempfile::TempDir;
 #[tokio::test]
 async fn a_document_is_read_as_it_was_written_and_nothing_of_another_proves_its_name() {
     let (folder, documents) = folder();
-    let name = documents.put(Document::of(b"0123456789")).await.unwrap();
+    let name = documents.put(Document::of(["0123", "", "456789"])).await.unwrap();
     assert_eq!(documents.part(&name, 3..6).await.unwrap(), b"345");
-    assert!(documents.is_whole(&name).await.unwrap());
+    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Whole);
 
     let path = file(&folder, &name);
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert!(!documents.is_whole(&name).await.unwrap());
+    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Damaged);
     bytes.pop();
     std::fs::write(&path, &bytes).unwrap();
     let damaged = documents.part(&name, 3..10).await.unwrap_err();
@@ -28,7 +28,7 @@ async fn a_document_is_read_as_it_was_written_and_nothing_of_another_proves_its_
     let missing = documents.part(&name, 3..6).await.unwrap_err();
     assert!(matches!(&missing, DocumentError::Missing(_)), "{missing}");
     assert!(missing.to_string().contains(path.to_str().unwrap()), "{missing}");
-    assert!(!documents.is_whole(&name).await.unwrap());
+    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Missing);
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn no_name_comes_twice_and_each_is_listed_with_others_that_begin_alike() {
     let (_folder, documents) = folder();
     let mut names = BTreeSet::new();
     for _ in 0..3 {
-        let name = documents.put(Document::of(b"the same")).await.unwrap();
+        let name = documents.put(Document::of([b"the same"])).await.unwrap();
         names.insert(*name.as_bytes());
     }
     assert_eq!(names.len(), 3);
@@ -117,7 +117,7 @@ async fn a_crash_between_the_number_and_the_marker_is_made_good() {
 #[tokio::test]
 async fn half_a_document_goes_after_a_day() {
     let (folder, documents) = folder();
-    let name = documents.put(Document::of(b"x")).await.unwrap();
+    let name = documents.put(Document::of([b"x"])).await.unwrap();
     let shard = name.as_bytes()[0];
     let half = |n| format!("{}#{n}", file(&folder, &name).display());
     for (n, age_s) in [(1, 90_000), (2, 80_000)] {
@@ -138,7 +138,7 @@ async fn a_server_that_does_not_answer_is_waited_for_no_longer_than_it_was_said(
         Documents::open(place.clone(), std::slice::from_ref(&settings)).unwrap().unwrap();
     documents.within = Duration::from_millis(200);
     let began = std::time::Instant::now();
-    let away = documents.put(Document::of(b"x")).await.unwrap_err();
+    let away = documents.put(Document::of([b"x"])).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(2));
     assert!(matches!(away, DocumentError::Away { .. }), "{away}");
     let said = away.to_string();

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Control;
-use crate::state::documents::{Document, DocumentError, Documents};
+use crate::state::documents::{Condition, Document, DocumentError, Documents};
 use crate::state::store::BlockHashes;
 
 impl Control {
@@ -48,14 +48,16 @@ impl Control {
     ) -> Result<Option<blake3::Hash>, DocumentError> {
         let Some(documents) = &self.documents else { return Ok(None) };
         let kept = async {
-            if self.snapshot().catalog.version(version).is_some()
-                && self.has_whole(documents, version).await?
-            {
+            let is_known = self.snapshot().catalog.version(version).is_some();
+            if is_known && self.has_whole(documents, version).await? {
                 return Ok(None);
             }
             documents.claim(&self.store).await?;
             let name = documents.put(document(blocks.clone()).await).await?;
             self.metrics.documents_written.count();
+            if is_known {
+                tracing::info!(%version, "its document is written anew: {}", documents.said(&name));
+            }
             Ok(Some(name))
         };
         kept.await.inspect_err(|error| self.document_failed(error))
@@ -67,10 +69,14 @@ impl Control {
         version: &AssetVersionId,
     ) -> Result<bool, DocumentError> {
         for name in self.store.documents_of(version).await? {
-            match documents.is_whole(&name).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    tracing::warn!(%version, "{}: written anew", documents.damaged(&name));
+            match documents.condition(&name).await {
+                Ok(Condition::Whole) => {}
+                Ok(Condition::Missing) => {
+                    tracing::warn!(%version, "its document is missing: {}", documents.said(&name));
+                    return Ok(false);
+                }
+                Ok(Condition::Damaged) => {
+                    tracing::warn!(%version, "its document is damaged: {}", documents.said(&name));
                     return Ok(false);
                 }
                 Err(DocumentError::Away { place, reason }) => {
@@ -214,10 +220,7 @@ impl Control {
 }
 
 async fn document(blocks: impl AsRef<[Blocks]> + Send + 'static) -> Document {
-    let encode = move || {
-        let hashes = blocks.as_ref().iter().flat_map(Blocks::hashes);
-        Document::of(&hashes.flat_map(|hash| hash.0).collect::<Vec<u8>>())
-    };
+    let encode = move || Document::of(blocks.as_ref().iter().map(wire::v1::blocks::encode));
     spawn_blocking(encode).await.expect("nothing in it panics")
 }
 

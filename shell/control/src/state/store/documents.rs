@@ -170,7 +170,7 @@ impl Store {
 }
 
 /// Adds objects, or says anew where their block hashes are: in the document, in this order, or in
-/// their rows.
+/// their rows. Hashes that are in a row and stay there are not written again.
 pub(super) async fn put_objects(
     transaction: &mut Transaction<'_, Any>,
     objects: &[Blocks],
@@ -188,7 +188,8 @@ pub(super) async fn put_objects(
         sqlx::query(
             "INSERT INTO objects (id, len, blocks, document, first_hash)
              VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (id) DO UPDATE SET blocks = $3, document = $4, first_hash = $5",
+             ON CONFLICT (id) DO UPDATE SET blocks = $3, document = $4, first_hash = $5
+             WHERE excluded.document IS NOT NULL OR objects.document IS NOT NULL",
         )
         .bind(blocks.id().0.as_slice())
         .bind(signed(blocks.len().0)?)

@@ -297,6 +297,35 @@ async fn a_version_whose_first_answer_was_lost_is_there_as_it_was_put_last() {
 }
 
 #[tokio::test]
+async fn an_object_that_versions_share_is_written_once_and_comes_back_from_a_document() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+    let put = async |number: u64, document: Option<&Hash>| {
+        let mut files = (*version(&blocks).files).clone();
+        files.id = id(&format!("film-{number}"));
+        let version = Version::new(Arc::new(files), Vec::new(), number).divided(vec![1, 2]);
+        let blocks = std::slice::from_ref(&blocks);
+        store.put_version_in(&version, blocks, document).await.unwrap();
+        store.block_hashes(&blocks[0].id()).await.unwrap().unwrap()
+    };
+    put(1, None).await;
+    let marked = vec![1; 32];
+    let mark = sqlx::query("UPDATE objects SET blocks = $1").bind(&marked);
+    mark.execute(&store.pool).await.unwrap();
+    assert_eq!(put(2, None).await, BlockHashes::Row(marked), "nothing is written again");
+
+    for (version, byte) in [(3, 3), (4, 4)] {
+        let document = Hash::from([byte; 32]);
+        let BlockHashes::Document { name, .. } = put(version, Some(&document)).await else {
+            panic!("it is in {document}")
+        };
+        assert_eq!(name, document, "one of before may be damaged");
+    }
+    assert_eq!(put(5, None).await, BlockHashes::Row(vec![8; 32]));
+}
+
+#[tokio::test]
 async fn a_database_of_a_newer_program_is_left_alone() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::sqlite(state.path()).await.unwrap();

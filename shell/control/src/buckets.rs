@@ -309,15 +309,18 @@ const SECRET_LEN_MAX: u64 = 4096;
 const RETRY: RetryConfig = RetryConfig {
     backoff: BackoffConfig {
         init_backoff: Duration::from_millis(100),
-        max_backoff: Duration::from_secs(2),
+        max_backoff: Duration::from_secs(1),
         base: 2.0,
     },
     max_retries: 3,
-    retry_timeout: Duration::from_secs(10),
+    retry_timeout: Duration::from_secs(3),
 };
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The largest document, 48 MiB, at 20 Mbit/s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// All tries of a request: the last one begins a moment after the time for new ones at most.
+pub(crate) const TRIES_WITHIN: Duration =
+    RETRY.retry_timeout.saturating_add(RETRY.backoff.max_backoff).saturating_add(ANSWER_WITHIN);
 
 #[cfg(test)]
 mod tests {

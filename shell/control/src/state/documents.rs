@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::buckets::{BucketError, Buckets, Settings};
+use crate::buckets::{BucketError, Buckets, Settings, TRIES_WITHIN};
 use crate::members::authority::random;
 use crate::place::DocumentsPlace;
 use crate::state::store::{Store, StoreError};
@@ -496,8 +496,9 @@ const MARKER: &str = "nearcast-documents";
 /// With the format's number.
 const MARK: &str = "nearcast documents 1 ";
 
-/// Longer than all tries at a bucket.
+/// Longer than all tries of a request at a bucket.
 const WITHIN: Duration = Duration::from_secs(25);
+const _: () = assert!(TRIES_WITHIN.as_millis() < WITHIN.as_millis());
 
 /// Another writer takes over within 5 s.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);

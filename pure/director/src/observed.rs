@@ -69,6 +69,10 @@ pub struct Report {
     pub told_share: Option<u32>,
     /// The same of its titles' sessions.
     pub told_titles: Option<u32>,
+    /// The share that this process, or that which had its place before, told it of late.
+    pub own_share: Option<u32>,
+    /// The same of its titles' sessions.
+    pub own_titles: Option<u32>,
 }
 
 impl Report {
@@ -633,6 +637,20 @@ impl Observed {
     /// The files that it said that it holds.
     pub(crate) fn files_held(&self) -> Option<&NumberSet> {
         self.by_number.then_some(&self.held)
+    }
+
+    /// The word on it that counts here, of those that others told it and of this process's own
+    /// from before its start. The own one counts with the first report only, or a process would
+    /// hear itself; those of others until players have asked again, where it is new here.
+    pub(crate) fn word(
+        &self,
+        now: Instant,
+        settle: Nanos,
+        others: Option<u32>,
+        own: Option<u32>,
+    ) -> Option<u64> {
+        let (is_first, is_new) = (now == self.since, now.since(self.since) < settle);
+        others.filter(|_| is_new).or_else(|| own.filter(|_| is_first)).map(u64::from)
     }
 
     pub(crate) fn held_count(&self) -> usize {

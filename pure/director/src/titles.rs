@@ -219,12 +219,10 @@ impl Director {
             return;
         }
         let is_cut = member.titles.heard(now, report.load.permille(), beside, load_max, shares);
-        let since = member.observed.as_ref().map_or(now, |observed| observed.since);
-        if let Some(told) = report.told_titles
-            && now.since(since) < shares.settle
-        {
-            member.titles.told(u64::from(told));
-        }
+        let (others, own) = (report.told_titles, report.own_titles);
+        let observed = member.observed.as_ref();
+        let told = observed.and_then(|of| of.word(now, shares.settle, others, own));
+        told.iter().for_each(|told| member.titles.told(*told));
         self.counters.titles_cuts += u64::from(is_cut);
         if member.titles.permille() != before {
             self.map.outdate(member.site);

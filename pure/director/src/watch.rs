@@ -99,13 +99,14 @@ impl Director {
     pub(crate) fn move_share(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
         let Some(member) = self.members.get_mut(id) else { return };
         let load = report.load.permille();
-        let since = member.observed.as_ref().map_or(now, |observed| observed.since);
-        let is_new = now.since(since) < self.config.shares.settle;
-        let told = report.told_share.filter(|_| is_new);
+        let settle = self.config.shares.settle;
+        let observed = member.observed.as_ref();
+        let told =
+            observed.and_then(|of| of.word(now, settle, report.told_share, report.own_share));
         if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {
             let before = member.share.permille();
             member.share.heard(now, load, &self.config.shares);
-            told.iter().for_each(|told| member.share.told(u64::from(*told)));
+            told.iter().for_each(|told| member.share.told(*told));
             let after = member.share.permille();
             self.counters.share_cuts += u64::from(after < before);
             if after != before {

@@ -1,5 +1,7 @@
 //! The shares that processes of the control plane told of this appliance, for those that have just
-//! started: they know nothing of a recovery that is under way.
+//! started: they know nothing of a recovery that is under way. Others that run know best; where
+//! there are none, it is the word of the process that had this one's name: itself, before it
+//! restarted, or the writer whose place it took.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -25,6 +27,13 @@ impl Shares {
             Some(permille) => drop(all.insert(whom.to_owned(), (now, permille))),
             None => drop(all.remove(whom)),
         }
+    }
+
+    /// The share that a process, or that which had its name before, told of late.
+    pub(crate) fn of_itself(&self, now: Instant, whom: &str) -> Option<u32> {
+        let all = lock(&self.all);
+        let (at, permille) = all.get(whom)?;
+        (now.since(*at) < GOOD_FOR).then_some(*permille)
     }
 
     /// The middle of the shares that others told of late, of two the greater; none if none did. One
@@ -58,6 +67,9 @@ mod tests {
         shares.set(at(0), "f2", Some(700));
         shares.set(at(0), "f1", Some(10));
         assert_eq!(shares.of_others(at(9), "f1"), Some(700), "its own word is none");
+        assert_eq!(shares.of_itself(at(9), "f1"), Some(10));
+        assert_eq!(shares.of_itself(at(10), "f1"), None, "it is old");
+        assert_eq!(shares.of_itself(at(9), "f3"), None);
         shares.set(at(9), "f2", Some(800));
         assert_eq!(shares.of_others(at(10), "f1"), Some(800), "the writer is silent");
         shares.set(at(10), "f2", None);

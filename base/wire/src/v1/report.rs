@@ -65,6 +65,14 @@ pub struct Report {
     /// The same of the sessions of its titles (`ReportReply::titles_permille`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_titles_permille: Option<u32>,
+    /// The share that this process, or that which had its place before, told it of late: for one
+    /// that has just started while no others run. None but the first report of the appliance to a
+    /// process says more than the process knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_share_permille: Option<u32>,
+    /// The same of the sessions of its titles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_titles_permille: Option<u32>,
     /// The networks that it knows (`Networks::state`); none from an appliance that tells viewers
     /// not apart by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -152,6 +152,39 @@ fn one_that_others_give_less_of_its_titles_gets_no_more_from_a_process_that_has_
 }
 
 #[test]
+fn a_process_takes_the_word_of_the_one_before_it_once_and_only_where_no_others_run() {
+    let first = |told: Option<u32>, own: u32| {
+        let mut director = running(&[]);
+        let site = Site::new("elsewhere".parse().unwrap(), Vec::new());
+        let appliances =
+            ["a1", "a2"].map(|name| Appliance::new(id(name), site.id.clone(), Weight::ONE));
+        let changes = appliances.into_iter().map(Change::Appliance);
+        for change in [Change::Site(site)].into_iter().chain(changes) {
+            director.handle(at(0), Event::Changed(change));
+        }
+        director.report(at(0), &id("a2"), &report(100)).unwrap();
+        let words = Report { told_titles: told, told_share: told, ..report(100) };
+        let words = Report { own_titles: Some(own), own_share: Some(own), ..words };
+        director.report(at(0), &id("a1"), &words).unwrap();
+        director.handle(at(1), Event::Tick(UnixSeconds(0)));
+        director
+    };
+    let shown = |director: &Director| (seen(director, "a1").share_permille, titles(director, "a1"));
+    let mut director = first(None, 250);
+    assert_eq!(shown(&director), (250, 250), "it restarted, or took the place of another");
+    assert_eq!(shown(&first(Some(400), 250)), (400, 400), "others have heard it since");
+    assert_eq!(shown(&first(None, 5000)), (1000, 1000), "nobody's word raises it");
+    // From now on it is its own, and behind: with it nothing would rise.
+    for second in 1..15 {
+        let late = Report { own_titles: Some(250), own_share: Some(250), ..report(100 + second) };
+        director.report(at(second * 1000), &id("a1"), &late).unwrap();
+        director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
+    }
+    assert_eq!(seen(&director, "a1").share_permille, 261);
+    assert!(250 < titles(&director, "a1"));
+}
+
+#[test]
 fn without_a_bound_titles_are_not_drawn_for() {
     let mut director = running(&["a1", "a2"]);
     director.config.titles_load_max = 0;

@@ -238,6 +238,7 @@ impl Link<'_> {
         let previous = std::mem::replace(&mut self.previous, totals);
         let (inventory, files) = self.held();
         let drops = self.packets.go_on();
+        let (at, whom) = (shared.ledger.now(), self.client.whom.as_str());
         Report {
             start_id: self.start_id,
             sequence: self.sequence,
@@ -262,10 +263,10 @@ impl Link<'_> {
             routes: about.routes.as_ref().map(|routes| routes.told(shared.ledger.now())),
             errors: errors(shared),
             viewers: batch(shared, self.viewers),
-            told_share_permille: shared.told.of_others(shared.ledger.now(), &self.client.whom),
-            told_titles_permille: shared
-                .told_titles
-                .of_others(shared.ledger.now(), &self.client.whom),
+            told_share_permille: shared.told.of_others(at, whom),
+            told_titles_permille: shared.told_titles.of_others(at, whom),
+            own_share_permille: shared.told.of_itself(at, whom),
+            own_titles_permille: shared.told_titles.of_itself(at, whom),
             networks: Some(shared.counters.serving.viewers.networks_state()),
         }
     }

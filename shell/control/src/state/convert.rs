@@ -122,6 +122,8 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         routes: wire.routes.as_ref().map(hears_in).transpose()?,
         told_share: wire.told_share_permille,
         told_titles: wire.told_titles_permille,
+        own_share: wire.own_share_permille,
+        own_titles: wire.own_titles_permille,
     })
 }
 
@@ -450,6 +452,21 @@ mod tests {
         );
         wire.base_url = "https://x\"/".to_owned();
         assert!(matches!(report_in(&wire), Err(Refused::Url { field: "base_url", .. })));
+    }
+
+    #[test]
+    fn the_words_of_processes_on_an_appliance_are_read_each_as_its_own() {
+        let wire = Report {
+            base_url: "https://127.0.0.2:8443".to_owned(),
+            told_share_permille: Some(1),
+            told_titles_permille: Some(2),
+            own_share_permille: Some(3),
+            own_titles_permille: Some(4),
+            ..Report::default()
+        };
+        let read = report_in(&wire).unwrap();
+        let words = [read.told_share, read.told_titles, read.own_share, read.own_titles];
+        assert_eq!(words, [1, 2, 3, 4].map(Some));
     }
 
     #[test]

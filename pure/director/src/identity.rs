@@ -80,6 +80,7 @@ impl Director {
         member.cause = Cause::Revoked;
         member.since = now;
         self.counters.health_changes += 1;
+        self.count_load(id);
         self.heard_left(id, site);
         self.note(id, Health::NeverSeen, Cause::Revoked);
     }

@@ -658,6 +658,11 @@ impl Observed {
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
+    /// The same without those that it only says it has, which nobody can name.
+    pub(crate) fn known_count(&self) -> usize {
+        usize::try_from(self.check.count).unwrap_or(usize::MAX)
+    }
+
     /// Health and its cause, by the clock and the newest generation published here.
     pub(crate) fn health(
         &self,

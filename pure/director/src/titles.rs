@@ -142,7 +142,8 @@ pub(crate) struct Counted {
     pub weight: u64,
     /// Objects, or files.
     pub held: u64,
-    /// The part of its sessions that it takes, in thousandths: at least one.
+    /// The part of its sessions that it takes, in thousandths: at least one. By what it holds, at
+    /// least `HOLDS_MIN`: what a sibling says of itself changes that of others by no more.
     pub takes: u64,
     /// As if it took all of them, in thousandths.
     pub load: u64,
@@ -151,13 +152,12 @@ pub(crate) struct Counted {
 impl Counted {
     /// One that has this share and load, beside others. O(1).
     fn new(site: u32, (weight, held): (u64, u64), share: u64, load: u64, beside: Serving) -> Self {
-        let held = held.min(HELD_MAX);
         let all = (beside.appliances + 1, beside.weights + weight, beside.held + held);
         let part = |own: u64, all_own: u64| match own * all.2 {
             0 => WHOLE,
             mean => (held * all_own).saturating_mul(WHOLE) / mean,
         };
-        let holds = part(1, all.0).max(part(weight, all.1)).min(WHOLE);
+        let holds = part(1, all.0).max(part(weight, all.1)).clamp(HOLDS_MIN, WHOLE);
         let takes = (share.min(WHOLE) * holds / WHOLE).max(1);
         Self { site, weight, held, takes, load: (load.min(WHOLE) * WHOLE / takes).min(WHOLE) }
     }
@@ -167,8 +167,9 @@ impl Counted {
     }
 }
 
-/// More is not believed.
-const HELD_MAX: u64 = 1 << 32;
+/// One that holds next to nothing counts as much, in thousandths. Without a least, one that says
+/// that it holds all there is, and idles, is the mean of its site.
+const HOLDS_MIN: u64 = 125;
 
 /// The sums of those of a site that serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,7 +239,7 @@ impl Director {
         let now = observed.map(|observed| {
             let beside = self.map.serving(member.site);
             let weight = registered.appliance.weight.value().into();
-            let held = Bytes::of(observed.held_count()).0;
+            let held = Bytes::of(observed.known_count()).0;
             let (share, load) = (member.share.permille(), observed.said.load.permille());
             Counted::new(member.site, (weight, held), share, load, beside)
         });
@@ -363,6 +364,21 @@ mod tests {
         site.run(600..1800);
         assert_eq!(site.parts[0].permille(), WHOLE);
         assert_eq!(site.reversals(0, 0), 1);
+    }
+
+    #[test]
+    fn what_one_says_that_it_holds_moves_the_mean_no_more_than_what_it_says_of_its_load() {
+        for (siblings, load) in [(3, 450), (9, 450), (39, 450)] {
+            let mut site = Serving::default();
+            let liar = Counted::new(0, (1, 16_000_000), WHOLE, 0, site);
+            site.add(&liar);
+            for _ in 0..siblings {
+                site.add(&Counted::new(0, (1, 1000), WHOLE, load, site));
+            }
+            let mean = site.loads / site.counts;
+            let by_weight = load * siblings / (siblings + 1);
+            assert!(by_weight * 3 / 4 <= mean, "{siblings}: {mean}, by weight {by_weight}");
+        }
     }
 
     #[test]

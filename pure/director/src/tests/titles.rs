@@ -1,6 +1,9 @@
 use super::*;
 use std::ops::Range;
 
+use model::inventory::{Check, FilesDelta};
+use model::number::NumberSet;
+
 use crate::titles::Serving;
 
 /// Reports of these, one second apart, each with its load, and ticks.
@@ -22,12 +25,15 @@ fn tell(director: &mut Director, seconds: Range<u64>, loads: &[(&str, u32)]) {
 fn is_counted(director: &Director) {
     let mut sums = vec![Serving::default(); director.map.site_count()];
     for (id, member) in director.members.iter() {
-        let Some(observed) = &member.observed else { continue };
+        let Some(observed) = &member.observed else {
+            assert_eq!(member.counted, None, "nobody hears {id}");
+            continue;
+        };
         let weight = director.desired.appliances[id].appliance.weight.value().into();
         assert_eq!(member.counted.is_some(), member.health == Health::Healthy);
         let Some(counted) = member.counted else { continue };
         assert_eq!((counted.site, counted.weight), (member.site, weight));
-        assert_eq!(counted.held, Bytes::of(observed.held_count()).0);
+        assert_eq!(counted.held, Bytes::of(observed.known_count()).0);
         assert!(counted.takes <= member.share.permille().max(1));
         assert!(observed.said.load.permille() <= counted.load);
         sums[index(member.site)].add(&counted);
@@ -116,6 +122,34 @@ fn one_that_holds_little_makes_its_siblings_give_up_nothing() {
     tell(&mut director, 241..300, &[("a1", 560), ("a2", 720), ("a3", 100)]);
     assert_eq!((titles(&director, "a1"), titles(&director, "a3")), (1000, 1000));
     assert!(titles(&director, "a2") < 1000, "it holds as much as they do");
+}
+
+#[test]
+fn what_one_says_that_it_holds_beyond_the_catalogue_does_not_count() {
+    let mut director = running(&["a1", "a2"]);
+    let came: NumberSet = (0..20).collect();
+    for (name, others) in [("a1", 0), ("a2", u64::MAX)] {
+        let check = Check::of_files(&came);
+        let files = FilesDelta { to: 1, came: came.clone(), check, others, ..Default::default() };
+        let report = Report { came: check, files: Some(files), ..report(101) };
+        director.report(at(0), &id(name), &report).unwrap();
+    }
+    director.handle(at(1), Event::Tick(UnixSeconds(0)));
+    for name in ["a1", "a2"] {
+        director.count_load(&id(name));
+        let counted = director.members.get(&id(name)).unwrap().counted.unwrap();
+        assert_eq!((counted.held, counted.takes), (20, 1000), "{name}");
+    }
+}
+
+#[test]
+fn an_appliance_that_is_revoked_is_counted_no_more() {
+    let mut director = running(&["a1", "a2"]);
+    tell(&mut director, 0..20, &[("a1", 600), ("a2", 0)]);
+    let revoked = Change::IdentityRevoked(id("a2"));
+    director.handle(at(20_000), Event::Changed(revoked));
+    is_counted(&director);
+    assert_eq!(director.members.get(&id("a2")).unwrap().counted, None);
 }
 
 #[test]

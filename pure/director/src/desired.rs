@@ -191,9 +191,7 @@ impl Desired {
             }
             Change::ApplianceGone(id) => {
                 Arc::make_mut(&mut self.appliances).remove(&id);
-                for withdrawal in self.withdrawals.values_mut() {
-                    withdrawal.receipts.retain(|of, receipt| *of != id || receipt.is_some());
-                }
+                self.withdrawals.values_mut().for_each(|of| of.sign_no_more(&id));
             }
             Change::Version(version) => {
                 // It may have been withdrawn, and be wanted again.

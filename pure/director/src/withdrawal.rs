@@ -56,6 +56,13 @@ impl Withdrawal {
     pub fn is_complete(&self) -> bool {
         self.receipts.values().all(Option::is_some)
     }
+
+    /// Nobody waits for the receipt of an appliance that is gone; what it signed stays.
+    pub(crate) fn sign_no_more(&mut self, id: &ApplianceId) {
+        if self.receipts.get(id).is_some_and(Option::is_none) {
+            self.receipts.remove(id);
+        }
+    }
 }
 
 /// Withdrawals by appliance.
@@ -67,6 +74,8 @@ pub(crate) struct Takedown {
     /// The withdrawals that each appliance has still to sign, and from which generation of its
     /// manifests on. No generation before manifests without it are stored.
     pub(crate) unsigned: Unsigned,
+    /// Those of `unsigned` without a generation, and some that are not awaited any more.
+    unsettled: BTreeSet<(ApplianceId, u64)>,
     /// Versions beyond those that are held, since when.
     superseded: BTreeMap<AssetVersionId, Instant>,
     /// When the windows of versions end, of those that do.
@@ -156,12 +165,15 @@ impl Director {
     /// known before. Nothing, if it is not listed. O(appliances + versions withdrawn).
     fn await_receipts(&mut self, number: u64, before: &Unsigned) {
         let Some(withdrawal) = self.desired.withdrawals.get(&number) else { return };
-        let Takedown { unsigned, withdrawn, .. } = &mut self.takedown;
+        let Takedown { unsigned, unsettled, withdrawn, .. } = &mut self.takedown;
         Arc::make_mut(withdrawn).extend(withdrawal.versions.keys().cloned());
         let missing = withdrawal.receipts.iter().filter(|(_, receipt)| receipt.is_none());
         for (id, _) in missing {
-            let known = before.get(id).and_then(|all| all.get(&number));
-            unsigned.entry(id.clone()).or_default().insert(number, known.copied().flatten());
+            let since = before.get(id).and_then(|all| all.get(&number)).copied().flatten();
+            unsigned.entry(id.clone()).or_default().insert(number, since);
+            if since.is_none() {
+                unsettled.insert((id.clone(), number));
+            }
         }
         #[cfg(test)]
         {
@@ -170,27 +182,43 @@ impl Director {
     }
 
     /// Manifests are as desired state wants them, and stored: from these generations on the
-    /// appliances are without what was withdrawn before.
+    /// appliances are without what was withdrawn before. O(receipts without a generation).
     pub(crate) fn settle_withdrawals(&mut self) {
         let Role::Writer(publisher) = &self.role else { return };
         if publisher.is_staged() || !self.planning.is_done() {
             return;
         }
-        for (id, pending) in &mut self.takedown.unsigned {
-            if publisher.is_to_be_overtaken(id) {
-                continue;
+        let Takedown {
+            unsigned,
+            unsettled,
+            #[cfg(test)]
+            looked_at,
+            ..
+        } = &mut self.takedown;
+        unsettled.retain(|(id, number)| {
+            #[cfg(test)]
+            {
+                *looked_at += 1;
             }
-            let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
-            pending.values_mut().for_each(|since| *since = since.or(Some(generation)));
-            assert!(!pending.is_empty(), "whoever has signed all is not listed");
-        }
+            let since = unsigned.get_mut(id).and_then(|pending| pending.get_mut(number));
+            let Some(since) = since else { return false };
+            let is_to_wait = publisher.is_to_be_overtaken(id);
+            if !is_to_wait {
+                let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
+                *since = since.or(Some(generation));
+            }
+            is_to_wait
+        });
     }
 
     /// The appliance follows a manifest that is not known here: nobody knows which versions it is
     /// without, until its next one is stored.
     pub(crate) fn unsettle_withdrawals(&mut self, id: &ApplianceId) {
-        let pending = self.takedown.unsigned.get_mut(id).into_iter().flatten();
-        pending.for_each(|(_, since)| *since = None);
+        let Takedown { unsigned, unsettled, .. } = &mut self.takedown;
+        for (number, since) in unsigned.get_mut(id).into_iter().flatten() {
+            *since = None;
+            unsettled.insert((id.clone(), *number));
+        }
     }
 
     /// Takes the receipts that are in a report. O(receipts it owes).
@@ -245,9 +273,20 @@ impl Director {
     /// The catalogue has changed: which versions are beyond those that are held, since when, and
     /// when they may be shown. O(touched).
     pub(crate) fn look_at_versions(&mut self, now: Instant, touched: &Touched) {
-        let Takedown { superseded, ends, by_end, .. } = &mut self.takedown;
+        let Takedown {
+            superseded,
+            ends,
+            by_end,
+            #[cfg(test)]
+            looked_at,
+            ..
+        } = &mut self.takedown;
         let catalog = &self.desired.catalog;
         for id in &touched.versions {
+            #[cfg(test)]
+            {
+                *looked_at += 1;
+            }
             let until = catalog.version(id).and_then(|version| version.window.until);
             let before = match until {
                 Some(until) => ends.insert(id.clone(), until),

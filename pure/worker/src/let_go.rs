@@ -94,7 +94,8 @@ impl Worker {
         let all = self.stop_at.is_some_and(|at| at <= now);
         let open = usize::try_from(self.counters.open).unwrap_or(usize::MAX);
         let crowded = self.config.connections_max - self.config.connections_max / 8 <= open;
-        let (mut quiet, mut slow) = (Vec::new(), Vec::new());
+        let (mut quiet, mut slow) = (Vec::new(), std::mem::take(&mut self.crowd.slow));
+        slow.clear();
         for connection in self.connections.iter().flatten() {
             let Config { idle_timeout, request_timeout, progress_timeout, .. } = self.config;
             // The deadline was set when they began to do what they do.

@@ -201,8 +201,13 @@ fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
     assert!(100 < before.0, "what is allocated before is counted");
     (WARM_UP..WARM_UP + COUNTED).for_each(&mut ask);
     let after = (allocations::count(), reads(), hot());
+    let last = allocations::last_len();
     assert!(before.1 + 100 < after.1 && before.2 + 100 < after.2, "{before:?} {after:?}");
-    assert_eq!(after.0 - before.0, 0, "allocations in {COUNTED} requests");
+    assert_eq!(
+        after.0 - before.0,
+        0,
+        "allocations in {COUNTED} requests, the last of {last} bytes"
+    );
     sender.send(Letter::Stop(Nanos::seconds(1)));
     thread.join().unwrap().unwrap();
     log_thread.join().unwrap();

@@ -6,13 +6,14 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The system's allocator, which counts for threads that asked for it.
 #[derive(Debug)]
 pub struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+static LAST_LEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Constant and without a destructor: to look at it allocates nothing.
@@ -29,8 +30,14 @@ pub fn count() -> u64 {
     COUNT.load(Ordering::SeqCst)
 }
 
-fn note() {
+/// Bytes of the newest allocation of a counted thread: tells which one it was.
+pub fn last_len() -> usize {
+    LAST_LEN.load(Ordering::SeqCst)
+}
+
+fn note(len: usize) {
     if COUNTED.get() {
+        LAST_LEN.store(len, Ordering::SeqCst);
         COUNT.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -38,7 +45,7 @@ fn note() {
 // SAFETY: everything is the system allocator's; what is added touches no memory but a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size());
         // SAFETY: the caller keeps to the same contract.
         unsafe { System.alloc(layout) }
     }
@@ -49,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        note();
+        note(len);
         // SAFETY: the caller keeps to the same contract.
         unsafe { System.realloc(at, layout, len) }
     }

@@ -175,9 +175,13 @@ impl Ring {
             .map_err(setup("allowing threads for what blocks"))?;
         submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
         submitter.register_enable_rings().map_err(setup("enabling"))?;
-        let (kept, direct_reads) = (Vec::new(), config.direct_reads);
+        // How many operations are under way at once is a matter of chance: memory for as many as the
+        // ring takes is there from the beginning, and that for more comes with more connections.
+        let entries = usize::try_from(config.entries).expect("an index fits");
+        let (kept, direct_reads) = (Vec::with_capacity(entries), config.direct_reads);
         let blocks = vec![false; usize::from(config.file_slots)];
-        let (vacant, in_flight, waiting) = (NO_ENTRY, 0, VecDeque::new());
+        let (vacant, in_flight) = (NO_ENTRY, 0);
+        let waiting = VecDeque::with_capacity(entries);
         Ok(Self { ring, arena, kept, vacant, in_flight, waiting, direct_reads, blocks })
     }
 

@@ -91,6 +91,12 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 impl Client {
+    fn new(trusting: &Arc<ClientConfig>, address: SocketAddr, slow: bool) -> Self {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(trusting.clone(), name).unwrap();
+        Self { stream: StreamOwned::new(connection, connect(address)), body: Vec::new(), slow }
+    }
+
     /// One range on the kept connection, compared with what it should be.
     fn get(&mut self, path: &str, content: &[u8], from: usize, len: usize) {
         let to = from + len - 1;
@@ -180,12 +186,7 @@ fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
         versions: Some(tls::Versions::Tls13),
     }]));
 
-    let client = || {
-        let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(trusting.clone(), name).unwrap();
-        let stream = StreamOwned::new(connection, connect(address));
-        Client { stream, body: Vec::new(), slow: unsent_max.is_some() }
-    };
+    let client = || Client::new(&trusting, address, unsent_max.is_some());
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| client()).collect();
     let mut ask = |number: usize| {
         // Mostly the beginning, which becomes hot; every fourth somewhere else, from the drive.

@@ -175,8 +175,8 @@ impl Ring {
             .map_err(setup("allowing threads for what blocks"))?;
         submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
         submitter.register_enable_rings().map_err(setup("enabling"))?;
-        // How many operations are under way at once is a matter of chance: memory for as many as the
-        // ring takes is there from the beginning, and that for more comes with more connections.
+        // How many operations are under way at once is a matter of chance: memory for as many as
+        // the ring takes is there from the beginning, and more comes with more connections.
         let entries = usize::try_from(config.entries).expect("an index fits");
         let (kept, direct_reads) = (Vec::with_capacity(entries), config.direct_reads);
         let blocks = vec![false; usize::from(config.file_slots)];

@@ -45,6 +45,18 @@ fn hash(key: &[u8], candidate: &[u8]) -> blake3::Hash {
     hasher.finalize()
 }
 
+/// All that [`Draws`] ask of a candidate: a hash of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lot(u64);
+
+impl Lot {
+    /// Of a name.
+    #[inline]
+    pub fn of(name: &[u8]) -> Self {
+        Self(hash_of(name))
+    }
+}
+
 /// The draws of one key, for decisions that are made all the time: a few multiplications each,
 /// where [`Score::of`] takes two blocks of BLAKE3. They say nothing of each other, nor of those.
 #[derive(Clone, Copy, Debug)]
@@ -57,27 +69,29 @@ impl Draws {
         Self(hash_of(key))
     }
 
+    #[inline]
     fn draw(self, candidate: u64, kind: u64) -> u64 {
         mix(mix(self.0.wrapping_add(candidate)).wrapping_add(kind.wrapping_mul(GOLDEN)))
     }
 
-    /// The score of a candidate, by its name.
+    /// The score of a candidate.
     #[inline]
-    pub fn score(self, candidate: &[u8], weight: Weight) -> Score {
-        let cost = nearly_minus_log2(self.draw(hash_of(candidate), 1));
-        Score((cost << SCALE_BITS) / u64::from(weight.value()))
+    pub fn score(self, candidate: Lot, weight: Weight) -> Score {
+        let cost = nearly_minus_log2(self.draw(candidate.0, 1)) << SCALE_BITS;
+        // A division takes longer than all the rest, and most weigh one.
+        Score(if weight == Weight::ONE { cost } else { cost / u64::from(weight.value()) })
     }
 
     /// A draw from 0 to 999 for a candidate, which says nothing of its score.
     #[inline]
-    pub fn permille(self, candidate: &[u8]) -> u32 {
-        thousandth(self.draw(hash_of(candidate), 2))
+    pub fn permille(self, candidate: Lot) -> u32 {
+        thousandth(self.draw(candidate.0, 2))
     }
 
     /// Another such draw, which says nothing of the first.
     #[inline]
-    pub fn other_permille(self, candidate: &[u8]) -> u32 {
-        thousandth(self.draw(hash_of(candidate), 5))
+    pub fn other_permille(self, candidate: Lot) -> u32 {
+        thousandth(self.draw(candidate.0, 5))
     }
 
     /// The place of a number in an order that is the key's own.
@@ -177,7 +191,7 @@ mod tests {
     #[test]
     fn winning_is_in_proportion_to_weight() {
         check_winning(Score::of);
-        check_winning(|key, name, weight| Draws::of(key).score(name, weight));
+        check_winning(|key, name, weight| Draws::of(key).score(Lot::of(name), weight));
     }
 
     fn check_winning(score: impl Fn(&[u8], &[u8], Weight) -> Score) {
@@ -203,12 +217,13 @@ mod tests {
         let (mut other, mut with_other) = (0, 0);
         for key in 0..8000_u32 {
             let draws = Draws::of(&key.to_le_bytes());
-            let score = |name: &[u8]| draws.score(name, Weight::ONE);
-            let is_below = draws.permille(b"a") < 300;
-            let is_first = score(b"a") < score(b"b");
+            let [a, b] = [b"a", b"b"].map(|name| Lot::of(name));
+            let score = |lot: Lot| draws.score(lot, Weight::ONE);
+            let is_below = draws.permille(a) < 300;
+            let is_first = score(a) < score(b);
             below += u32::from(is_below);
             both += u32::from(is_below && is_first);
-            let is_other = draws.other_permille(b"a") < 300;
+            let is_other = draws.other_permille(a) < 300;
             other += u32::from(is_other);
             with_other += u32::from(is_other && is_below);
             turns += u32::from(is_first && draws.turn(1) < draws.turn(2));
@@ -220,6 +235,14 @@ mod tests {
         assert!(other.abs_diff(2400) < 205, "{other}");
         assert!(with_other.abs_diff(720) < 128, "{with_other}");
         assert!(turns.abs_diff(2000) < 194 && looks.abs_diff(1000) < 137, "{turns} {looks}");
+    }
+
+    #[test]
+    fn a_score_is_the_cost_by_the_weight() {
+        let (draws, lot) = (Draws::of(b"s"), Lot::of(b"a"));
+        let Score(one) = draws.score(lot, Weight::ONE);
+        let Score(three) = draws.score(lot, Weight::new(3).unwrap());
+        assert_eq!(three, one / 3);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use crate::names::Names;
-use crate::number::NumberSet;
+use crate::number::{NumberSet, index};
 use crate::paged::Paged;
+use crate::rendezvous::Lot;
 use crate::topology::Weight;
 use crate::units::BitsPerSecond;
 
@@ -23,6 +24,8 @@ pub struct FleetView {
     pub appliances: Arc<Names<ApplianceId, u32>>,
     /// Where each stands, by number; none where there is no such appliance any more.
     pub positions: Paged<Option<Position>>,
+    /// By the number of a site: its appliances, by number, in the order of their names.
+    pub standing: Paged<Arc<[u32]>>,
     /// Healthy ones whose sites serve strangers, by number.
     pub open: Arc<NumberSet>,
     /// The number of each asset version that should be held.
@@ -37,13 +40,25 @@ pub struct FleetView {
     pub partial_holders: Paged<Arc<NumberSet>>,
 }
 
-/// Where an appliance is in a picture.
+/// Where an appliance is in a picture, and in 32 bytes all that makes its place in a list: 640 KB
+/// for 20,000, which stay in a core's own cache where their names, URLs and loads do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
+    /// Of its name.
+    pub lot: Lot,
     /// The number of its site.
     pub site: u32,
     /// Its position among those of the site.
-    pub at: usize,
+    at: u32,
+    pub weight: Weight,
+    /// As in [`ApplianceView`], as are the two below.
+    pub share_permille: u16,
+    pub titles_permille: u16,
+    pub health: Health,
+    pub has_url: bool,
+    pub has_plain_url: bool,
+    /// Its site does.
+    pub serves_strangers: bool,
 }
 
 /// One site in the picture.
@@ -86,6 +101,30 @@ pub struct ApplianceView {
     pub load: Load,
 }
 
+impl Position {
+    fn of(number: u32, site: &SiteView, at: usize) -> Self {
+        let appliance = &site.appliances[at];
+        let permille = |of: u32| u16::try_from(of).unwrap_or(u16::MAX);
+        Self {
+            lot: Lot::of(appliance.id.as_str().as_bytes()),
+            site: number,
+            at: u32::try_from(at).expect("numbers are 32 bits"),
+            weight: appliance.weight,
+            share_permille: permille(appliance.share_permille),
+            titles_permille: permille(appliance.titles_permille),
+            health: appliance.health,
+            has_url: appliance.base_url.is_some(),
+            has_plain_url: appliance.plain_url.is_some(),
+            serves_strangers: site.serves_strangers,
+        }
+    }
+
+    /// Its position among those of the site.
+    pub fn at(&self) -> usize {
+        index(self.at)
+    }
+}
+
 impl FleetView {
     /// The appliance of this name.
     pub fn appliance(&self, id: &ApplianceId) -> Option<&ApplianceView> {
@@ -97,9 +136,21 @@ impl FleetView {
     pub fn placed(&self, number: u32) -> Option<Placed<'_>> {
         let position = (*self.positions.get(number)?)?;
         let site = self.sites.get(position.site)?;
-        let appliance = site.appliances.get(position.at)?;
+        let appliance = site.appliances.get(position.at())?;
         assert_eq!(appliance.number, number, "whoever stands there is meant");
         Some(Placed { number: position.site, site, appliance })
+    }
+
+    /// The position of the appliance of this number.
+    #[inline]
+    pub fn position(&self, number: u32) -> Option<&Position> {
+        self.positions.get(number)?.as_ref()
+    }
+
+    /// The appliances of a site, by number, in the order of their names.
+    #[inline]
+    pub fn standing(&self, site: u32) -> &[u32] {
+        self.standing.get(site).map_or(&[], |all| all)
     }
 
     /// The site that an appliance stands in.
@@ -137,15 +188,26 @@ impl FleetView {
             if self.open.contains(appliance.number) != is_open {
                 self.set_open(appliance.number, is_open);
             }
-            let position = Some(Position { site: number, at });
-            if self.positions.get(appliance.number) == Some(&position) {
+            let position = Position::of(number, &site, at);
+            let before = self.position(appliance.number).copied();
+            if before == Some(position) {
                 continue;
             }
             while self.positions.len() <= appliance.number {
                 self.positions.push(None);
             }
-            *self.positions.get_mut(appliance.number).expect("there is room") = position;
-            Arc::make_mut(&mut self.appliances).insert(appliance.id.clone(), appliance.number);
+            let to = self.positions.get_mut(appliance.number).expect("there is room");
+            *to = Some(position);
+            if before.is_none_or(|before| before.lot != position.lot) {
+                Arc::make_mut(&mut self.appliances).insert(appliance.id.clone(), appliance.number);
+            }
+        }
+        while self.standing.len() <= number {
+            self.standing.push(Arc::default());
+        }
+        let numbers = || site.appliances.iter().map(|appliance| appliance.number);
+        if !self.standing(number).iter().copied().eq(numbers()) {
+            *self.standing.get_mut(number).expect("there is room") = numbers().collect();
         }
         while self.sites.len() <= number {
             self.sites.push(Arc::clone(&site));
@@ -156,8 +218,9 @@ impl FleetView {
     /// An appliance is not registered any more, or stands elsewhere from now on.
     pub fn take_appliance(&mut self, id: &ApplianceId) {
         let Some(number) = Arc::make_mut(&mut self.appliances).remove(id) else { return };
-        if let Some(position) = self.positions.get_mut(number) {
-            *position = None;
+        let position = self.positions.get_mut(number).and_then(Option::take);
+        if let Some(standing) = position.and_then(|of| self.standing.get_mut(of.site)) {
+            *standing = standing.iter().copied().filter(|other| *other != number).collect();
         }
         self.set_open(number, false);
     }
@@ -301,9 +364,12 @@ impl fmt::Display for Bottleneck {
 impl Load {
     /// What is in use of each, in thousandths, and above if over its limit.
     pub fn each(&self) -> [(Bottleneck, u64); 6] {
-        let share = |used: u64, most: u64| {
-            let permille = u128::from(used) * 1000 / u128::from(most.max(1));
-            if most == 0 { 0 } else { u64::try_from(permille).unwrap_or(u64::MAX) }
+        let share = |used: u64, most: u64| match (most, used.checked_mul(1000)) {
+            (0, _) => 0,
+            (_, Some(used)) => used / most,
+            (_, None) => {
+                u64::try_from(u128::from(used) * 1000 / u128::from(most)).unwrap_or(u64::MAX)
+            }
         };
         [
             (Bottleneck::Cpu, self.cpu_permille.into()),
@@ -352,6 +418,53 @@ mod tests {
         assert_eq!(load(7, 0, 10_000, 0), 0);
         assert_eq!(load(300, 100, 0, 0), 3000);
         assert_eq!(load(u64::MAX, 1, u64::MAX, 1), u64::MAX);
+    }
+
+    #[test]
+    fn where_an_appliance_stands_is_known_by_its_number_whatever_comes_and_goes() {
+        let appliance = |name: &str, number| ApplianceView {
+            id: name.parse().unwrap(),
+            number,
+            weight: Weight::ONE,
+            health: Health::Healthy,
+            share_permille: 500,
+            titles_permille: 0,
+            base_url: Some("https://a.example".into()),
+            plain_url: None,
+            load: Load::default(),
+        };
+        let site = |name: &str, appliances| {
+            let id = name.parse().unwrap();
+            Arc::new(SiteView { id, serves_strangers: true, appliances })
+        };
+        let mut view = FleetView::default();
+        view.put_site(0, site("x", vec![appliance("a", 5), appliance("b", 2)]));
+        view.put_site(1, site("y", vec![appliance("c", 3)]));
+        assert_eq!(
+            (view.standing(0), view.standing(1), view.standing(2)),
+            (&[5, 2][..], &[3][..], &[][..])
+        );
+        let position = *view.position(2).unwrap();
+        assert_eq!((position.site, position.at(), position.share_permille), (0, 1, 500));
+        assert!(position.has_url && !position.has_plain_url && position.serves_strangers);
+        let shared = view.clone();
+        let busy = ApplianceView {
+            load: Load { cpu_permille: 9, ..Load::default() },
+            ..appliance("c", 3)
+        };
+        view.put_site(1, site("y", vec![busy]));
+        assert_eq!(view.positions.unshared(&shared.positions).count(), 0, "a load is not in it");
+        let silent = ApplianceView { health: Health::Stale, ..appliance("c", 3) };
+        view.put_site(1, site("y", vec![silent]));
+        assert_eq!(view.position(3).map(|of| of.health), Some(Health::Stale));
+        assert_eq!(shared.position(3).map(|of| of.health), Some(Health::Healthy));
+        // It moves.
+        view.take_appliance(&"b".parse().unwrap());
+        assert_eq!((view.standing(0), view.position(2)), (&[5][..], None));
+        view.put_site(0, site("x", vec![appliance("a", 5)]));
+        view.put_site(1, site("y", vec![appliance("b", 2), appliance("c", 3)]));
+        assert_eq!((view.standing(1), view.placed(2).map(|of| of.number)), (&[2, 3][..], Some(1)));
+        assert!(size_of::<Option<Position>>() <= 32, "two in a cache line");
     }
 
     #[test]

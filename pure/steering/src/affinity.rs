@@ -22,30 +22,37 @@
 
 use model::id::{ApplianceId, AssetVersionId};
 use model::rendezvous::{Draws, Score};
-use model::view::{ApplianceView, FleetView, Renditions, SiteView};
+use model::view::{FleetView, Renditions};
 
-use crate::chain;
+use crate::chain::{self, Holders};
 use crate::{Look, Title};
 
 /// The draws of a session and of its title.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affinity<'a> {
     view: &'a FleetView,
+    holders: &'a Holders<'a>,
     session: Draws,
-    /// With the number of the version; none of one that nobody knows.
-    title: Option<(Draws, u32)>,
+    title: Draws,
+}
+
+/// An appliance of a site that holds some of the version, as the title's draw finds it.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    score: Score,
+    number: u32,
+    held: Renditions,
 }
 
 impl<'a> Affinity<'a> {
     /// A title is a version: two of one asset have no block in common.
     pub(crate) fn of(
         view: &'a FleetView,
+        holders: &'a Holders<'a>,
         session: Draws,
         version: &AssetVersionId,
-        number: Option<u32>,
     ) -> Self {
-        let title = number.map(|number| (Draws::of(version.as_str().as_bytes()), number));
-        Self { view, session, title }
+        Self { view, holders, session, title: Draws::of(version.as_str().as_bytes()) }
     }
 
     /// Sorts equals, of which the first so many are offered. O(equals log equals + appliances of a
@@ -53,28 +60,28 @@ impl<'a> Affinity<'a> {
     /// the version.
     pub(crate) fn sort(&self, equals: &mut [Look<'a>], offered: usize) {
         for look in &mut *equals {
-            look.score = Some(chain::draw(self.session, look.appliance));
+            look.score = Some(chain::draw(self.session, look.position));
         }
         // Ends with the name, so that equal scores cannot make two lists.
-        equals.sort_unstable_by_key(|look| (look.score, &look.appliance.id));
+        equals.sort_unstable_by(|a, b| {
+            a.score.cmp(&b.score).then_with(|| self.name(a.number).cmp(&self.name(b.number)))
+        });
         if let [first, ..] = equals
-            && let site = first.site
-            && first.appliance.titles_permille != 0
-            && 1 < site.appliances.len()
+            && first.position.titles_permille != 0
+            && 1 < self.view.standing(first.position.site).len()
         {
-            self.put_own_first(site, equals, offered);
+            self.put_own_first(first.position.site, equals, offered);
         }
     }
 
     /// Where the title's own holds some renditions only, the next to which its draw leads is it for
     /// the others, and so on until one has all of them.
-    fn put_own_first(&self, site: &'a SiteView, equals: &mut [Look<'a>], offered: usize) {
+    fn put_own_first(&self, site: u32, equals: &mut [Look<'a>], offered: usize) {
         let (mut ahead, mut last) = (0, None);
-        while let Some((drawn, appliance, held)) = self.next_own(site, last) {
-            last = Some(drawn);
-            let is_own = |look: &Look<'_>| look.appliance.number == appliance.number;
-            if let Some(at) = equals.iter().position(is_own) {
-                let follows = chain::follows(self.session, appliance);
+        while let Some(own) = self.next_own(site, last) {
+            last = Some(own);
+            if let Some(at) = equals.iter().position(|look| look.number == own.number) {
+                let follows = chain::follows(self.session, equals[at].position);
                 equals[at].title = if follows { Title::Leads } else { Title::Spread };
                 if follows {
                     equals[ahead..=at].rotate_right(1);
@@ -83,7 +90,7 @@ impl<'a> Affinity<'a> {
                     equals[offered - 1..=at].rotate_right(1);
                 }
             }
-            if held == Renditions::ALL {
+            if own.held == Renditions::ALL {
                 return;
             }
         }
@@ -91,25 +98,28 @@ impl<'a> Affinity<'a> {
 
     /// Where the draw of the title leads after this one, among those of a site that hold some of
     /// the version, and what that holds.
-    fn next_own(
-        &self,
-        site: &'a SiteView,
-        last: Option<Drawn<'a>>,
-    ) -> Option<(Drawn<'a>, &'a ApplianceView, Renditions)> {
-        let (title, version) = self.title?;
-        let mut own: Option<(Drawn<'a>, &ApplianceView, Renditions)> = None;
-        for appliance in &site.appliances {
-            let drawn = (chain::draw(title, appliance), &appliance.id);
-            let is_next = last.is_none_or(|last| last < drawn);
-            if is_next && own.is_none_or(|(best, ..)| drawn < best) {
-                let held = chain::content(self.view, Some(version), appliance);
+    fn next_own(&self, site: u32, last: Option<Own>) -> Option<Own> {
+        let mut own: Option<Own> = None;
+        for number in self.view.standing(site).iter().copied() {
+            let Some(position) = self.view.position(number) else { continue };
+            let (score, held) = (chain::draw(self.title, position), Renditions::NONE);
+            let drawn = Own { score, number, held };
+            let is_next = last.is_none_or(|last| self.is_before(&last, &drawn));
+            if is_next && own.is_none_or(|best| self.is_before(&drawn, &best)) {
+                let held = self.holders.content(number);
                 if held != Renditions::NONE {
-                    own = Some((drawn, appliance, held));
+                    own = Some(Own { held, ..drawn });
                 }
             }
         }
         own
     }
-}
 
-type Drawn<'a> = (Score, &'a ApplianceId);
+    fn is_before(&self, a: &Own, b: &Own) -> bool {
+        a.score.cmp(&b.score).then_with(|| self.name(a.number).cmp(&self.name(b.number))).is_lt()
+    }
+
+    fn name(&self, number: u32) -> Option<&'a ApplianceId> {
+        self.view.placed(number).map(|placed| &placed.appliance.id)
+    }
+}

@@ -2,21 +2,23 @@
 //! question; its answer is the data of one [`Reason`](crate::Reason).
 
 use model::near::{By, Near, Step};
+use model::number::NumberSet;
 use model::rendezvous::{Draws, Score};
-use model::view::{ApplianceView, FleetView, Health, Renditions, SiteView};
+use model::view::{FleetView, Health, Position, Renditions};
 
 use crate::{Distance, Fitness};
 
-/// Whether a site is for the client at all: an embedded one serves those whom it announced.
-pub(crate) fn locate(site: &SiteView, distance: &Distance) -> bool {
-    site.serves_strangers || matches!(distance, Distance::Route { .. })
+/// Whether an appliance's site is for the client at all: an embedded one serves those whom it
+/// announced.
+pub(crate) fn locate(serves_strangers: bool, near: Option<&Near<'_>>) -> bool {
+    serves_strangers || near.is_some_and(|near| matches!(near.by, By::Route(_)))
 }
 
 /// Whether players can be sent to an appliance.
-pub(crate) fn health(appliance: &ApplianceView, plain: bool) -> Fitness {
-    let url = if plain { &appliance.plain_url } else { &appliance.base_url };
-    match appliance.health {
-        _ if url.is_none() => Fitness::NoUrl,
+pub(crate) fn health(position: &Position, plain: bool) -> Fitness {
+    let has_url = if plain { position.has_plain_url } else { position.has_url };
+    match position.health {
+        _ if !has_url => Fitness::NoUrl,
         Health::Healthy => Fitness::Healthy,
         Health::Draining => Fitness::Draining,
         Health::Drained => Fitness::Drained,
@@ -26,46 +28,72 @@ pub(crate) fn health(appliance: &ApplianceView, plain: bool) -> Fitness {
     }
 }
 
-/// What an appliance holds of a version, by number.
-pub(crate) fn content(
-    view: &FleetView,
-    version: Option<u32>,
-    appliance: &ApplianceView,
-) -> Renditions {
-    version.map_or(Renditions::NONE, |version| view.held(appliance.number, version))
+/// The appliances that hold a version, or some of it.
+#[derive(Debug, Default)]
+pub(crate) struct Holders<'a> {
+    /// Those that hold all of it; none if nobody knows it.
+    pub(crate) all: Option<&'a NumberSet>,
+    /// Of each rendition, those that hold it but not the version; none if they cannot be told
+    /// apart.
+    pub(crate) parts: Vec<Option<&'a NumberSet>>,
+}
+
+impl<'a> Holders<'a> {
+    /// Of the version of this number.
+    pub(crate) fn of(view: &'a FleetView, version: Option<u32>) -> Self {
+        let Some(version) = version else { return Self::default() };
+        let parts = view.renditions.get(version).cloned().unwrap_or_default();
+        Self {
+            all: view.holders.get(version).map(AsRef::as_ref),
+            parts: parts.map(|part| view.partial_holders.get(part).map(AsRef::as_ref)).collect(),
+        }
+    }
+
+    /// What an appliance holds of the version, by number.
+    #[inline]
+    pub(crate) fn content(&self, appliance: u32) -> Renditions {
+        let is_in = |set: Option<&NumberSet>| set.is_some_and(|set| set.contains(appliance));
+        if is_in(self.all) {
+            return Renditions::ALL;
+        }
+        let held = (0..).zip(&self.parts).filter(|(_, part)| is_in(**part));
+        held.fold(Renditions::NONE, |all, (at, _)| all.with(at))
+    }
 }
 
 /// Whether the session is none of the share that an appliance takes. Most take all, and nothing is
 /// drawn.
-pub(crate) fn load(draws: Draws, appliance: &ApplianceView) -> bool {
-    let share = appliance.share_permille;
-    share < 1000 && share <= draws.permille(appliance.id.as_str().as_bytes())
+pub(crate) fn load(draws: Draws, position: &Position) -> bool {
+    let share = u32::from(position.share_permille);
+    share < 1000 && share <= draws.permille(position.lot)
 }
 
 /// Whether the session follows the draw of its title to this appliance.
-pub(crate) fn follows(draws: Draws, appliance: &ApplianceView) -> bool {
-    let titles = appliance.titles_permille;
-    1000 <= titles || draws.other_permille(appliance.id.as_str().as_bytes()) < titles
+pub(crate) fn follows(draws: Draws, position: &Position) -> bool {
+    let titles = u32::from(position.titles_permille);
+    1000 <= titles || draws.other_permille(position.lot) < titles
 }
 
 /// An appliance's draw for a session, or for a title, among those of its site, the lowest first.
-pub(crate) fn draw(draws: Draws, appliance: &ApplianceView) -> Score {
-    draws.score(appliance.id.as_str().as_bytes(), appliance.weight)
+pub(crate) fn draw(draws: Draws, position: &Position) -> Score {
+    draws.score(position.lot, position.weight)
 }
 
-/// How near the site is that has this place among the client's. Sites that operators gave the same
-/// prefix, and that are equal but for their names, share its clients: they have one place. O(places
-/// before it), which are few.
-pub(crate) fn distance(near: &[Near<'_>], place: usize) -> Distance {
-    assert!(place < near.len(), "it is one of the client's sites");
-    let by = near[place].by;
-    let mut place = place;
-    while near[place].is_static() && near[place].step == Step::Name {
-        place -= 1;
-    }
-    assert!(near[place].step != Step::Name || !near[place].is_static(), "one is the first");
+/// The place of one of the client's sites. Those that operators gave the same prefix, and that are
+/// equal but for their names, share its clients: they have one place. O(sites before it), which are
+/// few.
+pub(crate) fn place(near: &[Near<'_>], at: usize) -> usize {
+    assert!(at < near.len(), "it is one of the client's sites");
+    let is_equal = |near: &Near<'_>| near.step == Step::Name && near.is_static();
+    let first = near[..=at].iter().rposition(|near| !is_equal(near));
+    first.expect("one is the first")
+}
+
+/// How near one of the client's sites is.
+pub(crate) fn distance(near: &[Near<'_>], at: usize) -> Distance {
+    let place = place(near, at);
     let step = near[place].step;
-    match by {
+    match near[at].by {
         By::Route(route) => {
             let len = route.prefix.prefix_len();
             let is_longest = !near[..place].iter().any(|before| before.is_longer(len));

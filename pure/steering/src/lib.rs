@@ -33,6 +33,11 @@
 //! with no more appliances than that is looked at as a whole. Where few that hold the version are
 //! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
+//!
+//! A list is made by numbers, out of the 32 bytes of each [`Position`]; names and loads are read of
+//! those that are told. Whoever holds nothing of the version is asked for in the set of its holders
+//! and left there, unless people ask, or so few hold it that it may be offered: then all begins
+//! again with everybody.
 
 mod affinity;
 mod chain;
@@ -42,7 +47,6 @@ mod shed;
 pub mod turns;
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::near::Near;
@@ -50,10 +54,10 @@ use model::number::{NumberSet, index};
 use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
 use model::units::Bytes;
-use model::view::{ApplianceView, Bottleneck, FleetView, Health, Placed, Renditions, SiteView};
+use model::view::{Bottleneck, FleetView, Health, Placed, Position, Renditions};
 
 use crate::affinity::Affinity;
-use crate::chain::distance;
+use crate::chain::{Holders, distance, place};
 pub use crate::pathways::Pathway;
 pub use crate::reason::{Distance, Fitness, Reason, Title};
 pub use crate::shed::{Nearest, Shed, nearest};
@@ -155,34 +159,24 @@ pub enum Standing {
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
     assert!(config.pathways_min <= config.pathways_max, "the least is at most the most");
-    let mut ranking = Ranking::new(view, query, config);
-    match query.among {
-        Some(among) => ranking.look_at_named(among),
-        None => {
-            ranking.look_near();
-            ranking.look_elsewhere();
-        }
+    let holders = Holders::of(view, view.versions.get(query.version).copied());
+    let mut ranking = Ranking::new(view, query, config, &holders);
+    ranking.look_at_all();
+    if ranking.lacks_others() {
+        ranking = Ranking { keeps_all: true, ..Ranking::new(view, query, config, &holders) };
+        ranking.look_at_all();
     }
-    let all = query.among.map_or(view.appliances.len(), <[_]>::len);
-    let others = all.saturating_sub(ranking.looks.len());
-    ranking.sort();
-    let (pathways, is_good) = ranking.find_pathways();
-    assert!(pathways.len() <= config.pathways_max, "each pathway costs the player");
-    let positions = pathways.iter().flat_map(Pathway::positions);
-    let offered_count = positions.max().map_or(0, |last| last + 1);
-    assert!(offered_count <= ranking.looks.len(), "whoever is offered was looked at");
-    let told = if config.explains { ranking.looks.len() } else { offered_count };
-    let candidates = ranking.looks[..told].iter().filter_map(Look::candidate).collect();
-    RankedList { candidates, offered_count, pathways, is_good, others: Bytes::of(others).0 }
+    ranking.list()
 }
 
 /// Most appliances that are looked at though their sites do not announce the client.
 pub const OTHERS_MAX: usize = 32;
 
-/// Appliances that are found at once.
+/// Appliances that are found before the first of them is looked at: each lies somewhere else in
+/// memory, and the processor fetches them side by side. Arbitrary.
 const AT_ONCE: usize = 8;
 
-/// A list looks at no more, as a rule.
+/// A list keeps no more, as a rule.
 const LOOKS: usize = 16;
 
 /// Most others that are drawn to find them: those of embedded sites are for their own clients.
@@ -193,25 +187,28 @@ struct Ranking<'a> {
     view: &'a FleetView,
     query: &'a Query<'a>,
     config: &'a Config,
-    /// Of the version; none if nobody knows it.
-    number: Option<u32>,
-    /// The appliances that hold all of it.
-    holders: Option<&'a NumberSet>,
-    /// The numbers of its renditions; none if they cannot be told apart.
-    renditions: Range<u32>,
+    holders: &'a Holders<'a>,
+    /// The session's.
     draws: Draws,
     affinity: Affinity<'a>,
+    /// Appliances that hold nothing of the version are kept too. They matter to people, and where
+    /// too few others are there.
+    keeps_all: bool,
+    /// Appliances that were looked at.
+    looked: usize,
+    /// Those that are kept.
     looks: Vec<Look<'a>>,
-    /// How many good ones hold each rendition. One stands for all that cannot be told apart.
+    /// How many good ones hold each rendition, or the version if they cannot be told apart.
     good: Vec<usize>,
 }
 
-/// One appliance that was looked at.
+/// An appliance that was looked at.
+#[derive(Clone, Copy, Debug)]
 struct Look<'a> {
-    appliance: &'a ApplianceView,
-    site: &'a SiteView,
+    number: u32,
+    position: &'a Position,
     standing: Standing,
-    distance: Distance,
+    way: Way,
     is_for_client: bool,
     fitness: Fitness,
     held: Renditions,
@@ -221,28 +218,68 @@ struct Look<'a> {
     title: Title,
 }
 
+/// How an appliance's site is found from the client.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// As [`Distance::place`].
+    place: usize,
+    /// The position of the site among the client's; none if it is none of them.
+    near: Option<usize>,
+}
+
+impl Way {
+    const ELSEWHERE: Self = Self { place: usize::MAX, near: None };
+
+    fn of(near: &[Near<'_>], at: usize) -> Self {
+        Self { place: place(near, at), near: Some(at) }
+    }
+}
+
 impl<'a> Ranking<'a> {
-    fn new(view: &'a FleetView, query: &'a Query<'a>, config: &'a Config) -> Self {
-        let number = view.versions.get(query.version).copied();
-        let holders = number.and_then(|number| view.holders.get(number)).map(AsRef::as_ref);
-        let renditions = number.and_then(|number| view.renditions.get(number).cloned());
-        let renditions = renditions.unwrap_or_default();
-        let good = vec![0; renditions.len().max(1)];
-        let (draws, looks) = (Draws::of(query.session), Vec::with_capacity(LOOKS));
-        let affinity = Affinity::of(view, draws, query.version, number);
-        Self { view, query, config, number, holders, renditions, draws, affinity, looks, good }
+    fn new(
+        view: &'a FleetView,
+        query: &'a Query<'a>,
+        config: &'a Config,
+        holders: &'a Holders<'a>,
+    ) -> Self {
+        let draws = Draws::of(query.session);
+        Self {
+            view,
+            query,
+            config,
+            holders,
+            draws,
+            affinity: Affinity::of(view, holders, draws, query.version),
+            keeps_all: config.explains || query.among.is_some(),
+            looked: 0,
+            looks: Vec::with_capacity(LOOKS),
+            good: vec![0; holders.parts.len().max(1)],
+        }
+    }
+
+    fn look_at_all(&mut self) {
+        match self.query.among {
+            Some(among) => self.look_at_named(among),
+            None => {
+                self.look_near();
+                self.look_elsewhere();
+            }
+        }
+    }
+
+    /// True if some are on the list, or may be, that hold nothing of the version: those were not
+    /// kept.
+    fn lacks_others(&self) -> bool {
+        !self.keeps_all && self.possible() < self.wanted()
     }
 
     fn look_at_named(&mut self, among: &[ApplianceId]) {
         let near = self.query.near;
         for id in among {
-            let number = self.view.appliances.get(id);
-            let Some(placed) = number.and_then(|number| self.view.placed(*number)) else {
-                continue;
-            };
-            let place = near.iter().position(|near| near.number == placed.number);
-            let distance = place.map_or(Distance::Elsewhere, |place| distance(near, place));
-            self.look(placed.site, placed.appliance, distance);
+            let Some(number) = self.view.appliances.get(id).copied() else { continue };
+            let Some(position) = self.view.position(number) else { continue };
+            let at = near.iter().position(|near| near.number == position.site);
+            self.look(number, at.map_or(Way::ELSEWHERE, |at| Way::of(near, at)));
         }
     }
 
@@ -250,21 +287,14 @@ impl<'a> Ranking<'a> {
     fn look_near(&mut self) {
         let (view, near) = (self.view, self.query.near);
         let mut last = None;
-        // As in `look_at_numbers`.
-        let mut found = [None; AT_ONCE];
-        for (found, of) in found.iter_mut().zip(near) {
-            *found = view.sites.get(of.number).filter(|site| !site.appliances.is_empty());
-        }
-        for (place, of) in near.iter().enumerate() {
-            let distance = distance(near, place);
-            let is_farther = last.replace(distance.place()) != Some(distance.place());
+        for (at, of) in near.iter().enumerate() {
+            let way = Way::of(near, at);
+            let is_farther = last.replace(way.place) != Some(way.place);
             if is_farther && self.has_enough() && !self.config.explains {
                 break;
             }
-            let site = found.get(place).copied().unwrap_or_else(|| view.sites.get(of.number));
-            let Some(site) = site else { continue };
-            for appliance in &site.appliances {
-                self.look(site, appliance, distance);
+            for number in view.standing(of.number) {
+                self.look(*number, way);
             }
         }
     }
@@ -287,13 +317,13 @@ impl<'a> Ranking<'a> {
             return;
         }
         if is_small {
-            let all = view.appliances.values().filter_map(|number| view.placed(*number));
-            all.for_each(|placed| self.look_at_other(placed));
+            view.appliances.values().for_each(|number| self.look_at_other(*number));
             return;
         }
         assert!(!self.has_enough(), "more are wanted");
         let wanted = self.good() + 2 * (self.config.pathways_max - self.good());
-        if let Some(holders) = self.holders {
+        let Holders { all, parts } = self.holders;
+        if let Some(holders) = *all {
             self.look_at_drawn(holders, |ranking| wanted <= ranking.good());
             if self.good() < self.config.pathways_min {
                 // They are hard to find among those of embedded sites, or in an outage.
@@ -301,14 +331,17 @@ impl<'a> Ranking<'a> {
                 self.look_at_drawn(&open, |ranking| wanted <= ranking.good());
             }
         }
-        for (number, at) in self.renditions.clone().zip(0..) {
-            let Some(holders) = view.partial_holders.get(number) else { continue };
+        for (at, holders) in parts.iter().enumerate() {
+            let Some(holders) = *holders else { continue };
             if self.good[at] < self.config.pathways_min {
-                let open = holders.as_ref() & view.open.as_ref();
+                let open = holders & view.open.as_ref();
                 self.look_at_drawn(&open, |ranking| {
                     ranking.config.pathways_max <= ranking.good[at]
                 });
             }
+        }
+        if !self.keeps_all {
+            return;
         }
         self.look_at_drawn(&view.open, Self::has_least);
         let all = self.draws.looks(view.positions.len());
@@ -316,8 +349,11 @@ impl<'a> Ranking<'a> {
     }
 
     fn has_least(&self) -> bool {
-        let possible = self.looks.iter().filter(|look| look.standing.is_possible());
-        self.config.pathways_min <= possible.count()
+        self.config.pathways_min <= self.possible()
+    }
+
+    fn possible(&self) -> usize {
+        self.looks.iter().filter(|look| look.standing.is_possible()).count()
     }
 
     /// Looks at some, drawn for the session: if they are few, each has its turn.
@@ -344,62 +380,83 @@ impl<'a> Ranking<'a> {
         is_enough: impl Fn(&Self) -> bool,
     ) {
         let mut left = OTHERS_MAX;
-        let mut numbers = numbers.take(DRAWS_MAX);
-        while 0 < left && !is_enough(self) {
-            // Several are found before one is looked at: each lies somewhere else in memory, and
-            // the processor fetches them side by side.
-            let found: [_; AT_ONCE] = std::array::from_fn(|_| self.view.placed(numbers.next()?));
-            for placed in found.into_iter().flatten().filter(|of| of.site.serves_strangers) {
-                if left == 0 || is_enough(self) {
-                    return;
-                }
-                self.look_at_other(placed);
-                left -= 1;
-            }
-            if numbers.size_hint().1 == Some(0) {
+        for number in numbers.take(DRAWS_MAX) {
+            if left == 0 || is_enough(self) {
                 return;
+            }
+            if self.view.position(number).is_some_and(|position| position.serves_strangers) {
+                self.look_at_other(number);
+                left -= 1;
             }
         }
     }
 
-    fn look_at_other(&mut self, placed: Placed<'a>) {
-        let is_near = self.query.near.iter().any(|near| near.number == placed.number);
-        let is_known = |look: &Look<'_>| look.appliance.number == placed.appliance.number;
-        if !is_near && !self.looks.iter().any(is_known) {
-            self.look(placed.site, placed.appliance, Distance::Elsewhere);
+    fn look_at_other(&mut self, number: u32) {
+        let Some(position) = self.view.position(number) else { return };
+        let is_near = self.query.near.iter().any(|near| near.number == position.site);
+        if !is_near && !self.looks.iter().any(|look| look.number == number) {
+            self.look(number, Way::ELSEWHERE);
         }
     }
 
     /// Takes an appliance through the steps, but for affinity, which waits until it matters.
-    fn look(&mut self, site: &'a SiteView, appliance: &'a ApplianceView, distance: Distance) {
-        let is_for_client = chain::locate(site, &distance);
-        let fitness = chain::health(appliance, self.query.plain);
-        let held = chain::content(self.view, self.number, appliance);
-        let is_spilled = chain::load(self.draws, appliance);
+    #[inline]
+    fn look(&mut self, number: u32, way: Way) {
+        self.looked += 1;
+        let held = self.holders.content(number);
+        if held == Renditions::NONE && !self.keeps_all {
+            return;
+        }
+        let Some(position) = self.view.position(number) else { return };
+        let near = way.near.map(|at| &self.query.near[at]);
+        let is_for_client = chain::locate(position.serves_strangers, near);
+        let fitness = chain::health(position, self.query.plain);
+        let is_spilled = chain::load(self.draws, position);
         let standing = Standing::of(is_for_client, fitness, held != Renditions::NONE, is_spilled);
         if standing == Standing::Good {
             let held = self.good.iter_mut().zip(0..).filter(|(_, at)| held.has(*at));
             held.for_each(|(good, _)| *good += 1);
         }
+        let (score, title) = (None, Title::Other);
         self.looks.push(Look {
-            appliance,
-            site,
+            number,
+            position,
             standing,
-            distance,
+            way,
             is_for_client,
             fitness,
             held,
             is_spilled,
-            score: None,
-            title: Title::Other,
+            score,
+            title,
         });
         assert!(self.good() <= self.looks.len(), "whoever is good was looked at");
+    }
+
+    fn list(mut self) -> RankedList {
+        let Self { view, query, config, looked, .. } = self;
+        self.sort();
+        let (pathways, is_good) = self.find_pathways();
+        assert!(pathways.len() <= config.pathways_max, "each pathway costs the player");
+        let positions = pathways.iter().flat_map(Pathway::positions);
+        let offered_count = positions.max().map_or(0, |last| last + 1);
+        assert!(offered_count <= self.looks.len(), "whoever is offered was looked at");
+        let told = if config.explains { self.looks.len() } else { offered_count };
+        let mut candidates = Vec::with_capacity(told);
+        for looks in self.looks[..told].chunks(AT_ONCE) {
+            let found: [_; AT_ONCE] = std::array::from_fn(|at| view.placed(looks.get(at)?.number));
+            let of = looks.iter().zip(found);
+            candidates.extend(of.filter_map(|(look, placed)| look.candidate(placed, query)));
+        }
+        let all = query.among.map_or(view.appliances.len(), <[_]>::len);
+        let others = Bytes::of(all.saturating_sub(looked)).0;
+        RankedList { candidates, offered_count, pathways, is_good, others }
     }
 
     /// Sorts those that were looked at. Draws are made for those that the others leave equal, from
     /// the best on, until all are in order whom the player may get.
     fn sort(&mut self) {
-        let rough = |look: &Look<'_>| (look.standing, look.distance.place());
+        let rough = |look: &Look<'_>| (look.standing, look.way.place);
         self.looks.sort_unstable_by_key(rough);
         let needs_all = self.config.explains || pathways::is_mixed(&self.looks);
         let most = if needs_all { usize::MAX } else { self.config.pathways_max };
@@ -422,11 +479,11 @@ impl<'a> Ranking<'a> {
         let most = self.config.pathways_max;
         let is_spilled = |look: &Look<'_>| look.standing == Standing::Spilled;
         let Some(first) = self.looks.iter().position(is_spilled) else { return };
-        let place = self.looks[first].distance.place();
-        if most == 1 || first < most || self.looks[most - 1].distance.place() <= place {
+        let place = self.looks[first].way.place;
+        if most == 1 || first < most || self.looks[most - 1].way.place <= place {
             return;
         }
-        let is_equal = |look: &&Look<'_>| is_spilled(look) && look.distance.place() == place;
+        let is_equal = |look: &&Look<'_>| is_spilled(look) && look.way.place == place;
         let equals = self.looks[first..].iter().take_while(is_equal).count();
         self.affinity.sort(&mut self.looks[first..first + equals], 1);
         self.looks[most - 1..=first].rotate_right(1);
@@ -449,36 +506,41 @@ impl<'a> Ranking<'a> {
         (pathways.into_iter().map(|pathway| pathway.moved(moved)).collect(), is_good)
     }
 
-    /// How many of the sorted ones to offer: all good ones up to the most, doubtful ones up to the
-    /// least; and if none is good, doubtful ones up to the most.
-    fn offered_count(&self) -> usize {
+    /// How many to offer: all good ones up to the most, doubtful ones up to the least; and if none
+    /// is good, doubtful ones up to the most.
+    fn wanted(&self) -> usize {
         let Config { pathways_min, pathways_max, .. } = *self.config;
         let good = self.looks.iter().filter(|look| look.standing.is_good()).count();
-        let possible = self.looks.iter().filter(|look| look.standing.is_possible()).count();
-        let wanted = if good == 0 { pathways_max } else { good.max(pathways_min) };
-        wanted.min(pathways_max).min(possible)
+        if good == 0 { pathways_max } else { good.max(pathways_min).min(pathways_max) }
+    }
+
+    /// How many of the sorted ones to offer.
+    fn offered_count(&self) -> usize {
+        self.wanted().min(self.possible())
     }
 }
 
 impl Look<'_> {
-    fn candidate(&self) -> Option<Candidate> {
-        let (bottleneck, load_permille) = self.appliance.load.worst();
+    fn candidate(&self, placed: Option<Placed<'_>>, query: &Query<'_>) -> Option<Candidate> {
+        let Placed { site, appliance, .. } = placed?;
+        let (bottleneck, load_permille) = appliance.load.worst();
+        let distance = self.way.near.map_or(Distance::Elsewhere, |at| distance(query.near, at));
         Some(Candidate {
-            appliance: self.appliance.id.clone(),
-            site: self.site.id.clone(),
+            appliance: appliance.id.clone(),
+            site: site.id.clone(),
             standing: self.standing,
-            distance: self.distance,
+            distance,
             is_for_client: self.is_for_client,
             fitness: self.fitness,
             held: self.held,
             bottleneck,
             load_permille,
-            share_permille: self.appliance.share_permille,
+            share_permille: appliance.share_permille,
             is_spilled: self.is_spilled,
-            weight: self.appliance.weight,
+            weight: appliance.weight,
             score: self.score?,
             title: self.title,
-            titles_permille: self.appliance.titles_permille,
+            titles_permille: appliance.titles_permille,
         })
     }
 }

@@ -75,7 +75,7 @@ impl Holders {
         let mut all: Vec<usize> = good.map(|(position, _)| position).collect();
         // As in a list of whole versions (`Ranking::keep_nearest`).
         let is_spilled = |at: &usize| looks[*at].standing == Standing::Spilled;
-        let place = |at: usize| looks[at].distance.place();
+        let place = |at: usize| looks[at].way.place;
         if let Some(first) = all.iter().position(is_spilled)
             && 1 < pathways_max
             && pathways_max <= first

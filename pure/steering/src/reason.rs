@@ -171,14 +171,6 @@ impl fmt::Display for Distance {
 }
 
 impl Distance {
-    /// Its place among the client's sites; those of which nothing is known share the last one.
-    pub(crate) fn place(&self) -> usize {
-        match self {
-            Self::Route { place, .. } | Self::Nearby { place, .. } => *place,
-            Self::Elsewhere => usize::MAX,
-        }
-    }
-
     /// The step that decided its place, in a word for programs.
     pub fn code(&self) -> &'static str {
         match self {

@@ -12,9 +12,10 @@ use std::collections::BTreeSet;
 use model::id::ApplianceId;
 use model::near::Near;
 use model::rendezvous::Draws;
-use model::view::{ApplianceView, FleetView, Renditions, SiteView};
+use model::view::{FleetView, Renditions};
 
-use crate::{Fitness, Query, chain};
+use crate::chain::{self, Holders};
+use crate::{Fitness, Query};
 
 /// Why a client is led past its nearest site: the class of a miss as Open Connect counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,47 +57,43 @@ pub struct Nearest {
 /// serves: so the counts under a name are all decisions about the same clients. O(appliances of
 /// these sites).
 pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Option<Nearest> {
-    let for_client = |(place, near): (usize, &Near<'_>)| -> Option<(usize, u32, &SiteView)> {
-        let site = view.sites.get(near.number).filter(|site| !site.appliances.is_empty())?;
-        let distance = chain::distance(query.near, place);
-        chain::locate(site, &distance).then_some((distance.place(), near.number, site.as_ref()))
+    let for_client = |(at, near): (usize, &Near<'_>)| -> Option<(usize, u32)> {
+        let position = view.position(*view.standing(near.number).first()?)?;
+        let is_for_client = chain::locate(position.serves_strangers, Some(near));
+        is_for_client.then(|| (chain::place(query.near, at), near.number))
     };
     let mut sites = query.near.iter().enumerate().filter_map(for_client).peekable();
-    let (first, number, _) = *sites.peek()?;
-    let equals: Vec<(u32, &SiteView)> = sites
-        .take_while(|(place, ..)| *place == first)
-        .map(|(_, number, site)| (number, site))
-        .collect();
-    let site_of = |id: &ApplianceId| Some(view.placed(*view.appliances.get(id)?)?.number);
-    let is_near = |id: &&ApplianceId| {
-        site_of(id).is_some_and(|number| equals.iter().any(|(equal, _)| *equal == number))
-    };
+    let (first, number) = *sites.peek()?;
+    let equals: Vec<u32> =
+        sites.take_while(|(place, _)| *place == first).map(|(_, number)| number).collect();
+    let site_of = |id: &ApplianceId| Some(view.position(*view.appliances.get(id)?)?.site);
+    let is_near = |id: &&ApplianceId| site_of(id).is_some_and(|site| equals.contains(&site));
     if !led.is_empty() && led.iter().all(is_near) {
         return Some(Nearest { site: number, shed: None });
     }
-    let appliances = equals.iter().flat_map(|(_, site)| &site.appliances);
+    let appliances = equals.iter().flat_map(|site| view.standing(*site)).copied();
     Some(Nearest { site: number, shed: Some(class(view, query, appliances)) })
 }
 
 /// Why the nearest site, which has these appliances, does not serve all of the version.
-fn class<'a>(
-    view: &FleetView,
-    query: &Query<'_>,
-    appliances: impl Iterator<Item = &'a ApplianceView>,
-) -> Shed {
-    let version = view.versions.get(query.version).copied();
-    let renditions = version.and_then(|version| view.renditions.get(version).cloned());
+fn class(view: &FleetView, query: &Query<'_>, appliances: impl Iterator<Item = u32>) -> Shed {
+    let holders = Holders::of(view, view.versions.get(query.version).copied());
     // One stands for all that cannot be told apart.
-    let count = renditions.map_or(0, |numbers| numbers.len()).max(1);
+    let count = holders.parts.len().max(1);
     let mut lacking: BTreeSet<u32> = (0..).take(count).collect();
     let (draws, mut is_before) = (Draws::of(query.session), false);
-    for appliance in appliances {
-        let held = chain::content(view, version, appliance);
+    let is_led = |number| {
+        let id = view.placed(number).map(|placed| &placed.appliance.id);
+        id.zip(query.among).is_none_or(|(id, among)| among.contains(id))
+    };
+    for number in appliances {
+        let Some(position) = view.position(number) else { continue };
+        let held = holders.content(number);
         lacking.retain(|at| !held.has(*at));
         is_before |= held != Renditions::NONE
-            && chain::health(appliance, query.plain) == Fitness::Healthy
-            && !chain::load(draws, appliance)
-            && query.among.is_some_and(|among| !among.contains(&appliance.id));
+            && chain::health(position, query.plain) == Fitness::Healthy
+            && !chain::load(draws, position)
+            && !is_led(number);
     }
     match (lacking.is_empty(), is_before) {
         (false, _) => Shed::Content,

@@ -7,7 +7,7 @@ use model::near::{By, Class, Route, Step};
 use model::number::NumberSet;
 use model::place::Nearness;
 use model::topology::Prefix;
-use model::view::Load;
+use model::view::{ApplianceView, Load, SiteView};
 use proptest::prelude::*;
 
 mod renditions;
@@ -514,9 +514,9 @@ fn version() -> &'static AssetVersionId {
 }
 
 fn alter(view: &mut FleetView, name: &str, change: impl FnOnce(&mut ApplianceView)) {
-    let position = view.positions.get(view.appliances[name]).copied().flatten().unwrap();
+    let position = *view.position(view.appliances[name]).unwrap();
     let mut site = view.sites.get(position.site).unwrap().as_ref().clone();
-    change(&mut site.appliances[position.at]);
+    change(&mut site.appliances[position.at()]);
     view.put_site(position.site, Arc::new(site));
 }
 
@@ -614,6 +614,27 @@ fn of_a_large_fleet_few_are_looked_at_and_sessions_spread_over_all_of_it() {
     // 30 each; five standard deviations are 27.
     assert_eq!(given.len(), 200);
     assert!(given.values().all(|count| (3..=57).contains(count)), "{given:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn those_that_hold_nothing_are_left_out_where_nobody_would_see_them(
+        mut view in drawn(&[("a", 1), ("b", 20), ("c", 30)], 0.3),
+        held in proptest::collection::btree_set(0_u32..51, 0..12),
+        session: [u8; 4],
+        is_stranger: bool,
+    ) {
+        *view.holders.get_mut(0).unwrap() = Arc::new(held.into_iter().collect());
+        let client = if is_stranger { "192.0.2.1" } else { "10.1.9.9" };
+        let query = query(client, &session);
+        let config = Config { explains: false, ..CONFIG };
+        let holders = Holders::of(&view, Some(0));
+        let mut all = Ranking { keeps_all: true, ..Ranking::new(&view, &query, &config, &holders) };
+        all.look_at_all();
+        prop_assert_eq!(rank(&view, &query, &config), all.list());
+    }
 }
 
 #[test]

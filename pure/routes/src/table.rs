@@ -28,7 +28,7 @@ pub use work::{Done, SLICE};
 /// Most sites that a client is told of. Beyond the first eight or so a client never comes.
 pub const NEAR_MAX: usize = 32;
 
-/// Few clients have more prefixes, or more sites.
+/// Few clients have more prefixes.
 const USUAL: usize = 8;
 
 /// Sites that are looked up by the distance to a client's place.
@@ -131,15 +131,18 @@ impl Table {
     fn locate_in<'a, N: Net>(&'a self, family: &'a Family<N>, client: N) -> Located<'a> {
         let covering = family.covering(client);
         let longest = covering.first().map(|(prefix, _)| prefix.any());
-        let mut sites: Vec<Near<'a>> = Vec::with_capacity(USUAL);
+        let mut sites: Vec<Near<'a>> = Vec::with_capacity(NEAR_MAX);
+        // Beside them, so that one that comes again is found in two cache lines.
+        let mut numbers = [0; NEAR_MAX];
         for (prefix, ways) in covering {
             for way in ways.iter() {
                 if NEAR_MAX <= sites.len() {
                     return Located { longest, sites };
                 }
-                if sites.iter().any(|near| near.number == way.site) {
+                if numbers[..sites.len()].contains(&way.site) {
                     continue;
                 }
+                numbers[sites.len()] = way.site;
                 let known = self.known(way.site);
                 let route = way.route(prefix.any(), known);
                 let step = match sites.last() {
@@ -224,9 +227,15 @@ impl Table {
     }
 
     fn is_nearer(&self, prefix: &Prefix, before: u32, site: &Known) -> bool {
+        let before = self.known(before);
+        // Nobody is farther than one that is nowhere, and to look up the prefix's place takes a
+        // while.
+        if before.place.is_none() {
+            return false;
+        }
         let place = self.places.of(prefix);
         let nearness = |of: &Known| Nearness::of(place, of.place.as_ref());
-        nearness(self.known(before)) < nearness(site)
+        nearness(before) < nearness(site)
     }
 }
 

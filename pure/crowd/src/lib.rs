@@ -10,7 +10,13 @@
 //! An honest client needs a place for as long as its request takes. One that holds places without
 //! asking anything is the first to go, so whoever attacks has to come again faster than honest
 //! clients are done. The same rule within one network keeps a silent one from taking the places of
-//! its neighbours behind the same address. All verbs are O(log places).
+//! its neighbours behind the same address.
+//!
+//! A request says twice how its place stands, and most of that nobody asks about: newcomers do, and
+//! only where there is no room. So a place that stands later than before stays where it is filed,
+//! and is filed anew when its turn comes to go. All verbs are O(log places), but [`Crowd::arrive`]
+//! and [`Crowd::recount`] where somebody is to go: O(log places) for each place that was used since
+//! it was filed, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +42,7 @@ pub struct Crowd<K, I, T> {
     next: u64,
     /// Invariant: at most `places_max`.
     places: BTreeMap<PlaceId, Place<K, I, T>>,
-    /// Those that may be given away.
+    /// Those that are filed.
     order: BTreeSet<(Standing<I>, PlaceId)>,
     /// Of places that count against one. Invariant: none of them has `held == 0`.
     networks: BTreeMap<K, Network<I>>,
@@ -48,6 +54,9 @@ struct Place<K, I, T> {
     network: Option<K>,
     /// None: not to be given away, its request is under way.
     standing: Option<Standing<I>>,
+    /// Where it is in the orders; none if it is in none. Invariant: not after `standing`, so that
+    /// the first of an order whose place stands as it is filed is the least of all.
+    filed: Option<Standing<I>>,
     tell: T,
 }
 
@@ -92,15 +101,15 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
         tell: T,
     ) -> Arrival<T> {
         let is_crowded = network.as_ref().is_some_and(|network| self.has_its_share(network));
-        let least = if is_crowded {
-            network.as_ref().and_then(|network| self.networks.get(network)?.order.first())
+        let goes = if is_crowded {
+            self.least(network.as_ref())
         } else if self.places_max <= self.places.len() {
-            self.order.first()
+            self.least(None)
         } else {
             None
         };
-        let goes = least.filter(|(standing, _)| standing.unused_since <= now).map(|(_, id)| *id);
-        let gone = goes.and_then(|id| self.leave(id));
+        let goes = goes.filter(|(standing, _)| standing.unused_since <= now);
+        let gone = goes.and_then(|(_, id)| self.leave(id));
         if gone.is_none() && is_crowded {
             return Arrival::Crowded;
         }
@@ -109,7 +118,8 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
         }
         let id = PlaceId(self.next);
         self.next += 1;
-        self.enter(id, Place { network, standing: Some(standing), tell });
+        let standing = Some(standing);
+        self.enter(id, Place { network, standing, filed: standing, tell });
         Arrival::In(id, gone)
     }
 
@@ -119,18 +129,45 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
         let place = self.take(id)?;
         let mut gone = None;
         if self.has_its_share(&network) {
-            let least = self.networks.get(&network).and_then(|network| network.order.first());
-            let (_, least) = *least.filter(|(standing, _)| standing.unused_since <= now)?;
+            let least = self.least(Some(&network));
+            let (_, least) = least.filter(|(standing, _)| standing.unused_since <= now)?;
             gone = self.leave(least);
         }
-        self.enter(id, Place { network: Some(network), ..place });
+        self.enter(id, Place { network: Some(network), filed: place.standing, ..place });
         Some(gone)
     }
 
     /// When the place may be given away from now on; none while it must not be.
     pub fn stands(&mut self, id: PlaceId, standing: Option<Standing<I>>) {
         let Some(place) = self.places.get_mut(&id) else { return };
-        let before = std::mem::replace(&mut place.standing, standing);
+        place.standing = standing;
+        let is_earlier = |standing| place.filed.is_none_or(|filed| standing < filed);
+        if standing.is_some_and(is_earlier) {
+            self.file(id);
+        }
+    }
+
+    /// Who goes first, of a network or of all. Files anew those that stand later than they are
+    /// filed, until one does not.
+    fn least(&mut self, network: Option<&K>) -> Option<(Standing<I>, PlaceId)> {
+        loop {
+            let order = match network {
+                Some(network) => &self.networks.get(network)?.order,
+                None => &self.order,
+            };
+            let (filed, id) = *order.first()?;
+            let place = self.places.get(&id).expect("who is filed has a place");
+            if place.standing == Some(filed) {
+                return Some((filed, id));
+            }
+            self.file(id);
+        }
+    }
+
+    /// Brings a place to where it stands in the orders.
+    fn file(&mut self, id: PlaceId) {
+        let Some(place) = self.places.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut place.filed, place.standing);
         let mut orders = [Some(&mut self.order), None];
         if let Some(network) = &place.network {
             let network = self.networks.get_mut(network).expect("a place counts in its network");
@@ -138,9 +175,9 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
         }
         for order in orders.into_iter().flatten() {
             if let Some(before) = before {
-                assert!(order.remove(&(before, id)), "who may go is in the order");
+                assert!(order.remove(&(before, id)), "who is filed is in the order");
             }
-            order.extend(standing.map(|standing| (standing, id)));
+            order.extend(place.filed.map(|filed| (filed, id)));
         }
     }
 
@@ -155,7 +192,7 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
     }
 
     fn enter(&mut self, id: PlaceId, place: Place<K, I, T>) {
-        let key = place.standing.map(|standing| (standing, id));
+        let key = place.filed.map(|filed| (filed, id));
         self.order.extend(key);
         if let Some(network) = place.network.clone() {
             let network = self.networks.entry(network).or_insert_with(Network::new);
@@ -167,8 +204,8 @@ impl<K: Clone + Ord, I: Copy + Ord, T> Crowd<K, I, T> {
 
     fn take(&mut self, id: PlaceId) -> Option<Place<K, I, T>> {
         let place = self.places.remove(&id)?;
-        let key = place.standing.map(|standing| (standing, id));
-        key.inspect(|key| assert!(self.order.remove(key), "who may go is in the order"));
+        let key = place.filed.map(|filed| (filed, id));
+        key.inspect(|key| assert!(self.order.remove(key), "who is filed is in the order"));
         if let Some(address) = &place.network {
             let network = self.networks.get_mut(address).expect("a place counts in its network");
             network.held -= 1;
@@ -257,6 +294,66 @@ mod tests {
             assert!(matches!(told, Some(None | Some("proxied"))), "{told:?}");
         }
         assert_eq!((house.crowd.places.len(), house.crowd.networks[&address(9)].held), (1, 1));
+    }
+
+    #[test]
+    fn who_goes_is_the_least_as_all_stand_now_whatever_they_did_before() {
+        let mut house = House::of(12, 6);
+        let mut stand: BTreeMap<PlaceId, (u8, Option<Standing<u64>>)> = BTreeMap::new();
+        let (mut state, mut went) = (7_u64, 0);
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for now in 0..20_000 {
+            let from = if draw(3) == 0 { 1 } else { 2 };
+            let held: Vec<_> =
+                stand.iter().map(|(id, (network, at))| (*at, *id, *network)).collect();
+            if draw(3) == 0 {
+                let in_it = held.iter().filter(|(_, _, network)| *network == from);
+                let is_crowded = 6 <= in_it.clone().count();
+                let all: Vec<_> = if is_crowded { in_it.collect() } else { held.iter().collect() };
+                let least = all.iter().filter_map(|(at, id, _)| Some((*at.as_ref()?, *id))).min();
+                let least = least.filter(|(at, _)| at.unused_since <= now).map(|(_, id)| id);
+                let is_full = is_crowded || held.len() == 12;
+                match house.arrives("one", from, now) {
+                    Arrival::In(id, gone) => {
+                        assert_eq!(gone.is_some(), is_full);
+                        if let Some(least) = least.filter(|_| is_full) {
+                            went += 1;
+                            assert!(!house.crowd.places.contains_key(&least));
+                            stand.remove(&least);
+                        }
+                        stand.insert(id, (from, Some(standing(false, now))));
+                    }
+                    Arrival::Crowded => assert!(is_crowded && least.is_none()),
+                    Arrival::Full => assert!(is_full && least.is_none()),
+                }
+                assert_eq!(house.crowd.places.len(), stand.len());
+            } else if let Some((_, id, network)) = held.get(usize::try_from(draw(12)).unwrap()) {
+                let at = (draw(4) != 0)
+                    .then(|| standing(draw(4) == 0, (now + draw(9)).saturating_sub(5)));
+                house.crowd.stands(*id, at);
+                stand.insert(*id, (*network, at));
+            }
+        }
+        assert!(1000 < went, "{went}");
+    }
+
+    #[test]
+    fn a_place_that_is_used_again_and_again_is_filed_once() {
+        let mut house = House::of(2, 2);
+        let busy = house.comes("busy", 1, 0);
+        let filed = house.crowd.order.clone();
+        for second in 1..100 {
+            house.crowd.stands(busy, None);
+            house.uses(busy, second + 2);
+            house.uses(busy, second);
+        }
+        assert_eq!(house.crowd.order, filed);
+        house.comes("silent", 2, 50);
+        assert_eq!(house.sends_away("newcomer", 3, 100), Some("silent"));
+        assert_eq!(house.crowd.order.first(), Some(&(standing(false, 99), busy)));
     }
 
     impl House {

@@ -403,18 +403,21 @@ async fn cross_origin(request: Request, next: Next) -> Response {
     } else {
         (next.run(request).await, CROSS_ORIGIN)
     };
-    share(&mut response, fields);
+    share(response.headers_mut(), fields);
     response
 }
 
-fn share(response: &mut Response, fields: &'static [(HeaderName, &str)]) {
+fn share(answered: &mut HeaderMap, fields: &'static [(HeaderName, &str)]) {
     for (name, value) in fields {
-        response.headers_mut().insert(name.clone(), HeaderValue::from_static(value));
+        answered.insert(name.clone(), HeaderValue::from_static(value));
     }
 }
 
 /// What is answered before the router is asked; none of most requests.
-pub(crate) fn straight<B>(control: &Control, request: &axum::http::Request<B>) -> Option<Response> {
+pub(crate) fn straight<B>(
+    control: &Control,
+    request: &mut axum::http::Request<B>,
+) -> Option<Response<String>> {
     steer::straight(control, request)
 }
 
@@ -545,11 +548,14 @@ mod tests {
         };
         let sealed = control.keys().seal(&ticket);
         let poll = format!("/steer/v1/{sealed}?_HLS_pathway=a2");
-        let request = |path: &str| axum::http::Request::get(path).body(()).unwrap();
-        assert!(straight(&control, &request(&poll)).is_some());
+        let request =
+            |path: &str| axum::http::Request::get(path).header(header::HOST, "a").body(()).unwrap();
+        assert!(straight(&control, &mut request(&poll)).is_some());
         let escaped = poll.replace('~', "%7E");
         assert_ne!(escaped, poll);
-        assert!(straight(&control, &request(&escaped)).is_none(), "the router's");
+        let mut routed = request(&escaped);
+        assert!(straight(&control, &mut routed).is_none(), "the router's");
+        assert!(routed.headers().contains_key(header::HOST), "it is as it came");
         // The first has a turn, which the second finds a little nearer.
         let fields = |answer: String| -> Vec<String> {
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,12 +1,14 @@
 //! Content steering: which pathway is best now. Some players end steering on 404, 410 and 429: the
 //! answer is never 404 or 429, and 410 only for a version that was withdrawn.
 
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 
+use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use axum::response::Response;
 use director::front::{Player, Steered, Ticket};
 use director::{Refused, Snapshot};
 use model::id::ApplianceId;
@@ -53,13 +55,15 @@ pub(crate) async fn steer(
     let (ticket, snapshot) = open(&control, &sealed).inspect_err(|refused| {
         control.metrics.ticket_refused(*refused);
     })?;
-    answer(&control, &sealed, (&ticket, &snapshot), query.as_deref(), &headers)
+    let text = answer(&control, &sealed, (&ticket, &snapshot), query.as_deref(), &headers)?;
+    Ok(respond(text, HeaderMap::new()).map(Body::from))
 }
 
 /// The answer to a poll that needs nothing of what lies around handlers, which costs more than the
 /// answer: it reads no body, waits for nothing and asks for no role. None of every other request,
-/// and where the answer is not good: the router has the same to say.
-pub(super) fn straight<B>(control: &Control, request: &Request<B>) -> Option<Response> {
+/// and where the answer is not good: the router has the same to say. The answer has the request's
+/// own map for its fields, which hyper takes again for the next request.
+pub(super) fn straight<B>(control: &Control, request: &mut Request<B>) -> Option<Response<String>> {
     let sealed = request.uri().path().strip_prefix("/steer/v1/")?;
     // What is escaped, the router reads.
     if request.method() != Method::GET || sealed.contains(['%', '/']) {
@@ -68,18 +72,31 @@ pub(super) fn straight<B>(control: &Control, request: &Request<B>) -> Option<Res
     let (ticket, snapshot) = open(control, sealed).ok()?;
     let known = (&ticket, &*snapshot);
     let answered = answer(control, sealed, known, request.uri().query(), request.headers());
-    let mut response = answered.ok()?;
-    super::share(&mut response, super::CROSS_ORIGIN);
+    let text = answered.ok()?;
+    let mut fields = std::mem::take(request.headers_mut());
+    fields.clear();
+    let mut response = respond(text, fields);
+    super::share(response.headers_mut(), super::CROSS_ORIGIN);
     Some(response)
 }
 
+/// The answer with a steering document, in a map that is empty.
+fn respond(document: String, mut fields: HeaderMap) -> Response<String> {
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    super::share(&mut fields, &NO_STORE);
+    let mut response = Response::new(document);
+    *response.headers_mut() = fields;
+    response
+}
+
+/// The steering document of a ticket.
 fn answer(
     control: &Control,
     sealed: &str,
     (ticket, snapshot): (&Ticket, &Snapshot),
     query: Option<&str>,
     headers: &HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<String, Problem> {
     if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
         let detail = "this was withdrawn: do not ask again";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
@@ -90,7 +107,7 @@ fn answer(
     let Ticket { client, session, plain, .. } = ticket;
     let player = Player { client: *client, session, plain: *plain };
     let among = Some(&*among);
-    let decided = Decided { version: &ticket.version, among, list: &ranked };
+    let decided = Decided { version: &ticket.version, among, list: Cow::Owned(ranked) };
     control.keep(snapshot, &player, decided);
     let turn = next_turn(control, &ticket.session);
     if let Some(nearest) = nearest {
@@ -104,8 +121,7 @@ fn answer(
         control.metrics.steering_failovers.count();
     }
     let url = steering_url(control, headers, sealed);
-    let text = steering_doc(turn, &url, &names);
-    Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
+    Ok(steering_doc(turn, &url, &names))
 }
 
 /// The ticket, if it is good now.

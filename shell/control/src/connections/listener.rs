@@ -13,6 +13,7 @@ mod place;
 mod proxy_protocol;
 mod stream;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -42,7 +43,7 @@ use crate::config;
 use crate::connections::attempts::network;
 use crate::metrics::DoorCounters;
 use place::{Holding, House, TIMES, Times};
-use stream::{Answer, Asked, Line, Stream};
+use stream::{Answer, Asked, Line, Stream, Written};
 
 pub(crate) use place::Place;
 
@@ -57,7 +58,8 @@ pub(crate) struct Door {
 }
 
 /// Answers some requests at once, without the router and what lies around it.
-pub(crate) type Straight = Box<dyn Fn(&Request<Incoming>) -> Option<Response> + Send + Sync>;
+pub(crate) type Straight =
+    Box<dyn Fn(&mut Request<Incoming>) -> Option<Response<String>> + Send + Sync>;
 
 /// Who may come in, and how many.
 #[derive(Clone, Debug)]
@@ -183,7 +185,7 @@ impl Door {
 
 /// An answer, or one that is being made.
 enum Answering<F> {
-    Straight(Response),
+    Straight(Response<String>),
     Routed(F),
 }
 
@@ -268,11 +270,11 @@ impl Host {
     async fn converse(&self, greeted: Greeted, address: SocketAddr, place: &Arc<Place>) {
         let Greeted { stream, peer, seen } = greeted;
         let router = TowerToHyperService::new(self.router.clone());
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
             let is_whole = request.body().is_end_stream();
             place.asked(is_whole);
             let straight = self.straight.as_ref().filter(|_| is_whole);
-            let straight = straight.and_then(|straight| straight(&request));
+            let straight = straight.and_then(|straight| straight(&mut request));
             let answer = straight.map(Answering::Straight).unwrap_or_else(|| {
                 let mut request = request.map(|body| Body::new(Asked::new(body, place.clone())));
                 let extensions = request.extensions_mut();
@@ -283,12 +285,10 @@ impl Host {
             });
             async move {
                 let answer = match answer {
-                    Answering::Straight(answer) => answer,
-                    Answering::Routed(answer) => answer.await?,
+                    Answering::Straight(answer) => answer.map(Written::whole),
+                    Answering::Routed(answer) => answer.await?.map(Written::Routed),
                 };
-                Ok::<_, std::convert::Infallible>(
-                    answer.map(|body| Answer::new(body, place.clone())),
-                )
+                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, place.clone())))
             }
         });
         let mut http = http1::Builder::new();
@@ -299,21 +299,34 @@ impl Host {
         let mut alarm = pin!(sleep_until(place.deadline()));
         let mut stopped = self.stopped.clone();
         let mut stop = pin!(stopped.wait_for(|stopped| *stopped));
-        let mut is_stopping = false;
+        let (mut is_listed, mut is_stopping) = (false, false);
         poll_fn(|context| {
-            if !is_stopping && stop.as_mut().poll(context).is_ready() {
+            place.woken();
+            // The waker of its first turn is good for all: this is one task. To say it each time is
+            // to lock what all connections share.
+            let is_told = !is_listed || self.stopped.has_changed().unwrap_or(true);
+            is_listed = true;
+            if !is_stopping && is_told && stop.as_mut().poll(context).is_ready() {
                 is_stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
-            // Whatever moves the deadline happens in the lines above.
+            // Whatever moves the deadline happens in the lines above. With each request it moves
+            // to later, which the alarm finds out when it rings.
             let deadline = place.deadline();
-            if alarm.deadline() != deadline {
+            if deadline < alarm.deadline() {
                 alarm.as_mut().reset(deadline);
             }
-            alarm.as_mut().poll(context).map(|()| place.is_late())
+            while alarm.as_mut().poll(context).is_ready() {
+                if alarm.deadline() == deadline {
+                    place.is_late();
+                    return Poll::Ready(());
+                }
+                alarm.as_mut().reset(deadline);
+            }
+            Poll::Pending
         })
         .await;
     }

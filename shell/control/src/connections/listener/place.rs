@@ -77,6 +77,8 @@ pub(super) struct Holding(pub(super) Arc<Place>);
 
 struct Line {
     stage: Stage,
+    /// When the connection's task last woke: now, for all that a request does in one turn.
+    woken: Instant,
     deadline: Instant,
     /// The end of the connection, whatever it does.
     end: Option<Instant>,
@@ -126,7 +128,9 @@ impl House {
                     let deadline = now + self.times.handshake;
                     let (stage, end, is_admitted) = (Stage::Head, None, is_trusted);
                     let grace_since = None;
-                    let line = Line { stage, deadline, end, is_trusted, is_admitted, grace_since };
+                    let woken = now;
+                    let line =
+                        Line { stage, woken, deadline, end, is_trusted, is_admitted, grace_since };
                     let (house, line) = (self.clone(), Mutex::new(line));
                     return Some(Holding(Arc::new(Place { house, id, go, line })));
                 }
@@ -191,19 +195,24 @@ impl Place {
         true
     }
 
+    /// The connection's task runs.
+    pub(super) fn woken(&self) {
+        lock(&self.line).woken = Instant::now();
+    }
+
     /// Something came. A head that has begun has to end in time, and is no use of the place.
     pub(super) fn heard(&self) {
         let mut line = lock(&self.line);
         if line.stage == Stage::Idle {
             line.stage = Stage::Head;
-            line.deadline = Instant::now() + self.house.times.head;
+            line.deadline = line.woken + self.house.times.head;
         }
     }
 
     /// A head is whole, and the body too, or not.
     pub(super) fn asked(&self, is_whole: bool) {
-        let now = Instant::now();
         let mut line = lock(&self.line);
+        let now = line.woken;
         line.stage = Stage::Asked;
         line.deadline = now + self.house.times.request;
         line.is_admitted = line.is_trusted;
@@ -232,8 +241,8 @@ impl Place {
 
     /// The answer is written, though perhaps not taken yet.
     pub(super) fn answered(&self) {
-        let now = Instant::now();
         let mut line = lock(&self.line);
+        let now = line.woken;
         line.stage = Stage::Answered;
         line.deadline = now + self.house.times.request;
         // Most answers come so soon that a new grace would be the same.
@@ -257,7 +266,7 @@ impl Place {
         let mut line = lock(&self.line);
         if line.stage == Stage::Answered {
             let Times { idle, idle_stranger, .. } = self.house.times;
-            let (now, is_known) = (Instant::now(), line.is_admitted);
+            let (now, is_known) = (line.woken, line.is_admitted);
             line.stage = Stage::Idle;
             line.deadline = now + if is_known { idle } else { idle_stranger };
             self.stands(Some(Standing { is_known, unused_since: now }));

@@ -1,6 +1,6 @@
 //! What tells a [`Place`] how its connection gets on: bytes in both directions, and bodies.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use model::units;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -34,8 +35,14 @@ pub(super) struct Asked {
 
 /// The body of an answer; dropped when all of it is written.
 pub(super) struct Answer {
-    body: Body,
+    body: Written,
     place: Arc<Place>,
+}
+
+pub(super) enum Written {
+    /// None once it was taken.
+    Whole(Option<Bytes>),
+    Routed(Body),
 }
 
 impl Line {
@@ -104,10 +111,13 @@ impl AsyncWrite for Line {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
+        bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+            Stream::Plain(stream) => match joined(bytes) {
+                Some(joined) => Pin::new(stream).poll_write(context, &joined),
+                None => Pin::new(stream).poll_write_vectored(context, bytes),
+            },
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
         };
         self.took(&written);
@@ -120,6 +130,16 @@ impl AsyncWrite for Line {
             Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }
+}
+
+/// Short pieces as one: to take a list of pieces costs the kernel more than to copy them costs us.
+fn joined(pieces: &[IoSlice<'_>]) -> Option<Vec<u8>> {
+    let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+    (1 < pieces.len() && len <= JOINED_MAX).then(|| {
+        let mut joined = Vec::with_capacity(len);
+        pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+        joined
+    })
 }
 
 impl Asked {
@@ -153,8 +173,15 @@ impl http_body::Body for Asked {
 }
 
 impl Answer {
-    pub(super) fn new(body: Body, place: Arc<Place>) -> Self {
+    pub(super) fn new(body: Written, place: Arc<Place>) -> Self {
         Self { body, place }
+    }
+}
+
+impl Written {
+    /// Not empty.
+    pub(super) fn whole(text: String) -> Self {
+        Self::Whole(Some(text.into()))
     }
 }
 
@@ -166,20 +193,53 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        match &mut self.body {
+            Written::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Written::Routed(body) => Pin::new(body).poll_frame(context),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Written::Whole(bytes) => bytes.is_none(),
+            Written::Routed(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Written::Whole(bytes) => {
+                let len = bytes.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(units::Bytes::of(len).0)
+            }
+            Written::Routed(body) => body.size_hint(),
+        }
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         self.place.answered();
+    }
+}
+
+/// Longest write that is joined: an answer to a poll is half of it.
+const JOINED_MAX: usize = 2 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_are_joined_in_their_order_and_long_ones_are_left() {
+        let of = |pieces: &[&[u8]]| {
+            let pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            joined(&pieces)
+        };
+        assert_eq!(of(&[b"head", b"", b"body"]), Some(b"headbody".to_vec()));
+        assert_eq!(of(&[b"alone"]), None);
+        let half = [0; JOINED_MAX / 2];
+        assert_eq!(of(&[&half, &half]), Some(vec![0; JOINED_MAX]));
+        assert_eq!(of(&[&half, &half, b"x"]), None);
     }
 }

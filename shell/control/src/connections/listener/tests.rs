@@ -143,6 +143,24 @@ async fn who_showed_nothing_is_not_kept_and_who_showed_a_token_is() {
 }
 
 #[tokio::test]
+async fn who_asks_again_in_time_is_kept_and_has_its_time_from_its_last_answer() {
+    let idle_stranger = Duration::from_millis(400);
+    let open = Open::plain(rules(8, 8), Times { idle_stranger, ..TIMES }).await;
+    let mut stranger = open.tcp().await;
+    let began = Instant::now();
+    let mut last = began;
+    while last < began + 3 * idle_stranger {
+        assert_eq!(ask(&mut stranger, "/who").await, "stranger");
+        last = Instant::now();
+        sleep(idle_stranger / 8).await;
+    }
+    assert!(is_closed(&mut stranger).await);
+    // The server's time began a little before its answer was here.
+    let idle = last.elapsed();
+    assert!((idle_stranger / 2..Duration::from_secs(4)).contains(&idle), "{idle:?}");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_not_taken_has_an_end() {
     let request = Duration::from_millis(300);
     let open = Open::plain(rules(8, 8), Times { request, ..TIMES }).await;

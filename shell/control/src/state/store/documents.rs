@@ -1,14 +1,14 @@
 //! Which object's block hashes are in which document, and which documents nobody needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blake3::Hash;
 use model::id::{AssetVersionId, ObjectId};
 use model::object::{Blocks, block_count};
 use model::units::{Bytes, UnixSeconds};
-use sqlx::{Any, Transaction};
+use sqlx::{Any, AssertSqlSafe, Transaction};
 
-use super::{Result, Store, fixed, put_meta_value, signed, unsigned};
+use super::{ROWS_AT_ONCE, Result, Store, fixed, places, put_meta_value, signed, unsigned};
 
 /// Where an object's block hashes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,24 +181,31 @@ pub(super) async fn put_objects(
         None => None,
     };
     let mut first = 0;
+    // Each once: a statement may not change a row twice.
+    let mut rows = BTreeMap::new();
     for blocks in objects {
-        let hashes = if row.is_some() { NONE.to_vec() } else { wire::v1::blocks::encode(blocks) };
-        // An object without a block needs no document.
-        let row = row.filter(|_| !blocks.is_empty());
-        sqlx::query(
-            "INSERT INTO objects (id, len, blocks, document, first_hash)
-             VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (id) DO UPDATE SET blocks = $3, document = $4, first_hash = $5
-             WHERE excluded.document IS NOT NULL OR objects.document IS NOT NULL",
-        )
-        .bind(blocks.id().0.as_slice())
-        .bind(signed(blocks.len().0)?)
-        .bind(hashes)
-        .bind(row)
-        .bind(row.map(|_| signed(first)).transpose()?)
-        .execute(&mut **transaction)
-        .await?;
+        rows.entry(blocks.id()).or_insert((blocks, first));
         first += block_count(blocks.len());
+    }
+    let rows: Vec<_> = rows.into_iter().collect();
+    for rows in rows.chunks(ROWS_AT_ONCE) {
+        let sql = format!(
+            "INSERT INTO objects (id, len, blocks, document, first_hash) VALUES {}
+             ON CONFLICT (id) DO UPDATE SET blocks = excluded.blocks,
+                 document = excluded.document, first_hash = excluded.first_hash
+             WHERE excluded.document IS NOT NULL OR objects.document IS NOT NULL",
+            places(rows.len(), 5)
+        );
+        let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+        for (id, (blocks, first)) in rows {
+            let hashes =
+                if row.is_some() { NONE.to_vec() } else { wire::v1::blocks::encode(blocks) };
+            // An object without a block needs no document.
+            let row = row.filter(|_| !blocks.is_empty());
+            query = query.bind(id.0.as_slice()).bind(signed(blocks.len().0)?).bind(hashes);
+            query = query.bind(row).bind(row.map(|_| signed(*first)).transpose()?);
+        }
+        query.execute(&mut **transaction).await?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ impl Store {
             Dialect::Sqlite => written.to_owned(),
             Dialect::Postgres => written.replace("X'", "'\\x"),
         };
-        sqlx::raw_sql(sqlx::AssertSqlSafe(written)).execute(&store.pool).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(written)).execute(&store.pool).await.unwrap();
         store
     }
 
@@ -45,7 +45,7 @@ impl Store {
     /// there before a migration knows no column of it until it has read something.
     async fn change(state: &Path, sql: &str) {
         let store = Self::sqlite(state).await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
         store.close().await;
     }
 

@@ -1,6 +1,5 @@
 //! The catalog: assets, their versions, and the entry manifests among the files.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{AssetId, AssetVersionId, ObjectId};
@@ -116,11 +115,13 @@ impl Version {
                 Arc::make_mut(&mut files).pace = pace;
             }
         }
-        let lens: BTreeMap<ObjectId, Bytes> =
+        let mut lens: Vec<(ObjectId, Bytes)> =
             files.files.values().map(|file| (file.object, file.len)).collect();
-        let on_drive = |len: &Bytes| len.align_up(DIRECT_ALIGN).0;
-        let len_on_drive = lens.values().map(on_drive).fold(0, u64::saturating_add);
-        let objects = lens.into_keys().collect();
+        lens.sort_unstable();
+        lens.dedup_by_key(|(object, _)| *object);
+        let on_drive = |(_, len): &(ObjectId, Bytes)| len.align_up(DIRECT_ALIGN).0;
+        let len_on_drive = lens.iter().map(on_drive).fold(0, u64::saturating_add);
+        let objects = lens.into_iter().map(|(object, _)| object).collect();
         let (len_on_drive, window) = (Bytes(len_on_drive), Window::default());
         let (renditions, first_file) = (Renditions::default(), None);
         Self { files, entries, sequence, window, first_file, objects, len_on_drive, renditions }

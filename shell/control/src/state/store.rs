@@ -9,12 +9,13 @@ mod database;
 mod documents;
 mod identities;
 pub(crate) mod lease;
+mod listing;
 mod playbacks;
 mod replica;
 mod secrets;
 mod withdrawals;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ use serde::de::DeserializeOwned;
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyPool, AssertSqlSafe, Transaction};
+use tokio::task::spawn_blocking;
 use wire::convert::{appliance_with, profiles_in, site_with};
 use wire::v1::appliance::{Abilities, ApplianceAbout, Profiles};
 use wire::v1::site::SiteAbout;
@@ -145,7 +147,7 @@ impl Store {
         for (sql, version) in MIGRATIONS.iter().zip(1_i64..).skip(done) {
             self.dialect.migrate(self.begin().await?, sql, version).await?;
         }
-        Ok(())
+        self.list_files().await
     }
 
     /// Every change is in a transaction that begins here.
@@ -412,64 +414,54 @@ impl Store {
         rows.into_iter().map(registered).collect()
     }
 
+    /// All versions, page by page; each is made of its rows beside the reading of the next.
     async fn catalog(&self) -> Result<Catalog> {
-        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>, Vec<u8>, i64);
-        let query = sqlx::query_as(
-            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions,
-                    first_file
-             FROM versions",
-        );
-        let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
-        let mut files = self.files().await?;
         let mut entries = self.entries().await?;
-        let mut catalog = Catalog::default();
-        for row in rows {
-            let (id, asset, sequence, modified, sources, from, until, renditions, first_file) = row;
-            let id: AssetVersionId = parse(&id)?;
-            let version = AssetVersion {
-                asset: parse(&asset)?,
-                sources: from_json(&sources)?,
-                modified: UnixSeconds(unsigned(modified)?),
-                pace: None,
-                files: files.remove(&id).unwrap_or_default(),
-                id: id.clone(),
-            };
-            let entries = entries.remove(&id).unwrap_or_default();
-            let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
-            let first_file = u32::try_from(first_file).map_err(|error| damaged(&error))?;
-            let version = version.divided(renditions).numbered(Some(first_file));
-            catalog.put(Arc::new(version.shown(withdrawals::window(from, until)?)));
-        }
-        Ok(catalog)
-    }
-
-    /// All files, page by page: as rows they take several times as much memory.
-    async fn files(&self) -> Result<BTreeMap<AssetVersionId, BTreeMap<String, File>>> {
-        type Row = (String, String, Vec<u8>, i64, String);
-        let mut versions: BTreeMap<AssetVersionId, BTreeMap<String, File>> = BTreeMap::new();
-        let mut types = ContentTypes::default();
-        let mut last = (String::new(), String::new());
+        let (mut catalog, mut made) = (Catalog::default(), VecDeque::new());
+        let mut last = String::new();
         loop {
             let query = sqlx::query_as(
-                "SELECT version, path, object, len, content_type
-                 FROM files JOIN objects ON objects.id = files.object
-                 WHERE (version, path) > ($1, $2) ORDER BY version, path LIMIT $3",
+                "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions,
+                        first_file, listing
+                 FROM versions WHERE id > $1 ORDER BY id LIMIT $2",
             );
-            let query = query.bind(last.0).bind(last.1).bind(FILES_AT_ONCE);
-            let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
-            let Some((version, path, ..)) = rows.last() else { return Ok(versions) };
-            last = (version.clone(), path.clone());
-            for (version, path, object, len, content_type) in rows {
-                let object = ObjectId(fixed(&object)?);
-                let content_type = types.shared(&content_type);
-                let file = File { object, len: Bytes(unsigned(len)?), content_type };
-                let of_version = match versions.get_mut(version.as_str()) {
-                    Some(known) => known,
-                    None => versions.entry(parse(&version)?).or_default(),
-                };
-                of_version.insert(path, file);
+            let query = query.bind(last).bind(VERSIONS_AT_ONCE);
+            let rows: Vec<VersionRow> = query.fetch_all(&self.pool).await?;
+            let is_end = rows.is_empty();
+            last = rows.last().map(|row| row.0.clone()).unwrap_or_default();
+            let with = |row: VersionRow| (entries.remove(row.0.as_str()).unwrap_or_default(), row);
+            let page: Vec<_> = rows.into_iter().map(with).collect();
+            made.push_back(spawn_blocking(move || versions_of(page)));
+            while PAGES_MAX < made.len() || is_end {
+                let Some(page) = made.pop_front() else { return Ok(catalog) };
+                let page: Result<Vec<_>> = page.await.expect("nothing in it panics");
+                page?.into_iter().for_each(|version| catalog.put(version));
             }
         }
+    }
+
+    /// Lists the files of versions that the program before wrote.
+    async fn list_files(&self) -> Result<()> {
+        let mut count = 0;
+        loop {
+            let query = "SELECT id FROM versions WHERE listing IS NULL LIMIT $1";
+            let query = sqlx::query_scalar(query).bind(LISTED_AT_ONCE);
+            let ids: Vec<String> = query.fetch_all(&self.pool).await?;
+            if ids.is_empty() {
+                break;
+            }
+            count += ids.len();
+            let mut transaction = self.begin().await?;
+            for id in ids {
+                let files = files_of(&mut transaction, &id).await?;
+                let query = sqlx::query("UPDATE versions SET listing = $2 WHERE id = $1");
+                let query = query.bind(id).bind(listing::encode(&files));
+                query.execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            tracing::info!(versions = count, "files listed for later starts");
+        }
+        Ok(())
     }
 
     async fn entries(&self) -> Result<BTreeMap<AssetVersionId, Vec<Entry>>> {
@@ -537,8 +529,8 @@ async fn put_version_rows(
     };
     sqlx::query(
         "INSERT INTO versions (id, asset, sequence, modified, sources, shown_from, shown_until,
-                               renditions, first_file)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+                               renditions, first_file, listing)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
          ON CONFLICT (id) DO UPDATE
          SET sequence = $3, sources = $5, shown_from = $6, shown_until = $7, renditions = $8",
     )
@@ -551,6 +543,7 @@ async fn put_version_rows(
     .bind(withdrawals::time(version.window.until)?)
     .bind(version.renditions().of_files())
     .bind(i64::from(first_file))
+    .bind(listing::encode(&files.files))
     .execute(&mut **transaction)
     .await?;
     withdrawals::take_again(transaction, &files.id).await?;
@@ -582,6 +575,58 @@ async fn put_version_rows(
         .await?;
     }
     Ok(first_file)
+}
+
+type VersionRow =
+    (String, String, i64, i64, String, Option<i64>, Option<i64>, Vec<u8>, i64, Vec<u8>);
+
+/// Versions of a page. O(files log files).
+fn versions_of(page: Vec<(Vec<Entry>, VersionRow)>) -> Result<Vec<Arc<Version>>> {
+    let mut types = ContentTypes::default();
+    let version = |(entries, row)| version_of(entries, row, &mut types);
+    page.into_iter().map(version).collect()
+}
+
+fn version_of(
+    entries: Vec<Entry>,
+    row: VersionRow,
+    types: &mut ContentTypes,
+) -> Result<Arc<Version>> {
+    let (id, asset, sequence, modified, sources, from, until, renditions, first_file, listing) =
+        row;
+    let Some(files) = listing::decode(&listing, types) else {
+        return Err(StoreError::Damaged(format!("the list of the files of {id} is no list")));
+    };
+    let version = AssetVersion {
+        asset: parse(&asset)?,
+        sources: from_json(&sources)?,
+        modified: UnixSeconds(unsigned(modified)?),
+        pace: None,
+        files,
+        id: parse(&id)?,
+    };
+    let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
+    let first_file = u32::try_from(first_file).map_err(|error| damaged(&error))?;
+    let version = version.divided(renditions).numbered(Some(first_file));
+    Ok(Arc::new(version.shown(withdrawals::window(from, until)?)))
+}
+
+/// The files of a version by their rows.
+async fn files_of(
+    transaction: &mut Transaction<'static, Any>,
+    version: &str,
+) -> Result<BTreeMap<String, File>> {
+    type Row = (String, Vec<u8>, i64, String);
+    let query = sqlx::query_as(
+        "SELECT path, object, len, content_type FROM files JOIN objects ON objects.id = files.object
+         WHERE version = $1",
+    );
+    let rows: Vec<Row> = query.bind(version).fetch_all(&mut **transaction).await?;
+    let file = |(path, object, len, content_type): Row| {
+        let (object, len) = (ObjectId(fixed(&object)?), Bytes(unsigned(len)?));
+        Ok((path, File { object, len, content_type: content_type.into() }))
+    };
+    rows.into_iter().map(file).collect()
 }
 
 /// Numbers for so many files: the first of them.
@@ -671,6 +716,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_numbers.sql"),
     include_str!("../../migrations/0013_appliances.sql"),
     include_str!("../../migrations/0014_documents.sql"),
+    include_str!("../../migrations/0015_listings.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In
@@ -678,7 +724,13 @@ const MIGRATIONS: &[&str] = &[
 const ROWS_AT_ONCE: usize = if cfg!(test) { 2 } else { 500 };
 
 /// Some megabytes. In tests so few that they read several pages.
-const FILES_AT_ONCE: i64 = if cfg!(test) { 1 } else { 10_000 };
+const VERSIONS_AT_ONCE: i64 = if cfg!(test) { 1 } else { 250 };
+
+/// Pages of which versions are being made while the next is read.
+const PAGES_MAX: usize = 4;
+
+/// Versions whose files are listed in one transaction.
+const LISTED_AT_ONCE: i64 = if cfg!(test) { 1 } else { 100 };
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;

@@ -30,6 +30,13 @@ impl Store {
         store
     }
 
+    /// A database as the program before listings left it.
+    async fn of_before_listings(folder: &Path) -> Self {
+        let store = Self::of_before_documents(folder).await;
+        store.dialect.migrate(store.begin().await.unwrap(), MIGRATIONS[13], 14).await.unwrap();
+        store
+    }
+
     pub(crate) async fn all_objects(&self) -> Vec<ObjectId> {
         let rows: Vec<Vec<u8>> =
             sqlx::query_scalar("SELECT id FROM objects").fetch_all(&self.pool).await.unwrap();
@@ -178,7 +185,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     }
     store.close().await;
     // As the program before left it.
-    let before = "ALTER TABLE versions DROP COLUMN renditions;
+    let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
+                  ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
                       OR key LIKE '%_bytes';
@@ -202,7 +210,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let store = Store::sqlite(state.path()).await.unwrap();
     store.close().await;
     // As that program wrote it.
-    let before = "ALTER TABLE versions DROP COLUMN renditions;
+    let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
+                  ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
                       OR key LIKE '%_bytes';
@@ -323,6 +332,64 @@ async fn an_object_that_versions_share_is_written_once_and_comes_back_from_a_doc
         assert_eq!(name, document, "one of before may be damaged");
     }
     assert_eq!(put(5, None).await, BlockHashes::Row(vec![8; 32]));
+}
+
+#[tokio::test]
+async fn files_that_the_program_before_wrote_are_listed_once_and_read_from_there() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_before_listings(state.path()).await;
+    let mut transaction = store.begin().await.unwrap();
+    let mut wanted = BTreeMap::new();
+    let versions: Vec<String> =
+        sqlx::query_scalar("SELECT id FROM versions").fetch_all(&store.pool).await.unwrap();
+    for version in versions {
+        let files = files_of(&mut transaction, &version).await.unwrap();
+        wanted.insert(id::<AssetVersionId>(&version), files);
+    }
+    drop(transaction);
+    store.close().await;
+    assert_eq!(wanted.values().map(BTreeMap::len).collect::<Vec<_>>(), [3, 3, 2]);
+
+    let files = async |store: &Store| -> BTreeMap<AssetVersionId, BTreeMap<String, File>> {
+        let catalog = store.desired().await.unwrap().catalog;
+        catalog.all().map(|of| (of.id().clone(), of.files.files.clone())).collect()
+    };
+    let store = Store::of_test(state.path()).await.unwrap();
+    assert_eq!(files(&store).await, wanted);
+    // Rows of files are for objects to be found by; nobody reads their paths any more.
+    sqlx::raw_sql("UPDATE files SET content_type = 'x'").execute(&store.pool).await.unwrap();
+    store.close().await;
+    let store = Store::of_test(state.path()).await.unwrap();
+    assert_eq!(files(&store).await, wanted);
+    sqlx::raw_sql("UPDATE versions SET listing = objects.id FROM objects")
+        .execute(&store.pool)
+        .await
+        .unwrap();
+    let damaged = store.desired().await.unwrap_err();
+    assert!(matches!(damaged, StoreError::Damaged(_)), "{damaged}");
+}
+
+#[tokio::test]
+async fn rows_that_several_statements_write_are_those_of_the_version() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let blocks = |byte| Blocks::of_hashes(Bytes(5), vec![BlockHash([byte; 32])]).unwrap();
+    // Most statements are full, and the last object is the first once more.
+    let all: Vec<Blocks> = (0..6).map(|at| blocks(at % 5)).collect();
+    let mut files = AssetVersion::clone(&version(&all[0]).files);
+    let file = |of: &Blocks| File { object: of.id(), len: of.len(), content_type: "x".into() };
+    files.files = (0..6).map(|at| (format!("{at}.mp4"), file(&all[at]))).collect();
+    let version = Version::new(Arc::new(files), Vec::new(), 1);
+    let document = Hash::from([1; 32]);
+    store.put_version_in(&version, &all, Some(&document)).await.unwrap();
+    let mut transaction = store.begin().await.unwrap();
+    let found = files_of(&mut transaction, version.id().as_str()).await.unwrap();
+    assert_eq!(found, version.files.files);
+    drop(transaction);
+    for (blocks, first) in all.iter().zip(0..5) {
+        let wanted = BlockHashes::Document { name: document, first, len: Bytes(5) };
+        assert_eq!(store.block_hashes(&blocks.id()).await.unwrap(), Some(wanted));
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 //! handled, its actions taken and its reply made, and the picture for fronts is asked for. Nothing
 //! is sent, parsed or stored. docs/internals/director.md has the parameters.
 
+mod restart;
 pub(crate) mod world;
 
 use std::collections::BTreeMap;
@@ -18,11 +19,11 @@ use std::time::{Duration, Instant as Clock};
 use anyhow::{Context, Result, ensure};
 use director::front::{Player, Ticket};
 use director::{Action, Change, Desired, Director, Event, Hardware, Ledger, Report as Told};
-use model::id::{ApplianceId, Generation};
+use model::id::{ApplianceId, AssetId, Generation};
 use model::inventory::{Check, FilesDelta};
 use model::machine::Machine;
 use model::number::NumberSet;
-use model::topology::Site;
+use model::topology::{Prefix, Site};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::Load;
 use playback::token::Session;
@@ -69,6 +70,10 @@ pub(crate) struct Args {
     /// Only a front: it follows, and all report to it.
     #[arg(long)]
     front: bool,
+    /// Only a restart: from a database in this folder, which is written before if it has none, and
+    /// left there.
+    #[arg(long, value_name = "FOLDER")]
+    restart: Option<std::path::PathBuf>,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -115,6 +120,9 @@ struct Report {
     writer_rss_gb: f64,
     /// The same of a process that follows.
     front_rss_gb: f64,
+    /// From a database to right lists, with all of all appliances.
+    #[serde(flatten)]
+    restart: restart::Restart,
 }
 
 /// As with so many appliances an operator would have it.
@@ -173,7 +181,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         prefixes: args.prefixes / args.divide,
     };
     info!(?size, "drawing a world");
-    let world = World::new(size, args.seed)?;
+    let mut world = World::new(size, args.seed)?;
+    if let Some(folder) = &args.restart {
+        let restart = restart::run(&mut world, folder, args.seed)?;
+        return print(&serde_json::to_string(&restart)?);
+    }
     let desired = world.desired()?;
     let mut report = Report { size: Some(size), ..Report::default() };
     if args.front {
@@ -184,12 +196,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut stand = Stand::start(&world, desired, &mut report)?;
     stand.all_report_all(&mut report)?;
+    let lists = stand.lists(args.seed)?;
     stand.mix(args, &mut report)?;
     stand.decide(args, &mut report)?;
     report.writer_rss_gb = gigabytes(rig::site::resident(std::process::id())?.0);
     stand.change(args, &mut report)?;
     drop(stand);
     report.front_rss_gb = front_rss_gb(args)?;
+    report.restart = restarted(args)?;
+    ensure!(report.restart.lists == lists, "after a restart other lists are made");
     print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
 }
 
@@ -284,8 +299,17 @@ impl<'a> Stand<'a> {
         Ok(spent)
     }
 
-    /// Lets one report be taken and answered; how long that took, in seconds.
+    /// Lets one report be taken and answered, and does what follows; how long that took, in
+    /// seconds.
     fn tell(&mut self, n: u32, inventory: FilesDelta) -> Result<f64> {
+        let took = self.take_report(n, inventory)?;
+        let begun = Clock::now();
+        self.settle()?;
+        Ok(took + begun.elapsed().as_secs_f64())
+    }
+
+    /// The same without what follows.
+    fn take_report(&mut self, n: u32, inventory: FilesDelta) -> Result<f64> {
         let at = usize::try_from(n)?;
         self.sequence += 1;
         let id = &self.names[at];
@@ -312,7 +336,6 @@ impl<'a> Stand<'a> {
         self.director.handle(self.now, event);
         let reply = self.director.reply(id).context("it is registered")?;
         black_box(self.director.snapshot());
-        self.settle()?;
         let took = begun.elapsed().as_secs_f64();
         ensure!(reply.inventory == to, "{n} is asked for {} to {to}", reply.inventory);
         Ok(took)
@@ -416,16 +439,35 @@ impl<'a> Stand<'a> {
         Ok(Some((n, inventory)))
     }
 
-    fn decide(&mut self, args: &Args, report: &mut Report) -> Result<()> {
-        info!("playbacks");
-        let mut draw = Draw::of(args.seed, "decisions", 0);
-        let mut players = Vec::new();
-        for _ in 0..POOL {
+    /// Players with their sessions, and an asset for each.
+    fn players(&self, seed: u64) -> Result<Vec<(Prefix, Session, AssetId)>> {
+        let mut draw = Draw::of(seed, "decisions", 0);
+        let player = |_| {
             let client = world::prefix(draw.below(self.world.size.prefixes.max(1)))?;
             let version = self.world.popular(&mut draw);
             let asset = self.world.versions[version].files.asset.clone();
-            players.push((client, Session::of_random(draw.session()), asset));
+            Ok((client, Session::of_random(draw.session()), asset))
+        };
+        (0..POOL).map(player).collect()
+    }
+
+    /// A hash of the lists of some players.
+    fn lists(&self, seed: u64) -> Result<String> {
+        let (mut hasher, snapshot) = (blake3::Hasher::new(), self.director.snapshot());
+        for (client, session, asset) in &self.players(seed)? {
+            let player = Player { client: *client, session, plain: false };
+            let choice = snapshot.choose(asset, &player, UnixSeconds(1), &STEERING)?;
+            hasher.update(choice.version.id().as_str().as_bytes());
+            for of in choice.list.offered() {
+                hasher.update(of.appliance.as_str().as_bytes());
+            }
         }
+        Ok(hasher.finalize().to_string())
+    }
+
+    fn decide(&mut self, args: &Args, report: &mut Report) -> Result<()> {
+        info!("playbacks");
+        let players = self.players(args.seed)?;
         let mut tickets = Vec::new();
         let mut lists = 0;
         let begun = rig::cpu::of_this_thread()?;
@@ -551,6 +593,20 @@ struct Spent {
 /// The memory of a front that follows such a writer, in a process of its own.
 fn front_rss_gb(args: &Args) -> Result<f64> {
     info!("a front");
+    let told: serde_json::Value = serde_json::from_slice(&of_same_size(args, &["--front"])?)?;
+    told["front_rss_gb"].as_f64().context("it tells its memory")
+}
+
+/// How such a writer begins anew, in a process of its own.
+fn restarted(args: &Args) -> Result<restart::Restart> {
+    info!("a restart");
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().to_str().context("a folder whose name is text")?;
+    Ok(serde_json::from_slice(&of_same_size(args, &["--restart", path])?)?)
+}
+
+/// What another process prints of the same world.
+fn of_same_size(args: &Args, with: &[&str]) -> Result<Vec<u8>> {
     let sizes = [
         ("--appliances", args.appliances.to_string()),
         ("--sites", args.sites.to_string()),
@@ -561,15 +617,14 @@ fn front_rss_gb(args: &Args) -> Result<f64> {
         ("--divide", args.divide.to_string()),
         ("--seed", args.seed.to_string()),
     ];
-    let mut front = std::process::Command::new(std::env::current_exe()?);
-    front.args(["director", "--front"]);
+    let mut other = std::process::Command::new(std::env::current_exe()?);
+    other.arg("director").args(with);
     for (option, value) in &sizes {
-        front.args([*option, value]);
+        other.args([*option, value]);
     }
-    let told = front.stderr(std::process::Stdio::inherit()).output()?;
-    ensure!(told.status.success(), "the front ended: {}", told.status);
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout)?;
-    told["front_rss_gb"].as_f64().context("it tells its memory")
+    let told = other.stderr(std::process::Stdio::inherit()).output()?;
+    ensure!(told.status.success(), "{with:?} ended: {}", told.status);
+    Ok(told.stdout)
 }
 
 /// Players, and tickets, that are used again and again.

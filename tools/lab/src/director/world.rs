@@ -11,6 +11,7 @@ use director::{Desired, Registered, Version};
 use model::id::{ApplianceId, AssetId, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::number::NumberSet;
+use model::object::{BlockHash, Blocks, block_count};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 
@@ -100,16 +101,18 @@ impl World {
         Ok(Self { size, seed, versions, next })
     }
 
+    /// Takes versions of the same names, numbers and lengths for its own, or none for a while.
+    pub(super) fn replace_versions(&mut self, versions: Vec<Arc<Version>>) {
+        self.versions = versions;
+    }
+
     fn draw(&self, kind: &str, n: u32) -> Draw {
         Draw::of(self.seed, kind, n)
     }
 
     /// What should be, before anything was reported.
     pub(super) fn desired(&self) -> Result<Desired> {
-        let mut desired = Desired {
-            token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
-            ..Desired::default()
-        };
+        let mut desired = Desired { token_keys: token_keys(), ..Desired::default() };
         let mut prefixes = vec![Vec::new(); usize::try_from(self.size.sites)?];
         for n in 0..self.size.prefixes {
             for site in self.announcers(n) {
@@ -212,6 +215,11 @@ impl Holdings<'_> {
     }
 }
 
+/// The key that playbacks' tokens are signed with.
+pub(super) fn token_keys() -> Vec<TokenKey> {
+    vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }]
+}
+
 /// The numbers of a version's files.
 pub(super) fn files_of(version: &Version) -> Result<Range<u32>> {
     let first = version.first_file.context("it has numbers")?;
@@ -275,6 +283,20 @@ fn version(size: &Size, seed: u64, n: u32, first_file: u32) -> Result<Arc<Versio
     let sequence = u64::from(n) + 1;
     let version = Version::new(Arc::new(files), Vec::new(), sequence);
     Ok(Arc::new(version.numbered(Some(first_file))))
+}
+
+/// The same with objects that have blocks, and so other ids, and those.
+pub(super) fn with_blocks(version: &Version) -> Result<(Version, Vec<Blocks>)> {
+    let (mut files, mut all) = (AssetVersion::clone(&version.files), Vec::new());
+    for file in files.files.values_mut() {
+        let mut draw = Draw(u64::from_le_bytes(std::array::from_fn(|at| file.object.0[at])));
+        let hashes = (0..block_count(file.len)).map(|_| BlockHash(draw.bytes())).collect();
+        let blocks = Blocks::of_hashes(file.len, hashes)?;
+        file.object = blocks.id();
+        all.push(blocks);
+    }
+    let Version { entries, sequence, first_file, .. } = version.clone();
+    Ok((Version::new(Arc::new(files), entries, sequence).numbered(first_file), all))
 }
 
 /// Another version, that nobody has yet.

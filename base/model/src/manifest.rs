@@ -92,11 +92,37 @@ pub struct SiteMember {
 /// Whom an appliance believes, beside the authority that it was enrolled with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
+    /// Grows with every change of what all appliances share. 0 where a control said it that has no
+    /// trust documents, or to an appliance that reads none.
+    pub generation: Generation,
+    /// Of a manifest: the rest is not here, but in the trust document of this generation or of a
+    /// newer one, and so are the keys for tokens.
+    pub is_apart: bool,
     pub issued: UnixSeconds,
     /// Keys that manifests may be signed with.
     pub signing_keys: Vec<TokenKey>,
     /// Serial numbers, in hex, of certificates that are refused though they have not expired.
     pub revoked: BTreeSet<String>,
+}
+
+/// What all appliances share, in a document of its own: signed once for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustDocument {
+    /// Keys that playback tokens may be signed with.
+    pub token_keys: Vec<TokenKey>,
+    pub trust: Trust,
+}
+
+impl TrustDocument {
+    /// True if it counts in place of what stands in a manifest: where that has nothing, or has what
+    /// was signed before.
+    pub fn counts_in(&self, manifest: &Manifest) -> bool {
+        let of = &manifest.trust;
+        match of.is_apart || of.generation != Generation(0) {
+            true => of.generation <= self.trust.generation,
+            false => of.issued <= self.trust.issued,
+        }
+    }
 }
 
 /// A public key, for playback tokens or for manifests.
@@ -127,6 +153,13 @@ pub struct AssetVersion {
 }
 
 impl Manifest {
+    /// The same with what a trust document says.
+    #[must_use]
+    pub fn with_trust(self, document: &TrustDocument) -> Self {
+        let TrustDocument { token_keys, trust } = document.clone();
+        Self { token_keys, trust, ..self }
+    }
+
     /// All its objects with their files' numbers, in the order of the ids: an object has one in
     /// each version that has it. None if a version has no numbers, if they would not fit, or if two
     /// versions would have the same.
@@ -236,6 +269,28 @@ mod tests {
         assert_eq!(short(vec![listed(three, "film-1")]).whole(said), Err(missing));
         let error = short(vec![listed(two, "film-1")]).whole(said).unwrap_err().to_string();
         assert!(error.ends_with("is of film-2, and the manifest says film-1"), "{error}");
+    }
+
+    #[test]
+    fn a_trust_document_counts_where_the_manifest_has_nothing_newer() {
+        let check = |is_apart, generation, issued, wanted| {
+            let (generation, issued) = (Generation(generation), UnixSeconds(issued));
+            let trust = Trust { generation, is_apart, issued, ..Trust::default() };
+            let of = Manifest { trust, ..manifest([700, 703]) };
+            let (generation, issued) = (Generation(7), UnixSeconds(100));
+            let trust = Trust { generation, issued, ..Trust::default() };
+            let document = TrustDocument { token_keys: Vec::new(), trust };
+            assert_eq!(document.counts_in(&of), wanted, "{of:?}");
+            assert_eq!(of.with_trust(&document).trust, document.trust);
+        };
+        check(true, 7, 101, true);
+        check(true, 6, 101, true);
+        check(true, 8, 99, false);
+        check(false, 6, 101, true);
+        check(false, 8, 99, false);
+        // Of a control that has none.
+        check(false, 0, 100, true);
+        check(false, 0, 101, false);
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub struct DriveLoad {
 pub struct FillStatus {
     /// Generation of the manifest in force; 0 for none.
     pub generation: Generation,
+    /// Generation of the trust document in force; 0 where the manifest has the keys itself.
+    pub trust: Generation,
     /// Objects in the manifest.
     pub objects_wanted: u64,
     /// Of these, published.

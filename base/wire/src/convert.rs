@@ -296,6 +296,8 @@ fn any_manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
         generation: Generation(wire.generation),
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         trust: manifest::Trust {
+            generation: Generation(wire.trust.unwrap_or(0)),
+            is_apart: wire.trust.is_some(),
             issued: UnixSeconds(wire.issued_unix_s),
             signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
             revoked: wire.revoked.iter().cloned().collect(),
@@ -305,6 +307,48 @@ fn any_manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
         siblings: wire.siblings.iter().map(siblings_in).collect::<Result<_, _>>()?,
         site: wire.site.iter().map(site_member_in).collect::<Result<_, _>>()?,
     })
+}
+
+/// A trust document off the wire.
+pub fn trust_in(wire: &v1::manifest::Trust) -> Result<manifest::TrustDocument, WireError> {
+    if wire.format != 1 {
+        return Err(WireError::Format(wire.format));
+    }
+    let keys = |keys: &[v1::manifest::TokenKey]| {
+        keys.iter().map(token_key_in).collect::<Result<Vec<_>, WireError>>()
+    };
+    Ok(manifest::TrustDocument {
+        token_keys: keys(&wire.token_keys)?,
+        trust: manifest::Trust {
+            generation: Generation(wire.generation),
+            is_apart: false,
+            issued: UnixSeconds(wire.issued_unix_s),
+            signing_keys: keys(&wire.signing_keys)?,
+            revoked: wire.revoked.iter().cloned().collect(),
+        },
+    })
+}
+
+/// A trust document for the wire.
+pub fn trust_out(document: &manifest::TrustDocument) -> v1::manifest::Trust {
+    let manifest::TrustDocument { token_keys, trust } = document;
+    v1::manifest::Trust {
+        format: 1,
+        generation: trust.generation.0,
+        issued_unix_s: trust.issued.0,
+        token_keys: token_keys.iter().map(token_key_out).collect(),
+        signing_keys: trust.signing_keys.iter().map(token_key_out).collect(),
+        revoked: trust.revoked.iter().cloned().collect(),
+    }
+}
+
+/// The manifest without what is in the trust document of this generation.
+pub fn without_trust(
+    wire: v1::manifest::Manifest,
+    generation: Generation,
+) -> v1::manifest::Manifest {
+    let (token_keys, signing_keys, revoked) = (Vec::new(), Vec::new(), Vec::new());
+    v1::manifest::Manifest { trust: Some(generation.0), token_keys, signing_keys, revoked, ..wire }
 }
 
 fn number_in((version, first): (&String, &u32)) -> Result<(AssetVersionId, u32), WireError> {
@@ -371,6 +415,7 @@ fn without_versions(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         appliance: manifest.appliance.to_string(),
         generation: manifest.generation.0,
         token_keys: manifest.token_keys.iter().map(token_key_out).collect(),
+        trust: manifest.trust.is_apart.then_some(manifest.trust.generation.0),
         issued_unix_s: manifest.trust.issued.0,
         signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
         revoked: manifest.trust.revoked.iter().cloned().collect(),
@@ -606,6 +651,7 @@ mod tests {
                 kid: "k1".to_owned(),
                 public_key: "cd".repeat(32),
             }],
+            trust: None,
             issued_unix_s: 1_800_000_000,
             signing_keys: vec![v1::manifest::TokenKey {
                 kid: "s1".to_owned(),
@@ -633,6 +679,24 @@ mod tests {
     #[test]
     fn a_manifest_survives_the_way_in_and_out() {
         assert_eq!(manifest_out(&manifest_in(&wire()).unwrap()), wire());
+    }
+
+    #[test]
+    fn a_manifest_without_its_trust_and_the_trust_document_are_the_whole_one() {
+        let whole = manifest_in(&wire()).unwrap();
+        let trust = manifest::Trust { generation: Generation(9), ..whole.trust.clone() };
+        let document = manifest::TrustDocument { token_keys: whole.token_keys.clone(), trust };
+        let told = trust_out(&document);
+        assert_eq!(trust_in(&told), Ok(document.clone()));
+        let apart = without_trust(wire(), Generation(9));
+        let text = serde_json::to_string(&apart).unwrap();
+        assert!(!text.contains("k1") && !text.contains("0a\"]"), "{text}");
+        let apart = manifest_in(&apart).unwrap();
+        assert!(apart.trust.is_apart && document.counts_in(&apart));
+        let trust = document.trust.clone();
+        assert_eq!(apart.with_trust(&document), manifest::Manifest { trust, ..whole });
+        let other = v1::manifest::Trust { format: 2, ..told };
+        assert_eq!(trust_in(&other), Err(WireError::Format(2)));
     }
 
     #[test]

@@ -84,9 +84,10 @@ impl Director {
             }
             Change::SigningKeys(_) => {
                 self.begin_rotation(now);
-                Some(Wanted::Manifests)
+                self.stage_trust(now);
+                Some(Wanted::Manifests) // who signs them may be another
             }
-            Change::TokenKeys(..) | Change::Revoked(_) => Some(Wanted::Manifests),
+            Change::TokenKeys(..) | Change::Revoked(_) => self.trust_changed(now),
             Change::Version(version) => {
                 self.choose_kept(now, [version.id().clone()].into());
                 // One that was withdrawn is wanted again, and nobody has to sign for it.

@@ -13,6 +13,7 @@ use crate::machines::Hardware;
 use crate::observed::{Cause, Report};
 use crate::plan::{Plan, PlanInput, Spent};
 use crate::publish::Ledger;
+use crate::trust::TrustEntry;
 use crate::withdrawal::Receipt;
 
 /// All that a director is told.
@@ -36,6 +37,8 @@ pub enum Event<'a> {
     Placed(Box<Plan>),
     /// The answer to [`Action::Store`]: this generation is durable now.
     Stored(Generation),
+    /// The answer to [`Action::StoreTrust`]: this generation is durable now.
+    TrustStored(Generation),
     /// The answer to [`Action::StoreUsable`]: this appliance's capacity is durable now.
     UsableStored(ApplianceId, Bytes),
     /// Time passes; at `Director::deadline`.
@@ -56,6 +59,8 @@ pub enum Action {
     Free(Spent),
     /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
     Store(Ledger),
+    /// Make this durable, then say [`Event::TrustStored`]. Said again from time to time if not.
+    StoreTrust(TrustEntry),
     /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
     StoreUsable { appliance: ApplianceId, usable: Bytes },
@@ -97,6 +102,7 @@ impl Action {
             Self::Place(_)
             | Self::Free(_)
             | Self::Store(_)
+            | Self::StoreTrust(_)
             | Self::StoreUsable { .. }
             | Self::StoreHardware { .. }
             | Self::StoreCloned(_)
@@ -116,6 +122,7 @@ impl Action {
         match self {
             Self::Place(input) => Some(Event::Placed(Box::new(input.work_out()))),
             Self::Store(ledger) => Some(Event::Stored(ledger.generation)),
+            Self::StoreTrust(entry) => Some(Event::TrustStored(entry.generation)),
             Self::StoreUsable { appliance, usable } => Some(Event::UsableStored(appliance, usable)),
             Self::Free(_)
             | Self::StoreHardware { .. }
@@ -149,6 +156,8 @@ pub struct Notice {
 pub struct Reply {
     /// Generation of the newest manifest for the appliance; 0 if there is none, or none here.
     pub generation: Generation,
+    /// Generation of the newest trust document; 0 if there is none, or none here.
+    pub trust: Generation,
     /// The inventory state known here; the next delta should start from it.
     pub inventory: u64,
     pub interval: Nanos,

@@ -83,6 +83,9 @@ pub fn next_generation(last: Generation, now: UnixSeconds) -> Generation {
     last.next().max(Generation(now.0))
 }
 
+/// No appliance can have a generation that is so far above: 68 years of seconds.
+pub(crate) const OVERTAKEN_MAX: u64 = 1 << 31;
+
 /// Differences that are applied one after the other, and looked at as a whole: none of it is in
 /// force before the end.
 #[derive(Clone, Debug)]

@@ -173,13 +173,17 @@ impl Director {
         }
     }
 
-    /// Every appliance that ever reported follows its newest manifest, and none waits to be stored.
+    /// Every appliance that ever reported follows the newest keys, in the trust document or in its
+    /// newest manifest, and none waits to be stored.
     pub(crate) fn all_follow(&self) -> bool {
         let Role::Writer(publisher) = &self.role else { return false };
         let follows = |id: &ApplianceId| {
             let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
             let newest = publisher.manifest(id).map(|manifest| manifest.generation);
-            observed.is_some_and(|observed| newest <= Some(observed.said.generation))
+            observed.is_some_and(|observed| match observed.said.trust {
+                Some(followed) => self.is_newest_trust(followed),
+                None => newest <= Some(observed.said.generation),
+            })
         };
         let ever_reported = self.desired.appliances.values().filter(|r| r.usable.is_some());
         let is_planned = self.planning.is_done() && !publisher.is_staged();

@@ -44,6 +44,7 @@ mod heard;
 mod history;
 mod identity;
 mod kept;
+mod keys;
 mod machines;
 mod map;
 mod members;
@@ -58,6 +59,7 @@ pub mod share;
 pub mod sources;
 mod titles;
 mod token_keys;
+mod trust;
 mod usable;
 mod watch;
 mod withdrawal;
@@ -98,6 +100,7 @@ use share::Share;
 use sources::{NoSources, Sources};
 use titles::{Counted, Titles};
 pub use token_keys::TokenRotation;
+pub use trust::TrustEntry;
 use usable::Usable;
 use watch::{Healthy, Looks};
 use withdrawal::Takedown;
@@ -360,6 +363,7 @@ impl Director {
         director.choose_kept(now, director.all_versions());
         director.look_at_withdrawals();
         director.want_plan(Wanted::Places);
+        director.stage_trust(now);
         director.refresh_view();
         director
     }
@@ -431,6 +435,7 @@ impl Director {
         self.move_titles(now, id, report);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
+        self.follows_trust(now, id, report.trust);
         self.sign_withdrawals(id, report);
         self.compare_routes(now, id);
     }
@@ -642,6 +647,7 @@ impl Machine for Director {
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
             Event::Placed(plan) => self.placed(now, *plan),
             Event::Stored(generation) => self.stored(generation),
+            Event::TrustStored(generation) => self.trust_stored(generation),
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Late(by) => self.was_away(now, by),
             Event::TurnedAway(id) => self.lives(now, &id),
@@ -655,6 +661,7 @@ impl Machine for Director {
                 self.watch(now);
                 self.settle_usable(now);
                 self.watch_routes(now);
+                self.go_on_with_trust(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
                 self.go_on_with_withdrawals(now);

@@ -43,6 +43,9 @@ pub struct Report {
     pub peer_address: Option<String>,
     /// Generation of the manifest in force there.
     pub generation: Generation,
+    /// Generation of the trust document in force there, 0 for none; none if it reads keys and
+    /// revoked certificates in its manifest.
+    pub trust: Option<Generation>,
     /// Generation of the manifest that all of its workers answer by; none if it does not say.
     pub served: Option<Generation>,
     pub load: Load,
@@ -86,6 +89,7 @@ impl Report {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said {
     pub(crate) generation: Generation,
+    pub(crate) trust: Option<Generation>,
     pub(crate) load: Load,
     serving: bool,
     drives_in_use: usize,
@@ -307,6 +311,7 @@ impl Observed {
         self.told = report.state();
         self.said = Said {
             generation: report.generation,
+            trust: report.trust,
             load: report.load,
             serving: report.serving,
             drives_in_use: report.drives_in_use,

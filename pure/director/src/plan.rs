@@ -18,18 +18,19 @@
 //! has come and one that is stored. Whatever takes long to be freed is freed elsewhere:
 //! [`Action::Free`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
 use model::topology::{Appliance, Site};
-use model::units::{BitsPerSecond, UnixSeconds};
+use model::units::BitsPerSecond;
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::{Policy, Registered};
-use crate::publish::{Base, Draft, Manifests, digest};
+use crate::publish::{Base, Digest, Draft, Manifests, digest};
+use crate::trust::document;
 use crate::{Action, Director, Role};
 
 /// What a plan is worked out of. Immutable, and nothing else is asked for.
@@ -142,6 +143,9 @@ impl PlanInput {
             versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
         let holders = Holders::new(&self.appliances, placement);
         let mut parts = Parts::default();
+        // Who signs is part of it: a manifest is signed anew when the key before is of no more use.
+        let signer = self.trust.signing_keys.iter().take(1).cloned().collect();
+        let apart = Trust { is_apart: true, signing_keys: signer, ..Trust::default() };
         let manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
             let site = holders.site(id);
             let siblings = holders.beside(id, held, !site.is_empty());
@@ -156,18 +160,38 @@ impl PlanInput {
             let manifest = Manifest {
                 appliance: id.clone(),
                 generation: Generation(0), // the draft knows it
-                token_keys: self.token_keys.clone(),
-                trust: self.trust.clone(),
+                token_keys: Vec::new(),
+                trust: apart.clone(),
                 numbers: if has_part { BTreeMap::new() } else { numbers_of(places) },
                 versions: held,
                 siblings,
                 site,
             };
-            let digest = digest(&manifest, |version| parts.is_one(version));
-            (manifest, digest)
+            self.with_keys_or_not(manifest, |version| parts.is_one(version))
         };
         let is_there = |(id, _): &(&ApplianceId, _)| self.appliances.contains_key(*id);
         self.base.clone().draft(placement.holdings.iter().filter(is_there).map(manifest))
+    }
+
+    /// The manifest as it is, which leaves keys to the trust document. With keys if its appliance
+    /// reads none, or if it is as it was made with them: then nothing has to be made anew.
+    fn with_keys_or_not(
+        &self,
+        manifest: Manifest,
+        is_part: impl Fn(&AssetVersion) -> bool,
+    ) -> (Manifest, Digest) {
+        let (base, id) = (&self.base, &manifest.appliance);
+        let apart = digest(&manifest, &is_part);
+        let needs_keys = base.needs_keys(id);
+        if needs_keys || base.is_another(id, apart) {
+            let (token_keys, trust) = (self.token_keys.clone(), self.trust.clone());
+            let keyed = Manifest { token_keys, trust, ..manifest.clone() };
+            let digest = digest(&keyed, &is_part);
+            if needs_keys || !base.is_another(id, digest) {
+                return (keyed, digest);
+            }
+        }
+        (manifest, apart)
     }
 }
 
@@ -230,11 +254,7 @@ impl Director {
             catalog: Arc::clone(&desired.catalog),
             policy: desired.policy,
             token_keys: desired.token_keys.clone(),
-            trust: Trust {
-                issued: UnixSeconds(0), // who signs it says when
-                signing_keys: desired.signing_keys.clone(),
-                revoked: BTreeSet::clone(&desired.revoked),
-            },
+            trust: document(desired).trust,
             lines_max: self.config.placement_lines_max,
             placement: (wanted == Wanted::Manifests).then(|| Arc::clone(&self.placement)),
             base: publisher.begin(self.now_unix),

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::manifest::Trust;
 use model::topology::{Appliance, Weight};
 use proptest::prelude::*;
 
@@ -178,7 +179,13 @@ proptest! {
         settle(&mut fresh);
         let all = |of: &Director| -> BTreeMap<ApplianceId, Manifest> {
             let names = of.desired().appliances.keys();
-            let bare = |m: Arc<Manifest>| Manifest { generation: Generation(0), ..(*m).clone() };
+            let bare = |m: Arc<Manifest>| {
+                let trust = of.trust().unwrap();
+                let is_right = m.trust.is_apart || m.trust.revoked == trust.trust.revoked;
+                assert!(is_right, "whoever reads no trust document has it in its manifest");
+                let (token_keys, trust) = (Vec::new(), Trust::default());
+                Manifest { generation: Generation(0), token_keys, trust, ..(*m).clone() }
+            };
             names.map(|id| (id.clone(), bare(of.manifest(id).unwrap().unwrap()))).collect()
         };
         prop_assert_eq!(all(&world.director), all(&fresh));
@@ -231,6 +238,9 @@ impl World {
                 assert!(self.input.replace(*input).is_none(), "one at a time");
             } else if let Action::Store(ledger) = action {
                 self.storing = Some(ledger);
+            } else if let Action::StoreTrust(entry) = action {
+                self.durable.trust = entry;
+                self.director.handle(self.now(), Event::TrustStored(entry.generation));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
@@ -9,7 +9,8 @@ use model::names::Names;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
-use crate::following::next_generation;
+use crate::following::{OVERTAKEN_MAX, next_generation};
+use crate::trust::{self, TrustEntry};
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Ledger {
     pub generation: Generation,
     /// For each appliance (or, in an action, each that changed) its newest.
     pub entries: Names<ApplianceId, LedgerEntry>,
+    /// The newest trust document; in an action it is not looked at.
+    pub trust: TrustEntry,
 }
 
 /// Stages, and once they are durable publishes, manifests.
@@ -42,6 +45,9 @@ pub(crate) struct Publisher {
     /// Appliances that follow newer manifests than their newest here, and the generations of those.
     /// The next plan goes above them.
     ahead: BTreeMap<ApplianceId, Generation>,
+    /// Appliances that have reported since this began, and read no trust document.
+    readers_of_old: Arc<BTreeSet<ApplianceId>>,
+    pub(crate) trust: trust::Publisher,
 }
 
 /// The newest manifests and their entries in the ledger. Cheap to copy; of many appliances, long to
@@ -51,6 +57,8 @@ pub(crate) struct Manifests {
     entries: Names<ApplianceId, LedgerEntry>,
     /// Of those whose manifest was made since the process started.
     published: Names<ApplianceId, Arc<Manifest>>,
+    /// How many of these have keys in them.
+    keyed: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +77,7 @@ pub(crate) struct Base {
     /// Appliances whose manifests get the new generation though they are the same. It is above
     /// those that they follow.
     overtaken: BTreeMap<ApplianceId, Generation>,
+    readers_of_old: Arc<BTreeSet<ApplianceId>>,
 }
 
 /// The manifests that a plan leads to: made beside the director, which only takes them over.
@@ -83,18 +92,29 @@ pub(crate) struct Draft {
 }
 
 impl Base {
+    /// True of an appliance that reads no trust document.
+    pub(crate) fn needs_keys(&self, id: &ApplianceId) -> bool {
+        self.readers_of_old.contains(id)
+    }
+
+    /// True if it has a manifest of another digest.
+    pub(crate) fn is_another(&self, id: &ApplianceId, digest: Digest) -> bool {
+        self.manifests.entries.get(id).is_some_and(|entry| entry.digest != digest)
+    }
+
     /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
     /// the others keep theirs. O(appliances).
     pub(crate) fn draft(self, planned: impl Iterator<Item = (Manifest, Digest)>) -> Draft {
-        let Self { generation, manifests: mut known, overtaken } = self;
+        let Self { generation, manifests: mut known, overtaken, readers_of_old: _ } = self;
         for (id, followed) in overtaken {
             if known.entries.get(&id).is_some_and(|entry| entry.generation < followed) {
                 known.entries.remove(&id);
             }
         }
-        let (mut entries, mut published) = (Names::default(), Vec::new());
+        let (mut entries, mut published, mut keyed) = (Names::default(), Vec::new(), 0);
         for (mut manifest, digest) in planned {
             let id = manifest.appliance.clone();
+            keyed += usize::from(!manifest.trust.is_apart);
             match known.entries.get(&id) {
                 Some(entry) if entry.digest == digest => {
                     if !known.published.contains_key(&id) {
@@ -112,13 +132,17 @@ impl Base {
         let mut all = known.clone();
         all.entries.take_all(&entries);
         all.published.extend(published);
-        Draft { known, all, ledger: Ledger { generation, entries } }
+        (known.keyed, all.keyed) = (keyed.max(known.keyed), keyed);
+        Draft { known, all, ledger: Ledger { generation, entries, trust: TrustEntry::default() } }
     }
 }
 
 impl Manifests {
     fn forget(&mut self, id: &ApplianceId) {
-        self.published.remove(id);
+        let gone = self.published.remove(id);
+        if gone.is_some_and(|manifest| !manifest.trust.is_apart) {
+            self.keyed = self.keyed.saturating_sub(1);
+        }
         self.entries.remove(id);
     }
 }
@@ -133,9 +157,43 @@ impl Draft {
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        let Ledger { generation, entries } = ledger;
-        let manifests = Manifests { entries, published: Names::default() };
-        Self { generation, manifests, staged: None, gone: None, ahead: BTreeMap::new() }
+        let Ledger { generation, entries, trust } = ledger;
+        let manifests = Manifests { entries, ..Manifests::default() };
+        Self {
+            generation,
+            manifests,
+            staged: None,
+            gone: None,
+            ahead: BTreeMap::new(),
+            readers_of_old: Arc::default(),
+            trust: trust::Publisher::new(trust),
+        }
+    }
+
+    /// An appliance says whether it reads trust documents. True if it does not, and its manifest
+    /// has no keys.
+    pub(crate) fn says_of_trust(&mut self, id: &ApplianceId, reads: bool) -> bool {
+        if self.readers_of_old.contains(id) == reads {
+            let all = Arc::make_mut(&mut self.readers_of_old);
+            if reads {
+                all.remove(id)
+            } else {
+                all.insert(id.clone())
+            };
+        }
+        !reads && self.manifest(id).is_some_and(|manifest| manifest.trust.is_apart)
+    }
+
+    /// True if a manifest has keys in it, or should have.
+    pub(crate) fn are_keys_in_manifests(&self) -> bool {
+        0 < self.manifests.keyed || !self.readers_of_old.is_empty()
+    }
+
+    /// What storage has once everything was stored.
+    #[cfg(test)]
+    pub(crate) fn durable(&self) -> Ledger {
+        let (generation, entries) = (self.generation, self.manifests.entries.clone());
+        Ledger { generation, entries, trust: self.trust.entry() }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -163,7 +221,8 @@ impl Publisher {
         let followed = overtaken.values().copied().max().unwrap_or_default();
         let generation = next_generation(self.generation.max(followed), now_unix);
         assert!(followed < generation, "whoever is ahead is overtaken");
-        Base { generation, manifests: self.manifests.clone(), overtaken }
+        let readers_of_old = Arc::clone(&self.readers_of_old);
+        Base { generation, manifests: self.manifests.clone(), overtaken, readers_of_old }
     }
 
     /// A plan has come. What it changes is staged: the ledger to be stored. And what is not needed
@@ -243,6 +302,9 @@ impl Publisher {
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
         self.manifests.forget(id);
         self.ahead.remove(id);
+        if self.readers_of_old.contains(id) {
+            Arc::make_mut(&mut self.readers_of_old).remove(id);
+        }
         // The generation itself stays: it may be durable by now.
         if let Some(staged) = &mut self.staged {
             staged.manifests.forget(id);
@@ -261,6 +323,9 @@ pub(crate) fn digest(manifest: &Manifest, is_part: impl Fn(&AssetVersion) -> boo
         hasher.update(bytes);
     };
     put(b"nearcast-manifest-v1");
+    if manifest.trust.is_apart {
+        put(b"trust apart");
+    }
     let token_keys = ("key", &manifest.token_keys);
     for (kind, keys) in [token_keys, ("signing key", &manifest.trust.signing_keys)] {
         for key in keys {
@@ -309,6 +374,3 @@ pub(crate) fn digest(manifest: &Manifest, is_part: impl Fn(&AssetVersion) -> boo
     }
     Digest(*hasher.finalize().as_bytes())
 }
-
-/// No appliance can have a generation that is so far above: 68 years of seconds.
-const OVERTAKEN_MAX: u64 = 1 << 31;

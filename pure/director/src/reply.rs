@@ -31,6 +31,7 @@ impl Director {
         let beside = |all: &Arc<Vec<_>>| Beside { all: Arc::clone(all), asker: id.clone() };
         Ok(Reply {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
+            trust: self.trust().map_or(Generation(0), |document| document.trust.generation),
             inventory: observed.map_or(0, known),
             interval: member.interval,
             share_permille: member.share_permille(),

@@ -1,7 +1,7 @@
 //! When the key that signs playback tokens changes.
 //!
 //! ```text
-//! announced ── every appliance in use has it in its manifest, or a day ──> signs
+//! announced ── every appliance in use has it, or a day ──> signs
 //!                                 the one before ── its last token has expired ──> gone
 //! ```
 

@@ -87,6 +87,30 @@ fn together(holdings: &mut Holdings) -> Vec<u8> {
 }
 
 #[test]
+fn other_keys_come_into_force_with_the_manifest_that_is_and_touch_nothing_that_is_held() {
+    let mut holdings = holdings();
+    let keyed = |generation, issued| {
+        let issued = UnixSeconds(issued);
+        let trust = Trust { issued, ..Trust::default() };
+        Arc::new(Manifest { trust, ..Manifest::clone(&manifest(generation, &[1, 2])) })
+    };
+    assert!(!holdings.set_trust(keyed(1, 5)), "there is none");
+    holdings.set_manifest(keyed(1, 0));
+    holdings.publish(object(1), on(0, 1), None);
+    while holdings.next_update().is_some() {}
+    let (before, files) = (holdings.progress(), holdings.files_since(0));
+    assert!(holdings.set_trust(keyed(1, 5)));
+    let Some(Update::Manifest(told)) = holdings.next_update() else { panic!("workers are told") };
+    assert_eq!(told, keyed(1, 5));
+    assert_eq!(holdings.manifest(), Some(&told));
+    assert_eq!((holdings.progress(), holdings.files_since(0)), (before, files));
+    assert!(!holdings.set_trust(keyed(2, 6)), "it is of another manifest");
+    holdings.prepare(Desired::new(None, keyed(2, 6)));
+    assert!(!holdings.set_trust(keyed(1, 7)), "another is about to come");
+    assert_eq!(holdings.manifest(), Some(&told));
+}
+
+#[test]
 fn only_a_newer_manifest_comes_into_force() {
     let mut holdings = holdings();
     assert!(holdings.set_manifest(manifest(7, &[])));

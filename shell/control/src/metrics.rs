@@ -112,6 +112,8 @@ model::metrics! {
         /// Manifests that were signed: whole ones once for each generation that was asked for,
         /// short ones for each that asked.
         manifests_signed: Counter("manifests_signed_total"),
+        /// Trust documents that were signed: once for each generation that was asked for.
+        trust_documents_signed: Counter("trust_documents_signed_total"),
         /// Requests for documents of versions that were answered 503: too much was on its way.
         manifest_documents_shed: Counter("manifest_documents_shed_total"),
         /// Bytes of documents of versions that appliances were given.

@@ -2,7 +2,7 @@
 //! `shell/control`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use director::following::Asks;
 use director::front::Player;
 use director::{
     Action, Change, Desired, Director, Event, Ledger, LedgerEntry, PlanInput, Report, Snapshot,
+    TrustEntry,
 };
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::inventory::Check;
 use model::machine::Machine;
-use model::manifest::{AssetVersion, Manifest};
+use model::manifest::{AssetVersion, Manifest, TrustDocument};
 use model::number::NumberSet;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::Health;
@@ -38,6 +39,7 @@ pub(crate) struct Control {
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
     replication: RefCell<Replication>,
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
+    given_trust: RefCell<BTreeMap<Generation, Arc<TrustDocument>>>,
     /// A planted bug: a view that lists are made from, and when it was new.
     old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
@@ -88,6 +90,7 @@ impl Control {
             heard: RefCell::default(),
             replication: RefCell::new(Replication::new()),
             given: RefCell::default(),
+            given_trust: RefCell::default(),
             old_view: RefCell::default(),
         })
     }
@@ -142,6 +145,7 @@ impl Control {
                 Arc::make_mut(&mut desired.catalog).remove(withdrawal.versions.keys());
                 desired.withdrawals.insert(withdrawal.id, withdrawal.clone());
             }
+            Change::Revoked(revoked) => desired.revoked = Arc::new(revoked.clone()),
             Change::Superseded(versions) => {
                 Arc::make_mut(&mut desired.catalog).remove(versions.iter());
             }
@@ -156,8 +160,7 @@ impl Control {
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
             | Change::Drain(..)
-            | Change::Playbacks(_)
-            | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
+            | Change::Playbacks(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));
@@ -199,6 +202,7 @@ impl Control {
             match action {
                 Action::Place(input) => self.place(*input),
                 Action::Store(ledger) => self.store(ledger),
+                Action::StoreTrust(entry) => self.store_trust(entry),
                 Action::StoreUsable { appliance, usable } => {
                     let mut durable = self.durable.borrow_mut();
                     if let Some(known) =
@@ -298,6 +302,28 @@ impl Control {
         });
     }
 
+    /// The same of a trust document's generation.
+    fn store_trust(self: &Rc<Self>, entry: TrustEntry) {
+        let stage = &self.world.stage;
+        let fails = !self.world.is_calm.get() && stage.one_in(10);
+        let when = self.stored_until.get().max(stage.now()) + stage.millis(2, 30);
+        self.stored_until.set(when);
+        let control = Rc::clone(self);
+        stage.at(self.troupe.get(), when, move || {
+            if fails {
+                return;
+            }
+            control.durable.borrow_mut().1.trust = entry;
+            let again = Rc::clone(&control);
+            let stage = &control.world.stage;
+            let soon = stage.now() + stage.millis(1, 20);
+            control.stored_until.set(control.stored_until.get().max(soon));
+            stage.at(control.troupe.get(), soon, move || {
+                again.tell(Event::TrustStored(entry.generation));
+            });
+        });
+    }
+
     fn probe(self: &Rc<Self>, appliance: ApplianceId) {
         let machines = self.world.machines.borrow();
         let machine = machines.iter().find(|machine| machine.id == appliance).cloned();
@@ -378,6 +404,26 @@ impl Control {
             format!("{id}: generation {} stands for two manifests", manifest.generation)
         });
         Some(manifest)
+    }
+
+    /// The newest trust document. It is durable, and never given out with other content.
+    pub(crate) fn trust(&self) -> Option<Arc<TrustDocument>> {
+        let director = self.director.borrow();
+        let document = director.as_ref()?.trust()?;
+        let (generation, durable) = (document.trust.generation, self.durable.borrow());
+        let stage = &self.world.stage;
+        stage.must(generation <= durable.1.trust.generation, || {
+            format!("the trust document {generation} is given out and not durable")
+        });
+        let mut given = self.given_trust.borrow_mut();
+        let first = given.entry(generation).or_insert_with(|| Arc::clone(document));
+        stage.must(first == document, || format!("{generation} stands for two trust documents"));
+        Some(Arc::clone(document))
+    }
+
+    /// The certificates that are refused.
+    pub(crate) fn revoked(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.durable.borrow().0.revoked)
     }
 
     /// The answer to a front.

@@ -53,6 +53,7 @@ fn one(fleet: &Rc<Fleet>) {
         16 => step_clock(fleet, machine),
         17 if stage.one_in(2) => kill_front(fleet),
         17 => kill_control(fleet),
+        18 if stage.one_in(3) => stock::revoke(fleet),
         18 => stock::new_version(fleet),
         19 | 20 => pull(fleet, machine, drive),
         21 | 22 => miswrite(fleet, machine, drive),

@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
+use model::manifest::Manifest;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Load;
 use store::layout;
@@ -64,6 +66,8 @@ impl Machine {
             shown: RefCell::new(BTreeMap::new()),
             generation: Cell::new(Generation(0)),
             tells_ids,
+            kept_trust: RefCell::default(),
+            trust: Cell::default(),
             troupe: Cell::new(WORLD),
         })
     }
@@ -149,7 +153,11 @@ async fn begin(fleet: Rc<Fleet>, machine: Rc<Machine>, troupe: Troupe) {
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();
     if let Some(manifest) = kept {
-        process.set_manifest(manifest).await;
+        let whole = with_trust(&process, &manifest);
+        stage.must(whole.is_some(), || {
+            format!("{}: a manifest was kept before its keys", machine.id)
+        });
+        process.set_manifest(whole.unwrap_or(manifest)).await;
     }
     for drive in process.in_use() {
         let objects = drive.entries().into_iter();
@@ -214,6 +222,9 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
             process.with(|holdings| holdings.set_siblings(reply.siblings.to_map()));
+            if trust_in_force(&process) < reply.trust && !process.machine.tells_ids {
+                take_trust(&fleet, &process).await;
+            }
             if process.ask(Holdings::generation) < reply.generation {
                 take_manifest(&fleet, &process).await;
             }
@@ -226,19 +237,68 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
     }
 }
 
+/// Into the state directory first, where it survives, then in force with the manifest that is.
+async fn take_trust(fleet: &Fleet, process: &Rc<Process>) {
+    let parties = (Party::Machine(process.machine.index), Party::Control);
+    let control = Rc::clone(&fleet.control);
+    let document = fleet.ask(parties, REPORT_MAX, move || control.trust()).await;
+    let Some(document) = document else { return };
+    let newest = process.machine.kept_trust.borrow().as_ref().map(|of| of.trust.generation);
+    if Some(document.trust.generation) < newest {
+        return;
+    }
+    fleet.stage.sleep(fleet.stage.millis(1, 30)).await;
+    *process.machine.kept_trust.borrow_mut() = Some(document.clone());
+    fleet.stage.sleep(fleet.stage.millis(0, 2)).await;
+    let manifest = process.ask(|holdings| holdings.manifest().cloned());
+    if let Some(manifest) = manifest {
+        let manifest = Arc::new(Manifest::clone(&manifest).with_trust(&document));
+        process.with(|holdings| holdings.set_trust(manifest));
+    }
+}
+
+/// Generation of the trust document in force; 0 if keys are a manifest's.
+fn trust_in_force(process: &Process) -> Generation {
+    let of = process.ask(|holdings| holdings.manifest().map(|of| of.trust.generation));
+    let kept = || process.machine.kept_trust.borrow().as_ref().map(|of| of.trust.generation);
+    of.or_else(kept).unwrap_or_default()
+}
+
+/// The manifest with the keys that it leaves to the trust document, if that is there.
+fn with_trust(process: &Process, manifest: &Arc<Manifest>) -> Option<Arc<Manifest>> {
+    if !manifest.trust.is_apart {
+        return Some(Arc::clone(manifest));
+    }
+    let kept = process.machine.kept_trust.borrow();
+    Some(Arc::new(Manifest::clone(manifest).with_trust(kept.as_ref()?)))
+}
+
 async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
     let parties = (Party::Machine(process.machine.index), Party::Control);
     let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
-    let manifest = fleet.ask(parties, REPORT_MAX, move || control.manifest(&id)).await;
-    let Some(manifest) = manifest else { return };
+    let reads_trust = !process.machine.tells_ids;
+    let ask = move || {
+        let manifest = control.manifest(&id)?;
+        match manifest.trust.is_apart && !reads_trust {
+            // As it is filled in where it is signed.
+            true => {
+                let mut filled = Manifest::clone(&manifest).with_trust(&*control.trust()?);
+                filled.trust.generation = Generation(0);
+                Some(Arc::new(filled))
+            }
+            false => Some(manifest),
+        }
+    };
+    let Some(manifest) = fleet.ask(parties, REPORT_MAX, ask).await else { return };
     if manifest.generation <= process.ask(Holdings::generation) {
         return;
     }
+    let Some(whole) = with_trust(process, &manifest) else { return };
     // Into the state directory first, where it survives.
     fleet.stage.sleep(fleet.stage.millis(1, 30)).await;
-    *process.machine.kept.borrow_mut() = Some(manifest.clone());
+    *process.machine.kept.borrow_mut() = Some(manifest);
     fleet.stage.sleep(fleet.stage.millis(0, 2)).await;
-    process.set_manifest(manifest).await;
+    process.set_manifest(whole).await;
 }
 
 /// What it says that it holds: by number, as far as its release knows how to.
@@ -271,6 +331,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         base_url: format!("https://{}", machine.id),
         peer_address: Some(machine.id.to_string()),
         generation: process.ask(Holdings::generation),
+        trust: Some(trust_in_force(process)).filter(|_| !machine.tells_ids),
         served: process.served(),
         load: Load {
             connections: u64::try_from(connections).unwrap_or(0),

@@ -240,6 +240,9 @@ impl Process {
                 let before = self.machine.generation.replace(manifest.generation);
                 let is_new = before <= manifest.generation;
                 self.world.stage.must(is_new, || format!("{}: an older manifest", self.machine.id));
+                let before = self.machine.trust.replace(manifest.trust.generation);
+                let is_new = before <= manifest.trust.generation;
+                self.world.stage.must(is_new, || format!("{}: older keys", self.machine.id));
             }
             Update::Siblings(_) => {}
         }

@@ -196,6 +196,11 @@ fn what_is_wrong(fleet: &Rc<Fleet>) -> String {
         if wanted != Some(has) {
             return format!("{id} follows {has}, and control has {wanted:?}");
         }
+        let refuses =
+            process.ask(|holdings| holdings.manifest().map(|of| of.trust.revoked.clone()));
+        if refuses.is_some_and(|of| of != *control.revoked()) {
+            return format!("{id} does not know whom to refuse");
+        }
         let (lacks, report) =
             (process.lacks().len(), process.ask(|holdings| holdings.plan_report().clone()));
         let no_room = usize::try_from(report.objects_without_room).unwrap_or(0);

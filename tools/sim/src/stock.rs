@@ -59,6 +59,13 @@ pub(crate) fn new_version(fleet: &Rc<Fleet>) {
     fleet.control.change(Change::Version(Arc::new(version)));
 }
 
+/// Another certificate is refused; those before have ended.
+pub(crate) fn revoke(fleet: &Rc<Fleet>) {
+    let serial = format!("{:04x}", fleet.stage.below(1 << 16));
+    fleet.stage.say(|| format!("{serial} is revoked"));
+    fleet.control.change(Change::Revoked([serial].into()));
+}
+
 /// Around every edge: small, one block, a few, and a byte more or less.
 fn object_len(stage: &Stage) -> usize {
     let block = 262_144;

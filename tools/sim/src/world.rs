@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
-use model::manifest::Manifest;
+use model::manifest::{Manifest, TrustDocument};
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use worker::Now;
@@ -85,6 +85,8 @@ pub(crate) struct Machine {
     pub(crate) mounts: Cell<u64>,
     /// The manifest in its state directory.
     pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
+    /// And the trust document beside it.
+    pub(crate) kept_trust: RefCell<Option<Arc<TrustDocument>>>,
     pub(crate) is_up: Cell<bool>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,
@@ -96,7 +98,9 @@ pub(crate) struct Machine {
     pub(crate) shown: RefCell<BTreeMap<ObjectId, Rc<Drive>>>,
     /// Newest generation that was in force.
     pub(crate) generation: Cell<Generation>,
-    /// Its release is one that tells ids, and no numbers.
+    /// Newest generation of a trust document that was in force.
+    pub(crate) trust: Cell<Generation>,
+    /// Its release is one that tells ids, and no numbers, and reads no trust document.
     pub(crate) tells_ids: bool,
     /// The tasks of its process, also while that is starting.
     pub(crate) troupe: Cell<Troupe>,

@@ -4,6 +4,11 @@
 //! what never changes of one, and is asked for once, with `POST /v1/appliances/{id}/documents`.
 //! The answer has a line for each that is there: an [`AssetVersion`] without sources, in JSON. A
 //! program that does not know `short` answers with format 1.
+//!
+//! With `&trust=true` keys and revoked certificates are left out where control has them in a
+//! *trust document*, which all appliances share: `GET /v1/appliances/{id}/trust?known=G`, 200 with
+//! a newer one than `G`, or 204. The reply to a report says the newest generation of it. A program
+//! that does not know `trust` answers with a manifest that has them.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +26,10 @@ pub struct Manifest {
     pub generation: u64,
     /// Keys for playback tokens.
     pub token_keys: Vec<TokenKey>,
+    /// Keys and revoked certificates are not here, but in the trust document of this generation or
+    /// of a newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<u64>,
     /// When it was signed, seconds since 1970.
     #[serde(default)]
     pub issued_unix_s: u64,
@@ -47,6 +56,24 @@ pub struct Manifest {
     /// over the addresses of one that cannot serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<SiteMember>,
+}
+
+/// What all appliances share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Trust {
+    /// Format of the document: 1.
+    pub format: u32,
+    /// Older never replaces newer. Not one of manifests.
+    pub generation: u64,
+    /// When it was signed, seconds since 1970.
+    pub issued_unix_s: u64,
+    /// Keys for playback tokens.
+    pub token_keys: Vec<TokenKey>,
+    /// Keys that manifests and the next trust documents may be signed with.
+    pub signing_keys: Vec<TokenKey>,
+    /// Serial numbers of certificates that are refused though they have not expired.
+    pub revoked: Vec<String>,
 }
 
 /// A version that is told apart.

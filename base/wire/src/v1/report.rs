@@ -34,6 +34,10 @@ pub struct Report {
     /// included; none from an appliance that does not know this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_generation: Option<u64>,
+    /// Generation of the trust document in force, 0 for none; none from an appliance that reads
+    /// keys and revoked certificates in its manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<u64>,
     /// How it can serve.
     pub load: Load,
     /// Every configured drive, also those set aside.
@@ -246,6 +250,10 @@ pub struct ReportedError {
 pub struct ReportReply {
     /// Newest manifest generation for this appliance; fetch it if newer than yours.
     pub generation: u64,
+    /// Newest generation of the trust document; fetch it if newer than yours. 0 from a front, and
+    /// from a program that has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub trust: u64,
     /// The inventory state that control has; the next delta starts from it. 0 asks for the full
     /// list.
     pub inventory: u64,

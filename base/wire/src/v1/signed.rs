@@ -24,6 +24,8 @@ pub const KID_LEN_MAX: usize = 16;
 pub enum Kind {
     /// An appliance's manifest.
     Manifest,
+    /// What all appliances share.
+    Trust,
     /// Desired state for fronts.
     Snapshot,
     /// What has changed of it.
@@ -57,6 +59,7 @@ impl Kind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Manifest => "manifest",
+            Self::Trust => "trust",
             Self::Snapshot => "snapshot",
             Self::Difference => "difference",
         }
@@ -77,7 +80,7 @@ pub fn decode(bytes: &[u8]) -> Result<Signed<'_>, SignedError> {
     else {
         return Err(SignedError::Line);
     };
-    let kinds = [Kind::Manifest, Kind::Snapshot, Kind::Difference];
+    let kinds = [Kind::Manifest, Kind::Trust, Kind::Snapshot, Kind::Difference];
     let kind = kinds.into_iter().find(|known| known.word() == kind).ok_or(SignedError::Kind)?;
     let (text, mut signature) = (signature, [0; 64]);
     if !parse_hex(text, &mut signature) || !is_kid(kid) {

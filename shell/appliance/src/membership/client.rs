@@ -97,12 +97,15 @@ impl ControlClient {
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     pub(crate) fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
-        let url = self.url(&format!("manifest?known={known}&short=true"));
-        let response = checked(self.client.agent().get(&url).call())?;
-        if response.status().as_u16() == 204 {
-            return Ok(None);
-        }
-        bytes(response, MANIFEST_LEN_MAX).map(Some)
+        let url = self.url(&format!("manifest?known={known}&short=true&trust=true"));
+        bytes_or_nothing(self.client.agent().get(&url).call())
+    }
+
+    /// The envelope of a trust document newer than `known`, if there is one. Nothing in it is
+    /// believed.
+    pub(crate) fn trust(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
+        let request = self.client.agent().get(&self.url(&format!("trust?known={known}")));
+        bytes_or_nothing(request.config().timeout_global(Some(REPORT_MAX)).build().call())
     }
 
     /// Lines, each a document; those that are there of so many as fit. Nothing in them is believed.
@@ -177,6 +180,14 @@ fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlE
 fn json<T: DeserializeOwned>(answered: Result<Response, ureq::Error>) -> Result<T, ControlError> {
     let body = checked(answered)?.body_mut().read_json();
     body.map_err(|error| ControlError::Body(error.to_string()))
+}
+
+fn bytes_or_nothing(
+    answered: Result<Response, ureq::Error>,
+) -> Result<Option<Vec<u8>>, ControlError> {
+    let response = checked(answered)?;
+    let is_something = response.status().as_u16() != 204;
+    is_something.then(|| bytes(response, MANIFEST_LEN_MAX)).transpose()
 }
 
 fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {

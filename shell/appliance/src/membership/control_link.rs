@@ -185,7 +185,7 @@ impl Link<'_> {
         peers.retain(|id, _| is_of_site(id));
         peers.extend(told);
         drop(peers);
-        writer.offered.set(Generation(reply.generation));
+        writer.offered.set(Generation(reply.generation), Generation(reply.trust));
         Ok(())
     }
 
@@ -249,6 +249,7 @@ impl Link<'_> {
             peer_address: about.peer_address.clone(),
             machine: about.machine.clone(),
             generation: status.generation.0,
+            trust: self.writer.map(|writer| writer.offered.trust_followed().0),
             served_generation: served_generation(shared)
                 .filter(|_| self.writer.is_none_or(|writer| writer.offered.is_kept())),
             load: v1::report::Load {

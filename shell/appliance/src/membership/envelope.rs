@@ -1,9 +1,11 @@
 //! From an envelope, off the wire or off the drive, to a manifest that may come into force.
 
+use std::collections::BTreeSet;
+
 use identity::signing::{self, VerifyError};
 use model::id::{ApplianceId, Generation};
-use model::manifest::{Manifest, Short, ShortError, TokenKey};
-use wire::convert::{WireError, manifest_in, short_manifest_in};
+use model::manifest::{Manifest, Short, ShortError, TokenKey, TrustDocument};
+use wire::convert::{WireError, manifest_in, short_manifest_in, trust_in};
 use wire::v1;
 use wire::v1::signed::{self, Kind};
 
@@ -29,6 +31,11 @@ pub enum Refused {
     Document(#[from] DocumentError),
     #[error("it has generation {offered}, and {known} is in force here")]
     Older { offered: Generation, known: Generation },
+    #[error("its trust document has generation {offered}, and {known} is kept here")]
+    OlderTrust { offered: Generation, known: Generation },
+    /// Keys are not in it.
+    #[error("it needs the trust document {needed}, and {known} is kept here")]
+    NoTrust { needed: Generation, known: Generation },
 }
 
 /// A manifest out of its envelope.
@@ -67,17 +74,29 @@ impl Opened {
     }
 }
 
-/// Whom to believe with this manifest in force: those that it names and the one who signed it,
-/// without which it could not be used after a restart. `keys` are those it was opened with.
-pub(crate) fn keys_after(manifest: &Manifest, envelope: &[u8], keys: &[TokenKey]) -> Vec<TokenKey> {
-    let mut after = manifest.trust.signing_keys.clone();
-    if after.is_empty() {
+/// The trust document in an envelope, if one of `keys` signed it.
+pub(crate) fn open_trust(bytes: &[u8], keys: &[TokenKey]) -> Result<TrustDocument, Refused> {
+    let payload = signing::verify(keys, Kind::Trust, bytes)?;
+    Ok(trust_in(&serde_json::from_slice(payload)?)?)
+}
+
+/// Whom to believe with these keys named: them, and those of `keys` that signed what is kept, which
+/// could not be used without them after a restart. `keys` are those that it was opened with.
+pub(crate) fn keys_after(
+    named: &[TokenKey],
+    signers: &BTreeSet<String>,
+    keys: &[TokenKey],
+) -> Vec<TokenKey> {
+    if named.is_empty() {
         return keys.to_vec();
     }
-    let kid = signed::decode(envelope).map(|signed| signed.kid).unwrap_or_default();
-    let signer = keys.iter().find(|key| key.kid == kid).filter(|key| !after.contains(key));
-    after.extend(signer.cloned());
-    after
+    let signers = keys.iter().filter(|key| signers.contains(&key.kid));
+    union(named, &signers.cloned().collect::<Vec<_>>())
+}
+
+/// The name of the key that signed this.
+pub(crate) fn signer(envelope: &[u8]) -> String {
+    signed::decode(envelope).map(|signed| signed.kid.to_owned()).unwrap_or_default()
 }
 
 /// Both lists, each key once.

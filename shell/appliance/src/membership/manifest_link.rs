@@ -1,10 +1,14 @@
 //! Manifests in: from the generation that the writer offers to the manifest in force.
 //!
 //! ```text
-//! reply to a report ──> Offered ──> manifests ── GET ──> signed manifest: verified
+//! reply to a report ──> Offered ──> trust ── GET ──> signed document: verified, kept, in force
+//!                          └──> manifests ── GET ──> signed manifest: verified
 //!                                       │ its documents that are not here, 256 at a time
 //!                                       └──> kept: documents, keys, manifest ──> in force
 //! ```
+//!
+//! The trust document comes first: a manifest that leaves keys to it says which one it needs at
+//! least. Where control has none, a manifest has the keys itself.
 //!
 //! Reports wait for none of it. What was fetched stays for the next try, also for a newer manifest:
 //! one that is offered meanwhile is turned to at once, since it may take something down.
@@ -14,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdings::Holdings;
 use model::id::Generation;
-use model::manifest::{Manifest, Short, TokenKey};
+use model::manifest::{Manifest, Short, TokenKey, TrustDocument};
 use model::units::Nanos;
 use upkeep::{Ledger as _, at_once};
 
@@ -35,13 +39,18 @@ const RETRY_FIRST: Nanos = Nanos::millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Offered {
     generation: AtomicU64,
+    /// Of the trust document; 0 for none.
+    trust: AtomicU64,
+    /// Of the trust document in force, as far as a restart brings it back.
+    trust_followed: AtomicU64,
     /// The manifest in force is not on the drive: after a restart another would be.
     is_unkept: AtomicBool,
 }
 
 impl Offered {
-    /// The newest generation that the writer has told.
-    pub(crate) fn set(&self, generation: Generation) {
+    /// The newest generations that the writer has told, of the manifest and the trust document.
+    pub(crate) fn set(&self, generation: Generation, trust: Generation) {
+        self.trust.store(trust.0, Ordering::Relaxed);
         self.generation.store(generation.0, Ordering::Relaxed);
     }
 
@@ -50,8 +59,17 @@ impl Offered {
         !self.is_unkept.load(Ordering::Relaxed)
     }
 
+    /// Generation of the trust document that a restart brings back too; 0 for none.
+    pub(crate) fn trust_followed(&self) -> Generation {
+        Generation(self.trust_followed.load(Ordering::Relaxed))
+    }
+
     fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::Relaxed))
+    }
+
+    fn trust(&self) -> Generation {
+        Generation(self.trust.load(Ordering::Relaxed))
     }
 }
 
@@ -83,13 +101,15 @@ pub(crate) fn run(
     let (next, fetched) = (None, Fetched::default());
     let mut link = Link { shared, client, own, state_file, offered, next, fetched };
     let (mut tries, mut pause) = (Tries::default(), LOOK);
+    link.tell_trust();
     while shared.ledger.sleep_until(shared.ledger.now() + pause) {
         pause = LOOK;
         let known = shared.ledger.ask(Holdings::generation);
-        if offered.generation() <= known {
+        if offered.generation() <= known && offered.trust() <= link.trust_in_force() {
             continue;
         }
         let result = link.follow(known);
+        link.tell_trust();
         if let Some(failures) =
             tries.settle(shared, &client.whom, "a manifest is taken again", result)
         {
@@ -99,8 +119,75 @@ pub(crate) fn run(
 }
 
 impl Link<'_> {
-    /// Fetches a newer manifest and what it names, and puts it in force.
+    /// Fetches what is newer, the trust document first, and puts it in force.
     fn follow(&mut self, known: Generation) -> Result<(), ControlError> {
+        if self.trust_in_force() < self.offered.trust() {
+            self.follow_trust()?;
+        }
+        match known < self.offered.generation() {
+            true => self.follow_manifest(known),
+            false => Ok(()),
+        }
+    }
+
+    /// Fetches a newer trust document, and puts it in force. One is refused that is older than what
+    /// is kept, though a control without trust documents may have said otherwise meanwhile.
+    fn follow_trust(&self) -> Result<(), ControlError> {
+        let in_force = self.trust_in_force();
+        let Some(envelope) = self.client.trust(in_force)? else { return Ok(()) };
+        let document = envelope::open_trust(&envelope, &self.keys())?;
+        let offered = document.trust.generation;
+        let kept = self.state_file.trust().map_or(Generation(0), |of| of.trust.generation);
+        if offered <= in_force || offered < kept {
+            return Err(Refused::OlderTrust { offered, known: kept.max(in_force) }.into());
+        }
+        self.take_trust(Arc::new(document), &envelope);
+        Ok(())
+    }
+
+    /// Keeps a verified trust document, and puts it in force with the manifest that is.
+    fn take_trust(&self, document: Arc<TrustDocument>, envelope: &[u8]) {
+        let keys = self.keys();
+        let named = envelope::union(&keys, &document.trust.signing_keys);
+        // Whichever of the two files a power cut leaves old, its key is known.
+        let kept = self.own.believe(&named).map_err(|error| error.to_string());
+        let saved = self.state_file.save_trust(envelope, Arc::clone(&document));
+        let kept = kept.and_then(|()| saved.map_err(|error| error.to_string())).and_then(|()| {
+            let named = &document.trust.signing_keys;
+            let after = envelope::keys_after(named, &self.state_file.signers(), &keys);
+            self.own.believe(&after).map_err(|error| error.to_string())
+        });
+        if let Err(error) = kept {
+            let text = format!("{error}. A restart forgets this trust document");
+            self.shared.ledger.note("control", text);
+        }
+        let manifest = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
+        if let Some(manifest) = manifest {
+            let manifest = Arc::new(Manifest::clone(&manifest).with_trust(&document));
+            self.shared.ledger.change(|holdings| holdings.set_trust(manifest));
+        }
+        let TrustDocument { token_keys, trust } = &*document;
+        let (generation, revoked) = (trust.generation.0, trust.revoked.len());
+        tracing::info!(generation, keys = token_keys.len(), revoked, "trust document in force");
+    }
+
+    /// Generation of the trust document in force; 0 if keys are a manifest's.
+    fn trust_in_force(&self) -> Generation {
+        let of = |manifest: &Arc<Manifest>| manifest.trust.generation;
+        let of_manifest = self.shared.ledger.ask(|holdings| holdings.manifest().map(of));
+        let kept = || self.state_file.trust().map_or(Generation(0), |of| of.trust.generation);
+        of_manifest.unwrap_or_else(kept)
+    }
+
+    /// For the next report.
+    fn tell_trust(&self) {
+        let followed = Some(self.trust_in_force()).filter(|_| self.state_file.is_trust_kept());
+        let followed = followed.unwrap_or_default().0;
+        self.offered.trust_followed.store(followed, Ordering::Relaxed);
+    }
+
+    /// Fetches a newer manifest and what it names, and puts it in force.
+    fn follow_manifest(&mut self, known: Generation) -> Result<(), ControlError> {
         while !self.shared.ledger.is_stopping() {
             let offered = self.offered.generation();
             let is_newest = |next: &Next| offered <= next.short.manifest.generation;
@@ -142,10 +229,14 @@ impl Link<'_> {
         if offered <= known {
             return Err(Refused::Older { offered, known }.into());
         }
+        let trust = &opened.manifest().trust;
+        if trust.is_apart && self.trust_in_force() < trust.generation {
+            self.follow_trust()?;
+        }
         match opened {
             Opened::Whole(manifest) => {
                 self.fetched = Fetched::default();
-                self.take(manifest, &envelope, Ok(()));
+                self.take(manifest, &envelope, Ok(()))?;
                 Ok(None)
             }
             Opened::Short(short) => {
@@ -160,8 +251,7 @@ impl Link<'_> {
         let fetched = std::mem::take(&mut self.fetched);
         let kept = self.state_file.save_documents(&short, &fetched);
         let manifest = self.state_file.whole(short, fetched).map_err(Refused::from)?;
-        self.take(manifest, &envelope, kept.map_err(|error| error.to_string()));
-        Ok(())
+        self.take(manifest, &envelope, kept.map_err(|error| error.to_string()))
     }
 
     /// Whose signatures count: the manifest in force names keys for those after it.
@@ -172,14 +262,28 @@ impl Link<'_> {
     }
 
     /// Keeps a verified manifest, if its documents are `kept`, and puts it in force.
-    fn take(&self, manifest: Manifest, envelope: &[u8], kept: Result<(), String>) {
+    fn take(
+        &self,
+        manifest: Manifest,
+        envelope: &[u8],
+        kept: Result<(), String>,
+    ) -> Result<(), ControlError> {
         let (own, keys) = (self.own, self.keys());
+        let needs_trust = manifest.trust.is_apart;
+        let manifest = self.state_file.with_trust(manifest)?;
+        let named = &manifest.trust.signing_keys;
         // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
-        let after = envelope::keys_after(&manifest, envelope, &keys);
+        let kept = kept.and_then(|()| match needs_trust && !self.state_file.is_trust_kept() {
+            true => Err("the trust document of a manifest is not kept".to_owned()),
+            false => Ok(()),
+        });
         let kept = kept
-            .and_then(|()| own.believe(&envelope::union(&keys, &after)).map_err(|e| e.to_string()))
+            .and_then(|()| own.believe(&envelope::union(&keys, named)).map_err(|e| e.to_string()))
             .and_then(|()| self.state_file.save(envelope).map_err(|error| error.to_string()))
-            .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
+            .and_then(|()| {
+                let after = envelope::keys_after(named, &self.state_file.signers(), &keys);
+                own.believe(&after).map_err(|error| error.to_string())
+            });
         self.offered.is_unkept.store(kept.is_err(), Ordering::Relaxed);
         if let Err(error) = kept {
             self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
@@ -188,6 +292,7 @@ impl Link<'_> {
         if at_once(self.shared.set_manifest(Arc::new(manifest))) {
             tracing::info!(generation, versions, "manifest in force");
         }
+        Ok(())
     }
 }
 

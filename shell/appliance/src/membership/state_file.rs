@@ -2,14 +2,16 @@
 //!
 //! It is kept as control signed it, and verified again when it is read: whoever changes the file
 //! changes nothing that is in force. The documents that it names are in a file of their own, each
-//! believed for its hash.
+//! believed for its hash. The trust document that it leaves keys to is in another, which is kept
+//! before it: whichever of the two a power cut leaves old, the manifest on the drive has its keys.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use model::id::{ApplianceId, DocumentId};
-use model::manifest::{Manifest, Short, ShortError, TokenKey};
+use model::id::{ApplianceId, DocumentId, Generation};
+use model::manifest::{Manifest, Short, ShortError, TokenKey, TrustDocument};
 
 use crate::lock::lock;
 use crate::membership::documents::{Fetched, InForce};
@@ -25,8 +27,8 @@ pub enum StateError {
     Io { path: PathBuf, error: DriveError },
     #[error("cannot make the state directory {path}: {error}")]
     Make { path: PathBuf, error: std::io::Error },
-    #[error("{path} is refused: {refused}. It is left out until control gives a manifest")]
-    Manifest { path: PathBuf, refused: Refused },
+    #[error("{path} is refused: {refused}. It is left out until control gives another")]
+    Refused { path: PathBuf, refused: Refused },
 }
 
 /// The state directory.
@@ -43,10 +45,24 @@ struct Known {
     in_force: InForce,
     /// The file may lack some of these.
     is_unkept: bool,
+    /// The newest trust document, in force or not.
+    trust: Option<Arc<TrustDocument>>,
+    /// It is not on the drive.
+    is_trust_unkept: bool,
+    /// Who signed the files.
+    signers: Signers,
+}
+
+/// The names of the keys that signed what is kept; empty where nothing is.
+#[derive(Clone, Debug, Default)]
+struct Signers {
+    manifest: String,
+    trust: String,
 }
 
 const MANIFEST: &str = "manifest.signed";
 const DOCUMENTS: &str = "documents.jsonl";
+const TRUST: &str = "trust.signed";
 
 impl StateFile {
     /// Opens the directory, and makes it if it is missing.
@@ -65,23 +81,80 @@ impl StateFile {
     ) -> Result<Option<Manifest>, StateError> {
         let bytes = drives::read_small(&self.root, MANIFEST).map_err(|e| self.failed(e))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        let path = self.path.join(MANIFEST);
-        let refused = |refused| StateError::Manifest { path, refused };
-        let short = match envelope::open(&bytes, keys, appliance) {
-            Ok(Opened::Whole(manifest)) => return Ok(Some(manifest)),
-            Ok(Opened::Short(short)) => short,
-            Err(error) => return Err(refused(error)),
-        };
+        lock(&self.known).signers.manifest = envelope::signer(&bytes);
         let lines = drives::read_small(&self.root, DOCUMENTS).map_err(|e| self.failed(e))?;
-        let mut fetched = Fetched::default();
-        let read = fetched.take(&short, &lines.unwrap_or_default()).map_err(Refused::from);
-        let whole = read.and_then(|_| self.whole(short, fetched).map_err(Refused::from));
-        whole.map(Some).map_err(refused)
+        let whole = envelope::open(&bytes, keys, appliance).and_then(|opened| match opened {
+            Opened::Whole(manifest) => self.with_trust(manifest),
+            Opened::Short(short) => {
+                let mut fetched = Fetched::default();
+                fetched.take(&short, &lines.unwrap_or_default())?;
+                self.with_trust(self.whole(short, fetched)?)
+            }
+        });
+        whole.map(Some).map_err(|refused| self.refused(MANIFEST, refused))
+    }
+
+    /// Reads the trust document that was kept last, if there is one and one of `keys` signed it.
+    pub(crate) fn load_trust(&self, keys: &[TokenKey]) -> Result<(), StateError> {
+        let bytes = drives::read_small(&self.root, TRUST).map_err(|e| self.failed(e))?;
+        let Some(bytes) = bytes else { return Ok(()) };
+        let opened = envelope::open_trust(&bytes, keys);
+        let document = opened.map_err(|refused| self.refused(TRUST, refused))?;
+        let mut known = lock(&self.known);
+        known.trust = Some(Arc::new(document));
+        known.signers.trust = envelope::signer(&bytes);
+        Ok(())
+    }
+
+    /// The newest trust document, if there is one.
+    pub(crate) fn trust(&self) -> Option<Arc<TrustDocument>> {
+        lock(&self.known).trust.clone()
+    }
+
+    /// The manifest with the newest trust document, if that counts in it.
+    pub(crate) fn with_trust(&self, manifest: Manifest) -> Result<Manifest, Refused> {
+        let trust = self.trust();
+        match trust.as_ref().filter(|trust| trust.counts_in(&manifest)) {
+            Some(trust) => Ok(manifest.with_trust(trust)),
+            None if manifest.trust.is_apart => {
+                let known = trust.map_or(Generation(0), |trust| trust.trust.generation);
+                Err(Refused::NoTrust { needed: manifest.trust.generation, known })
+            }
+            None => Ok(manifest),
+        }
+    }
+
+    /// Keeps a trust document in its envelope: after this returns, a power cut does not lose it. It
+    /// is the newest, also where it cannot be kept.
+    pub(crate) fn save_trust(
+        &self,
+        envelope: &[u8],
+        document: Arc<TrustDocument>,
+    ) -> Result<(), StateError> {
+        let mut known = lock(&self.known);
+        (known.trust, known.is_trust_unkept) = (Some(document), true);
+        drives::replace(&self.root, TRUST, envelope).map_err(|error| self.failed(error))?;
+        known.is_trust_unkept = false;
+        known.signers.trust = envelope::signer(envelope);
+        Ok(())
+    }
+
+    /// True if a restart brings back the newest trust document.
+    pub(crate) fn is_trust_kept(&self) -> bool {
+        !lock(&self.known).is_trust_unkept
     }
 
     /// Keeps a manifest in its envelope: after this returns, a power cut does not lose it.
     pub(crate) fn save(&self, envelope: &[u8]) -> Result<(), StateError> {
-        drives::replace(&self.root, MANIFEST, envelope).map_err(|error| self.failed(error))
+        drives::replace(&self.root, MANIFEST, envelope).map_err(|error| self.failed(error))?;
+        lock(&self.known).signers.manifest = envelope::signer(envelope);
+        Ok(())
+    }
+
+    /// The names of the keys that signed what is kept.
+    pub(crate) fn signers(&self) -> BTreeSet<String> {
+        let Signers { manifest, trust } = lock(&self.known).signers.clone();
+        [manifest, trust].into()
     }
 
     /// Keeps what a short manifest names, before the manifest itself is kept.
@@ -116,6 +189,10 @@ impl StateFile {
         Ok(manifest)
     }
 
+    fn refused(&self, file: &str, refused: Refused) -> StateError {
+        StateError::Refused { path: self.path.join(file), refused }
+    }
+
     fn failed(&self, error: DriveError) -> StateError {
         StateError::Io { path: self.path.clone(), error }
     }
@@ -125,7 +202,6 @@ impl StateFile {
 mod tests {
     use super::*;
     use identity::signing::SigningKey;
-    use model::id::Generation;
     use wire::convert::manifest_out;
     use wire::v1::signed::Kind;
 

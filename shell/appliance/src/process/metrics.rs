@@ -199,6 +199,9 @@ const FILL: &[Row<FillStatus>] = &[
     (Metric::gauge("manifest_generation", "Generation of the manifest in force."), |of| {
         number(of.generation.0)
     }),
+    (Metric::gauge("trust_generation", "Generation of the trust document in force."), |of| {
+        number(of.trust.0)
+    }),
 ];
 
 const CERTIFICATE_LEFT: Metric = Metric::gauge(

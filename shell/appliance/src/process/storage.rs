@@ -580,16 +580,18 @@ fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
 }
 
 fn load_manifest(shared: &Shared, state_file: &StateFile, name: &ApplianceId, own: &Own) {
+    let left_out = |error: StateError| {
+        tracing::warn!(%error, "left out");
+        shared.ledger.note("control", error.to_string());
+    };
+    state_file.load_trust(&own.signing_keys()).unwrap_or_else(left_out);
     match state_file.load(name, &own.signing_keys()) {
         Ok(Some(manifest)) => {
             tracing::info!(generation = manifest.generation.0, "last manifest in force");
             at_once(shared.set_manifest(Arc::new(manifest)));
         }
         Ok(None) => tracing::info!("no manifest yet"),
-        Err(error) => {
-            tracing::warn!(%error, "last manifest left out");
-            shared.ledger.note("control", error.to_string());
-        }
+        Err(error) => left_out(error),
     }
 }
 

@@ -42,6 +42,7 @@ impl Shared {
             let progress = holdings.progress();
             FillStatus {
                 generation: holdings.generation(),
+                trust: holdings.manifest().map(|of| of.trust.generation).unwrap_or_default(),
                 objects_wanted: progress.objects_wanted,
                 objects_held: progress.objects_held,
                 bytes_wanted: progress.bytes_wanted,

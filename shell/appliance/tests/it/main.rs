@@ -16,4 +16,5 @@ mod rig;
 mod siblings;
 mod takeover;
 mod tiering;
+mod trust;
 mod units;

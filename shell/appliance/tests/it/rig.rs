@@ -18,7 +18,7 @@ use identity::signing::SigningKey;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DocumentId, Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest, SiteMember, Trust};
+use model::manifest::{AssetVersion, File, Manifest, SiteMember, Trust, TrustDocument};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
@@ -96,6 +96,12 @@ pub(crate) struct TestControl {
     pub(crate) site: Mutex<Vec<SiteMember>>,
     /// Where siblings let others fetch, in replies.
     pub(crate) peers: Mutex<BTreeMap<String, String>>,
+    /// What all appliances share, and its envelope. None where a control has no such document.
+    pub(crate) trust: Mutex<Option<(TrustDocument, Vec<u8>)>>,
+    /// What is told of it, where that is another generation.
+    pub(crate) trust_told: AtomicU64,
+    /// Who signs manifests, where it is another key than the fleet's first.
+    pub(crate) signer: Mutex<Option<SigningKey>>,
     /// Gives out whole manifests only, as the release before short ones did.
     pub(crate) is_old: AtomicBool,
     /// It has no document.
@@ -195,22 +201,14 @@ impl TestControl {
                     serde_json::from_slice(&request.body).unwrap();
                 let inventory = self.known(&report);
                 self.reports.lock().unwrap().push(report);
-                let reply = ReportReply {
-                    generation,
-                    inventory,
-                    by_number: self.by_number.load(Ordering::SeqCst),
-                    interval_ms: 100,
-                    peers: self.peers.lock().unwrap().clone(),
-                    routes: (self.parts_answered.load(Ordering::SeqCst) != 0).then(Wanted::default),
-                    ..ReportReply::default()
-                };
+                let reply = self.reply(generation, inventory);
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
             }
             ("POST", ["v1", "appliances", name, "routes"]) if *name == self.name() => {
                 self.parts.lock().unwrap().push(serde_json::from_slice(&request.body).unwrap());
                 answer(out, self.parts_answered.load(Ordering::SeqCst), b"{\"next\":0}")
             }
-            ("GET", ["v1", "appliances", name, "manifest", known, "short=true"])
+            ("GET", ["v1", "appliances", name, "manifest", known, "short=true", "trust=true"])
                 if *name == self.name() =>
             {
                 self.manifests_asked.fetch_add(1, Ordering::SeqCst);
@@ -218,6 +216,10 @@ impl TestControl {
                     Some(manifest) => answer(out, 200, &self.signed(&manifest)),
                     None => answer(out, 204, b""),
                 }
+            }
+            ("GET", ["v1", "appliances", name, "trust", known]) if *name == self.name() => {
+                let (status, envelope) = self.envelope_of_trust(known);
+                answer(out, status, &envelope)
             }
             ("POST", ["v1", "appliances", name, "documents"]) if *name == self.name() => {
                 let (status, lines) = self.documents(&request.body);
@@ -254,12 +256,52 @@ impl TestControl {
 
 impl TestControl {
     fn signed(&self, manifest: &Manifest) -> Vec<u8> {
-        let signer = &fleet::ours().signer;
-        let other = self.envelope.lock().unwrap().clone();
-        other.unwrap_or_else(|| match self.is_old.load(Ordering::SeqCst) {
-            true => sign(signer, manifest),
-            false => sign_short(signer, manifest),
-        })
+        let signer = self.signer.lock().unwrap();
+        let signer = signer.as_ref().unwrap_or_else(|| &fleet::ours().signer);
+        if let Some(envelope) = self.envelope.lock().unwrap().clone() {
+            return envelope;
+        }
+        if self.is_old.load(Ordering::SeqCst) {
+            return sign(signer, manifest);
+        }
+        match &*self.trust.lock().unwrap() {
+            Some((document, _)) => {
+                let generation = document.trust.generation;
+                let trust = Trust { generation, is_apart: true, ..Trust::default() };
+                sign_short(signer, &Manifest { trust, ..manifest.clone() })
+            }
+            None => sign_short(signer, manifest),
+        }
+    }
+
+    fn reply(&self, generation: u64, inventory: u64) -> ReportReply {
+        ReportReply {
+            generation,
+            inventory,
+            trust: self.trust_told(),
+            by_number: self.by_number.load(Ordering::SeqCst),
+            interval_ms: 100,
+            peers: self.peers.lock().unwrap().clone(),
+            routes: (self.parts_answered.load(Ordering::SeqCst) != 0).then(Wanted::default),
+            ..ReportReply::default()
+        }
+    }
+
+    fn envelope_of_trust(&self, known: &str) -> (u16, Vec<u8>) {
+        let known: u64 = known.strip_prefix("known=").unwrap().parse().unwrap();
+        if self.trust_told() <= known {
+            return (204, Vec::new());
+        }
+        let trust = self.trust.lock().unwrap();
+        trust.as_ref().map_or((204, Vec::new()), |(_, envelope)| (200, envelope.clone()))
+    }
+
+    fn trust_told(&self) -> u64 {
+        let trust = self.trust.lock().unwrap().as_ref().map(|(of, _)| of.trust.generation.0);
+        match self.trust_told.load(Ordering::SeqCst) {
+            0 => trust.filter(|_| !self.is_old.load(Ordering::SeqCst)).unwrap_or(0),
+            told => told,
+        }
     }
 
     fn documents(&self, body: &[u8]) -> (u16, Vec<u8>) {

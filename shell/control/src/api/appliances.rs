@@ -20,7 +20,7 @@ use model::units;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
-use wire::v1::manifest::{AssetVersion, LACKING_MAX, Lacking, Manifest};
+use wire::v1::manifest::{AssetVersion, LACKING_MAX, Lacking, Manifest, Trust};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
 
@@ -28,6 +28,7 @@ use super::caller::{ApplianceCaller, turned_away};
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::state::convert::routes_part_in;
+use crate::state::writer::manifests::Reads;
 use crate::state::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
 /// What the appliance has, and reads.
@@ -40,6 +41,18 @@ pub(crate) struct Known {
     /// Versions are to be named by their documents (format 2).
     #[serde(default)]
     short: bool,
+    /// Keys and revoked certificates are to be left to the trust document.
+    #[serde(default)]
+    trust: bool,
+}
+
+/// What the appliance has.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct KnownTrust {
+    /// Generation that the appliance has already; 0 or nothing for none.
+    #[serde(default)]
+    known: u64,
 }
 
 /// Takes an appliance's report, which is also its heartbeat.
@@ -69,6 +82,7 @@ pub(crate) async fn report(
     let reply = reply.map_err(|_| not_registered(&id))?;
     Ok(Json(ReportReply {
         generation: reply.generation.0,
+        trust: reply.trust.0,
         inventory: reply.inventory,
         by_number: true,
         interval_ms: reply.interval.as_millis(),
@@ -152,13 +166,33 @@ pub(crate) async fn manifest(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    Query(Known { known, short }): Query<Known>,
+    Query(Known { known, short, trust }): Query<Known>,
 ) -> Result<Response, Problem> {
     let appliance = caller.is(&id)?;
-    let signed = control.signed_manifest(appliance, Generation(known), short).await?;
-    match signed.map_err(|_| not_registered(&id))? {
-        Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
-        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    let reads = Reads { short, trust };
+    let signed = control.signed_manifest(appliance, Generation(known), reads).await?;
+    Ok(signed_or_nothing(signed.map_err(|_| not_registered(&id))?))
+}
+
+/// What all appliances share (keys, revoked certificates), if it is newer than what the appliance
+/// has: a line with its signature, then its JSON.
+#[utoipa::path(get, path = "/v1/appliances/{id}/trust", tag = "members", params(KnownTrust),
+    responses((status = 200, content_type = "application/vnd.nearcast.signed", body = Trust),
+        (status = 204, description = "Nothing newer")))]
+pub(crate) async fn trust(
+    State(control): Shared,
+    caller: ApplianceCaller,
+    Path(id): Path<String>,
+    Query(KnownTrust { known }): Query<KnownTrust>,
+) -> Result<Response, Problem> {
+    caller.is(&id)?;
+    Ok(signed_or_nothing(control.signed_trust(Generation(known)).await?))
+}
+
+fn signed_or_nothing(signed: Option<Bytes>) -> Response {
+    match signed {
+        Some(bytes) => ([(header::CONTENT_TYPE, SIGNED)], bytes).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
     }
 }
 

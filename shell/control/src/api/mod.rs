@@ -182,6 +182,7 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member POST "/v1/appliances/{id}/routes" appliances::routes_part,
             Bytes::of(PART_LEN_MAX)),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(Member GET "/v1/appliances/{id}/trust" appliances::trust),
         route!(Member POST "/v1/appliances/{id}/documents" appliances::documents),
         route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(Member GET "/v1/appliances/{id}/ticket-keys" sources::ticket_keys),

@@ -92,6 +92,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         plain_url: wire.plain_url.clone(),
         peer_address: wire.peer_address.clone(),
         generation: Generation(wire.generation),
+        trust: wire.trust.map(Generation),
         served: wire.served_generation.map(Generation),
         load: Load {
             connections: wire.load.connections,

@@ -23,7 +23,7 @@ use blake3::Hash;
 use director::drain::Drain;
 use director::{
     Catalog, Desired, Digest, Entry, Format, Hardware, Ledger, LedgerEntry, Policy, Registered,
-    Version, Window,
+    TrustEntry, Version, Window,
 };
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, ContentTypes, File};
@@ -204,7 +204,21 @@ impl Store {
         Ok(Ledger {
             generation: Generation(self.meta("generation").await?),
             entries: rows.into_iter().map(entry).collect::<Result<_>>()?,
+            trust: self.trust().await?,
         })
+    }
+
+    async fn trust(&self) -> Result<TrustEntry> {
+        let generation = Generation(unsigned(self.meta("trust_generation").await?)?);
+        Ok(TrustEntry::of_number(generation, self.meta("trust_digest").await?))
+    }
+
+    /// Notes the newest trust document, before any appliance sees it.
+    pub async fn put_trust(&self, entry: TrustEntry) -> Result<()> {
+        let mut transaction = self.begin().await?;
+        put_meta(&mut transaction, "trust_generation", entry.generation.0).await?;
+        put_meta_value(&mut transaction, "trust_digest", entry.number()).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Makes a site new or different.
@@ -717,6 +731,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0013_appliances.sql"),
     include_str!("../../migrations/0014_documents.sql"),
     include_str!("../../migrations/0015_listings.sql"),
+    include_str!("../../migrations/0016_trust.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

@@ -9,7 +9,7 @@ mod changes;
 mod closing;
 mod documents;
 mod following;
-mod manifests;
+pub(crate) mod manifests;
 mod membership;
 mod opening;
 mod playbacks;
@@ -114,6 +114,7 @@ pub struct Control {
     /// The newest whole manifest of each appliance that asks for one, as it was signed, with its
     /// generation.
     signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
+    trust: manifests::SignedTrust,
     /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     pub(crate) replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,

@@ -110,6 +110,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     403      200  403  403  POST /v1/appliances/{id}/routes
     403      200  403  403  GET /v1/appliances/{id}/sources/{object}
     403      200  403  403  GET /v1/appliances/{id}/ticket-keys
+    403      200  403  403  GET /v1/appliances/{id}/trust
     200      200  200  200  GET /v1/authority
     200      200  200  200  POST /v1/enrol
     403      200  200  403  GET /v1/objects/{id}/blocks

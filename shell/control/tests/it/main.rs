@@ -26,6 +26,7 @@ mod s3;
 #[expect(dead_code, reason = "some of it is for those")]
 mod s3_server;
 mod sheds;
+mod trust;
 mod viewers;
 mod withdrawals;
 mod writers;

@@ -116,7 +116,8 @@ async fn what_is_written_is_there_after_opening_again() {
         Policy { copies: 3, versions_kept: 1, profiles: Profiles { flash, ..Profiles::default() } };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();
-    let ledger = Ledger { generation: Generation(9), entries };
+    let trust = TrustEntry::of_number(Generation(8), -7);
+    let ledger = Ledger { generation: Generation(9), entries, trust };
     let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
     let version = version(&blocks);
     store.put_site(&site).await.unwrap();
@@ -126,6 +127,7 @@ async fn what_is_written_is_there_after_opening_again() {
     let hardware = Hardware { machine: "m1".to_owned(), drives };
     store.put_hardware(&appliance.id, &hardware).await.unwrap();
     store.put_cloned(&appliance.id, true).await.unwrap();
+    store.put_trust(ledger.trust).await.unwrap();
     let drain = Drain { from: UnixSeconds(100), until: Some(UnixSeconds(200)) };
     store.put_drain(&appliance.id, Some(drain)).await.unwrap();
     store.put_policy(policy).await.unwrap();
@@ -188,8 +190,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
-                      OR key LIKE '%_bytes';
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE 'trust_%'
+                      OR key LIKE '%_bps' OR key LIKE '%_bytes';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;
@@ -213,8 +215,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE '%_bps'
-                      OR key LIKE '%_bytes';
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE 'trust_%'
+                      OR key LIKE '%_bps' OR key LIKE '%_bytes';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;

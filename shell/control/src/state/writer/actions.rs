@@ -47,6 +47,11 @@ impl Control {
                 tracing::info!(generation = ledger.generation.0, "manifests published");
                 self.handle(Event::Stored(ledger.generation)).await;
             }
+            Action::StoreTrust(entry) => {
+                self.store.put_trust(entry).await?;
+                tracing::info!(generation = entry.generation.0, "trust document published");
+                self.handle(Event::TrustStored(entry.generation)).await;
+            }
             Action::StoreUsable { appliance, usable } => {
                 self.store.put_usable(&appliance, usable).await?;
                 self.handle(Event::UsableStored(appliance, usable)).await;

@@ -181,7 +181,7 @@ impl Control {
         Ok(is_cloned)
     }
 
-    /// Begins a rotation of the key that signs: the next one is announced in every manifest.
+    /// Begins a rotation of the key that signs: the next one is announced in the trust document.
     pub(crate) async fn rotate_signing_key(self: &Arc<Self>) -> Result<(), SecretError> {
         let _writing = self.writing.lock().await;
         if let Some(next) = self.signing.announce()? {
@@ -285,7 +285,7 @@ impl Control {
         self.snapshot().view.appliances.contains_key(id)
     }
 
-    /// All members learn from their manifests whom to refuse.
+    /// All appliances learn from the trust document whom to refuse.
     async fn tell_revoked(self: &Arc<Self>, now: UnixSeconds) {
         let revoked = self.identities().revoked(now);
         self.changed(Change::Revoked(revoked)).await;

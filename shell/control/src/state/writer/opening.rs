@@ -12,6 +12,7 @@ use model::units::UnixSeconds;
 use tokio::sync::Semaphore;
 
 use super::changes::SITES_MAX;
+use super::manifests::SignedTrust;
 use super::{Control, Front, Shared, membership};
 use crate::buckets::{BucketError, Buckets};
 use crate::clock::Clock;
@@ -258,6 +259,7 @@ impl Control {
             own_renew_at: Mutex::new(parts.own_renew_at),
             manifests: Manifests::new(),
             signed: Mutex::default(),
+            trust: SignedTrust::default(),
             authority: parts.authority,
             signing: parts.signing,
             front: parts.front.map(Mutex::new),

@@ -11,7 +11,8 @@ use super::Control;
 use crate::members::keys::Keys;
 
 impl Control {
-    /// Begins a rotation: the next key is announced in every manifest. False if one is under way.
+    /// Begins a rotation: the next key is announced in the trust document. False if one is
+    /// under way.
     pub(crate) async fn rotate_token_key(self: &Arc<Self>) -> Result<bool, SecretError> {
         let _writing = self.writing.lock().await;
         let now = self.clock.unix();

@@ -74,7 +74,7 @@ pub(crate) struct Takedown {
     /// The withdrawals that each appliance has still to sign, and from which generation of its
     /// manifests on. No generation before manifests without it are stored.
     pub(crate) unsigned: Unsigned,
-    /// Those of `unsigned` without a generation, and some that are not awaited any more.
+    /// Those of `unsigned` without a generation.
     unsettled: BTreeSet<(ApplianceId, u64)>,
     /// Versions beyond those that are held, since when.
     superseded: BTreeMap<AssetVersionId, Instant>,
@@ -99,6 +99,7 @@ impl Takedown {
             withdrawn.remove(version);
         }
         for id in dropped.receipts.keys() {
+            self.unsettled.remove(&(id.clone(), dropped.id));
             let Some(pending) = self.unsigned.get_mut(id) else { continue };
             pending.remove(&dropped.id);
             if pending.is_empty() {
@@ -129,6 +130,7 @@ impl Director {
     pub(crate) fn look_at_withdrawals(&mut self) {
         self.drop_withdrawals();
         let before = std::mem::take(&mut self.takedown.unsigned);
+        self.takedown.unsettled.clear();
         self.takedown.withdrawn = Arc::default();
         let all: Vec<u64> = self.desired.withdrawals.keys().copied().collect();
         for number in all {
@@ -147,7 +149,9 @@ impl Director {
 
     /// Nobody waits for receipts of an appliance that is gone for good.
     pub(crate) fn sign_no_more(&mut self, id: &ApplianceId) {
-        self.takedown.unsigned.remove(id);
+        for number in self.takedown.unsigned.remove(id).into_iter().flatten().map(|of| of.0) {
+            self.takedown.unsettled.remove(&(id.clone(), number));
+        }
     }
 
     /// Those beyond the most that are listed.

@@ -33,7 +33,7 @@ fn is_counted(director: &Director) {
         assert_eq!(member.counted.is_some(), member.health == Health::Healthy);
         let Some(counted) = member.counted else { continue };
         assert_eq!((counted.site, counted.weight), (member.site, weight));
-        assert_eq!(counted.held, Bytes::of(observed.known_count()).0);
+        assert!(counted.held <= Bytes::of(observed.known_count()).0);
         assert!(counted.takes <= member.share.permille().max(1));
         assert!(observed.said.load.permille() <= counted.load);
         sums[index(member.site)].add(&counted);
@@ -125,7 +125,7 @@ fn one_that_holds_little_makes_its_siblings_give_up_nothing() {
 }
 
 #[test]
-fn what_one_says_that_it_holds_beyond_the_catalogue_does_not_count() {
+fn what_one_says_that_it_holds_without_a_name_does_not_count() {
     let mut director = running(&["a1", "a2"]);
     let came: NumberSet = (0..20).collect();
     for (name, others) in [("a1", 0), ("a2", u64::MAX)] {

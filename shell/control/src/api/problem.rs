@@ -163,13 +163,13 @@ impl From<&DocumentError> for Problem {
     fn from(error: &DocumentError) -> Self {
         match error {
             DocumentError::Store(error) => error.into(),
-            DocumentError::Away { .. } => {
+            // A folder may be mounted again.
+            DocumentError::Away { .. } | DocumentError::Unmarked { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "documents-away", error)
             }
             // They are logged where they are counted.
             DocumentError::Missing(_)
             | DocumentError::Damaged(_)
-            | DocumentError::Unmarked { .. }
             | DocumentError::Foreign(_)
             | DocumentError::Elsewhere
             | DocumentError::Place(_)

@@ -10,21 +10,22 @@
 //! asking who writes meanwhile. `PLACE/nearcast-documents` says whose they are: a folder that is
 //! not mounted is no empty one, and two databases do not remove each other's.
 
+mod claim;
+
 use std::collections::BTreeSet;
 use std::error::Error as _;
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use blake3::Hash;
 use model::units::Bytes;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
-use tokio::sync::Semaphore;
+use object_store::{Error, ObjectStore, ObjectStoreExt as _};
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -32,6 +33,7 @@ use crate::buckets::{BucketError, Buckets, Settings, TRIES_WITHIN};
 use crate::members::authority::random;
 use crate::place::DocumentsPlace;
 use crate::state::store::{Store, StoreError};
+use claim::MARKER;
 
 /// Where documents are.
 #[derive(Debug)]
@@ -43,8 +45,12 @@ pub(crate) struct Documents {
     place: String,
     /// A folder that hangs holds one thread for each that is under way.
     under_way: Arc<Semaphore>,
-    /// What is not done by then goes on, but its caller does not wait for it.
+    /// So long one waits for its turn among these.
+    turn_within: Duration,
+    /// What is not done so long after its turn came goes on, but its caller does not wait for it.
     within: Duration,
+    /// Of those that make the place this database's: two at a time would make two numbers.
+    claiming: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -97,7 +103,7 @@ pub enum DocumentError {
     Foreign(String),
     #[error(
         "[documents] at: this database has its documents elsewhere: say where they are, as it was \
-         said before"
+         said before, and is to the other writer"
     )]
     Elsewhere,
     #[error("[documents] at: {0}")]
@@ -147,91 +153,46 @@ impl Documents {
                 (At::Bucket { buckets: Box::new(buckets), name: name.clone() }, prefix)
             }
         };
-        let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        Ok(Some(Self { at, prefix, place: said, under_way, within: WITHIN }))
+        Ok(Some(Self {
+            at,
+            prefix,
+            place: said,
+            under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+            turn_within: TURN_WITHIN,
+            within: WITHIN,
+            claiming: Mutex::default(),
+        }))
     }
 
-    /// Whether the place is known to be this database's; an error if it is not. Where it cannot be
-    /// reached, that is not known.
-    pub(crate) async fn fits(this: Option<&Self>, store: &Store) -> Result<bool> {
-        let number = store.documents_number().await?;
-        let Some(this) = this else {
-            return if number == 0 { Ok(true) } else { Err(DocumentError::Elsewhere) };
-        };
-        match this.marked().await {
-            Err(DocumentError::Away { .. }) => Ok(false),
-            Err(error) => Err(error),
-            Ok(Some(found)) if found == number.abs() => Ok(true),
-            Ok(Some(_)) => Err(DocumentError::Foreign(this.place.clone())),
-            Ok(None) if number <= 0 => Ok(true),
-            Ok(None) => Err(this.unmarked(number)),
-        }
-    }
-
-    /// The same, for a writer that stands by: while the one that leads has not claimed a place,
-    /// nobody knows.
-    pub(crate) async fn fits_behind(this: Option<&Self>, store: &Store) -> Result<bool> {
-        if this.is_some() && store.documents_number().await? <= 0 {
-            return Ok(false);
-        }
-        Self::fits(this, store).await
-    }
-
-    /// The same, for a writer that is to lead: it does not wait for a place that is slow.
-    pub(crate) async fn look(this: Option<&Self>, store: &Store) -> Result<()> {
-        let fits = timeout(LOOK_WITHIN, Self::fits(this, store)).await.unwrap_or(Ok(false))?;
-        if let (false, Some(this)) = (fits, this) {
-            tracing::error!(
-                "the documents in {} cannot be reached: nothing is ingested, and appliances begin \
-                 no new file, until they can",
-                this.place
-            );
-        }
-        Ok(())
-    }
-
-    /// Makes the place this database's, or sees that it is: before each document that is written,
-    /// since a folder may be unmounted at any time. The writer that leads does it.
-    pub(crate) async fn claim(&self, store: &Store) -> Result<()> {
-        let mut number = store.documents_number().await?;
-        match self.marked().await? {
-            Some(found) if found == number.abs() => {}
-            Some(_) => return Err(DocumentError::Foreign(self.place.clone())),
-            None if 0 < number => return Err(self.unmarked(number)),
-            None => {
-                if number == 0 {
-                    number = -(i64::from_le_bytes(random()) >> 1).abs().max(1);
-                    store.put_documents_number(number).await?;
-                }
-                self.mark(number.abs()).await?;
-            }
-        }
-        if number < 0 {
-            store.put_documents_number(-number).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes a document: after this returns it is there, whatever happens.
-    pub(crate) async fn put(&self, document: Document) -> Result<Hash> {
+    /// Writes a document: after this returns it is there, whatever happens. Whose the place is was
+    /// looked at right before: a folder may be unmounted at any time.
+    pub(crate) async fn put(&self, store: &Store, document: Document) -> Result<Hash> {
+        self.claim(store).await?;
         self.write(self.path(&document.name), document.bytes).await?;
         Ok(document.name)
     }
 
     /// A part of a document's body, which whoever asks has to prove.
-    pub(crate) async fn part(&self, name: &Hash, range: Range<u64>) -> Result<Vec<u8>> {
+    pub(crate) async fn part(
+        &self,
+        store: &Store,
+        name: &Hash,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>> {
         let head = u64::try_from(MAGIC.len() + SALT_LEN).expect("it is short");
         let range = head + range.start..head + range.end;
         let (path, end) = (self.path(name), range.end);
         let wanted = Bytes(range.end - range.start);
-        let read = self.run(move |store| async move {
-            let read = store.get_range(&path, range).await;
-            match read {
+        let read = self.run(move |place| async move {
+            let began = Instant::now();
+            match place.get_range(&path, range).await {
                 Ok(bytes) => Ok(Some(bytes).filter(|bytes| Bytes::of(bytes.len()) == wanted)),
                 Err(error @ Error::NotFound { .. }) => Err(error),
-                // A server may refuse what a damaged one has not.
+                // A server may refuse what a damaged one has not, and does it soon. After long
+                // tries there is no time left for others.
+                Err(error) if WITHIN - TRIES_WITHIN < began.elapsed() => Err(error),
                 Err(error) => {
-                    let is_short = store.head(&path).await.is_ok_and(|meta| meta.size < end);
+                    let is_short = place.head(&path).await.is_ok_and(|meta| meta.size < end);
                     if is_short { Ok(None) } else { Err(error) }
                 }
             }
@@ -239,22 +200,26 @@ impl Documents {
         match read.await {
             Ok(Some(bytes)) => Ok(bytes.into()),
             Ok(None) => Err(self.damaged(name)),
-            Err(Fault::NotThere) => Err(self.missing(name)),
+            Err(Fault::NotThere) => Err(self.not_found(store, name).await),
             Err(Fault::Other(error)) => Err(error),
         }
     }
 
     /// Reads a whole document and proves its name.
-    pub(crate) async fn condition(&self, name: &Hash) -> Result<Condition> {
+    pub(crate) async fn condition(&self, store: &Store, name: &Hash) -> Result<Condition> {
         let path = self.path(name);
-        let read = self.run(move |store| async move { store.get(&path).await?.bytes().await });
+        let read = self.run(move |place| async move { place.get(&path).await?.bytes().await });
         match read.await {
             Ok(bytes) => {
                 let found = spawn_blocking(move || blake3::hash(&bytes));
                 let is_whole = found.await.expect("nothing in it panics") == *name;
                 Ok(if is_whole { Condition::Whole } else { Condition::Damaged })
             }
-            Err(Fault::NotThere) => Ok(Condition::Missing),
+            Err(Fault::NotThere) => {
+                let error = self.not_found(store, name).await;
+                let is_missing = matches!(error, DocumentError::Missing(_));
+                if is_missing { Ok(Condition::Missing) } else { Err(error) }
+            }
             Err(Fault::Other(error)) => Err(error),
         }
     }
@@ -268,11 +233,11 @@ impl Documents {
             At::Folder(path) => Some(path.join(part)),
             At::Bucket { .. } => None,
         };
-        let listed = self.run(move |store| async move {
+        let listed = self.run(move |place| async move {
             if let Some(path) = with_remains {
                 spawn_blocking(move || remove_remains(&path)).await?;
             }
-            store.list_with_delimiter(Some(&folder)).await
+            place.list_with_delimiter(Some(&folder)).await
         });
         let listed = match listed.await {
             Ok(listed) => listed.objects,
@@ -286,7 +251,7 @@ impl Documents {
     /// Removes a document, if it is there.
     pub(crate) async fn remove(&self, name: &Hash) -> Result<()> {
         let path = self.path(name);
-        match self.run(move |store| async move { store.delete(&path).await }).await {
+        match self.run(move |place| async move { place.delete(&path).await }).await {
             Ok(()) | Err(Fault::NotThere) => Ok(()),
             Err(Fault::Other(error)) => Err(error),
         }
@@ -306,56 +271,9 @@ impl Documents {
         format!("{}{}/{name}", self.place, &name[..2])
     }
 
-    fn unmarked(&self, number: i64) -> DocumentError {
-        let line = line(number).trim_end().to_owned();
-        DocumentError::Unmarked { place: self.place.clone(), line }
-    }
-
-    /// The number of the database whose the place is; none if it is nobody's.
-    async fn marked(&self) -> Result<Option<i64>> {
-        let path = self.prefix.clone().join(MARKER);
-        match self.run(move |store| async move { store.get(&path).await?.bytes().await }).await {
-            Ok(bytes) => {
-                let text = std::str::from_utf8(&bytes).unwrap_or_default().trim_end();
-                let number = text.strip_prefix(MARK).and_then(|number| number.parse().ok());
-                number.map(Some).ok_or_else(|| DocumentError::Foreign(self.place.clone()))
-            }
-            Err(Fault::NotThere) => Ok(None),
-            Err(Fault::Other(error)) => Err(error),
-        }
-    }
-
-    /// Writes the marker where there is none, and reads whose it is: another new database may do
-    /// the same, and a server may replace what it should not.
-    async fn mark(&self, number: i64) -> Result<()> {
-        self.make_folder().await?;
-        let path = self.prefix.clone().join(MARKER);
-        let bytes = line(number).into_bytes();
-        let made = self.run(move |store| async move {
-            match store.put_opts(&path, bytes.into(), PutMode::Create.into()).await {
-                Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
-                Err(error) => Err(error),
-            }
-        });
-        made.await.map_err(|fault| self.not_written(fault))?;
-        match self.marked().await? {
-            Some(found) if found == number => Ok(()),
-            Some(_) => Err(DocumentError::Foreign(self.place.clone())),
-            None => Err(self.away(format_args!("{MARKER} was written and is not there"))),
-        }
-    }
-
     async fn write(&self, path: Path, bytes: Vec<u8>) -> Result<()> {
-        let put = self.run(move |store| async move { store.put(&path, bytes.into()).await });
+        let put = self.run(move |place| async move { place.put(&path, bytes.into()).await });
         put.await.map(drop).map_err(|fault| self.not_written(fault))
-    }
-
-    /// Makes the folder, if it is one.
-    async fn make_folder(&self) -> Result<()> {
-        let At::Folder(path) = &self.at else { return Ok(()) };
-        let path = path.clone();
-        let made = async { spawn_blocking(move || make_folder(&path).map_err(generic)).await? };
-        self.within(made).await.map_err(|fault| self.not_written(fault))
     }
 
     fn not_written(&self, fault: Fault) -> DocumentError {
@@ -394,21 +312,23 @@ impl Documents {
         }
     }
 
-    /// Waits for work at the place, but not for long. It goes on when that is over, in its turn.
+    /// Waits for a turn and then for work at the place, but not for long. Work that has begun goes
+    /// on when that is over, and keeps its turn.
     async fn within<T: Send + 'static>(
         &self,
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> std::result::Result<T, Fault> {
-        let under_way = self.under_way.clone();
-        let done = async {
-            let turn = under_way.acquire_owned().await.expect("it is never closed");
-            tokio::spawn(async move {
-                let done = work.await;
-                drop(turn);
-                done
-            })
-            .await
+        let turn = timeout(self.turn_within, self.under_way.clone().acquire_owned()).await;
+        let Ok(turn) = turn.map(|turn| turn.expect("it is never closed")) else {
+            let within = self.turn_within.as_secs_f32();
+            let reason = format!("{UNDER_WAY_MAX} are under way, and none ended within {within} s");
+            return Err(Fault::Other(self.away(reason)));
         };
+        let done = tokio::spawn(async move {
+            let done = work.await;
+            drop(turn);
+            done
+        });
         match timeout(self.within, done).await {
             Ok(Ok(Ok(done))) => Ok(done),
             Ok(Ok(Err(Error::NotFound { .. }))) => Err(Fault::NotThere),
@@ -429,11 +349,6 @@ impl Documents {
         let name = name.to_hex();
         self.prefix.clone().join(&name[..2]).join(name.as_str())
     }
-}
-
-/// What the marker holds.
-fn line(number: i64) -> String {
-    format!("{MARK}{number}\n")
 }
 
 /// An error with what lies behind it.
@@ -460,15 +375,6 @@ fn files(path: &std::path::Path) -> object_store::Result<LocalFileSystem> {
     }
 }
 
-/// Makes a folder and those that it lies in, and flushes the names of all that are new.
-fn make_folder(path: &std::path::Path) -> io::Result<()> {
-    let path = std::path::absolute(path)?;
-    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
-    std::fs::create_dir_all(&path)?;
-    let mut parents = missing.iter().filter_map(|path| path.parent());
-    parents.try_for_each(|parent| File::open(parent)?.sync_all())
-}
-
 fn generic(error: io::Error) -> Error {
     Error::Generic { store: "folder", source: error.into() }
 }
@@ -492,16 +398,11 @@ fn remove_remains(folder: &std::path::Path) {
 const MAGIC: [u8; 16] = *b"nearcast-doc 1\n\0";
 const SALT_LEN: usize = 16;
 
-const MARKER: &str = "nearcast-documents";
-/// With the format's number.
-const MARK: &str = "nearcast documents 1 ";
-
-/// Longer than all tries of a request at a bucket.
+/// Longer than all tries of a request at a bucket, and with a turn's time half a minute.
 const WITHIN: Duration = Duration::from_secs(25);
 const _: () = assert!(TRIES_WITHIN.as_millis() < WITHIN.as_millis());
 
-/// Another writer takes over within 5 s.
-const LOOK_WITHIN: Duration = Duration::from_secs(1);
+const TURN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Arbitrary: a fleet that fills asks for a hundred a second, of a few milliseconds each.
 const UNDER_WAY_MAX: usize = 64;

@@ -1,5 +1,8 @@
+use super::claim::line;
 use super::*;
 
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,36 +10,36 @@ use tempfile::TempDir;
 
 #[tokio::test]
 async fn a_document_is_read_as_it_was_written_and_nothing_of_another_proves_its_name() {
-    let (folder, documents) = folder();
-    let name = documents.put(Document::of(["0123", "", "456789"])).await.unwrap();
-    assert_eq!(documents.part(&name, 3..6).await.unwrap(), b"345");
-    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Whole);
+    let (folder, documents, _state, store) = claimed().await;
+    let name = documents.put(&store, Document::of(["0123", "", "456789"])).await.unwrap();
+    assert_eq!(documents.part(&store, &name, 3..6).await.unwrap(), b"345");
+    assert_eq!(documents.condition(&store, &name).await.unwrap(), Condition::Whole);
 
     let path = file(&folder, &name);
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Damaged);
+    assert_eq!(documents.condition(&store, &name).await.unwrap(), Condition::Damaged);
     bytes.pop();
     std::fs::write(&path, &bytes).unwrap();
-    let damaged = documents.part(&name, 3..10).await.unwrap_err();
+    let damaged = documents.part(&store, &name, 3..10).await.unwrap_err();
     assert!(matches!(&damaged, DocumentError::Damaged(_)), "{damaged}");
     assert!(damaged.to_string().contains(path.to_str().unwrap()), "{damaged}");
 
     documents.remove(&name).await.unwrap();
     documents.remove(&name).await.unwrap();
-    let missing = documents.part(&name, 3..6).await.unwrap_err();
+    let missing = documents.part(&store, &name, 3..6).await.unwrap_err();
     assert!(matches!(&missing, DocumentError::Missing(_)), "{missing}");
     assert!(missing.to_string().contains(path.to_str().unwrap()), "{missing}");
-    assert_eq!(documents.condition(&name).await.unwrap(), Condition::Missing);
+    assert_eq!(documents.condition(&store, &name).await.unwrap(), Condition::Missing);
 }
 
 #[tokio::test]
 async fn no_name_comes_twice_and_each_is_listed_with_others_that_begin_alike() {
-    let (_folder, documents) = folder();
+    let (_folder, documents, _state, store) = claimed().await;
     let mut names = BTreeSet::new();
     for _ in 0..3 {
-        let name = documents.put(Document::of([b"the same"])).await.unwrap();
+        let name = documents.put(&store, Document::of([b"the same"])).await.unwrap();
         names.insert(*name.as_bytes());
     }
     assert_eq!(names.len(), 3);
@@ -115,9 +118,40 @@ async fn a_crash_between_the_number_and_the_marker_is_made_good() {
 }
 
 #[tokio::test]
-async fn half_a_document_goes_after_a_day() {
+async fn a_place_that_could_not_be_claimed_keeps_no_writer_from_its_database() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let away = at("/proc/documents".as_ref()).claim(&store).await.unwrap_err();
+    assert!(matches!(away, DocumentError::Away { .. }), "{away}");
+    assert!(Documents::fits(None, &store).await.unwrap(), "no document was written");
+    let (_folder, documents) = folder();
+    documents.claim(&store).await.unwrap();
+    let refused = Documents::fits(None, &store).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::Elsewhere), "{refused}");
+}
+
+#[tokio::test]
+async fn claims_at_the_same_time_make_one_number() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
     let (folder, documents) = folder();
-    let name = documents.put(Document::of([b"x"])).await.unwrap();
+    let documents = Arc::new(documents);
+    let claims = (0..8).map(|_| {
+        let (documents, store) = (documents.clone(), store.clone());
+        tokio::spawn(async move { documents.claim(&store).await })
+    });
+    for claim in claims.collect::<Vec<_>>() {
+        claim.await.unwrap().unwrap();
+    }
+    let number = store.documents_number().await.unwrap();
+    assert!(0 < number);
+    assert_eq!(std::fs::read_to_string(folder.path().join(MARKER)).unwrap(), line(number));
+}
+
+#[tokio::test]
+async fn half_a_document_goes_after_a_day() {
+    let (folder, documents, _state, store) = claimed().await;
+    let name = documents.put(&store, Document::of([b"x"])).await.unwrap();
     let shard = name.as_bytes()[0];
     let half = |n| format!("{}#{n}", file(&folder, &name).display());
     for (n, age_s) in [(1, 90_000), (2, 80_000)] {
@@ -137,15 +171,15 @@ async fn a_server_that_does_not_answer_is_waited_for_no_longer_than_it_was_said(
     let mut documents =
         Documents::open(place.clone(), std::slice::from_ref(&settings)).unwrap().unwrap();
     documents.within = Duration::from_millis(200);
-    let began = std::time::Instant::now();
-    let away = documents.put(Document::of([b"x"])).await.unwrap_err();
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let began = Instant::now();
+    let away = documents.put(&store, Document::of([b"x"])).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(2));
     assert!(matches!(away, DocumentError::Away { .. }), "{away}");
     let said = away.to_string();
     assert!(said.contains("s3://docs/a b/") && said.contains("no answer within 0.2 s"), "{said}");
 
-    let state = tempfile::tempdir().unwrap();
-    let store = Store::of_test(state.path()).await.unwrap();
     let look = Documents::fits(Some(&documents), &store).await;
     assert!(!look.unwrap(), "nobody knows, and a writer may start");
 
@@ -192,6 +226,72 @@ async fn of_two_new_databases_one_gets_the_place() {
     assert_eq!(std::fs::read_to_string(folder.path().join(MARKER)).unwrap(), line(77));
 }
 
+#[tokio::test]
+async fn a_document_is_put_only_where_the_place_is_ours_at_that_moment() {
+    let (folder, documents, _state, store) = claimed().await;
+    let name = documents.put(&store, Document::of([b"x"])).await.unwrap();
+    let mounted = documents.list(name.as_bytes()[0]).await.unwrap();
+    let before = Document::of([b"y"]);
+    let marker = folder.path().join(MARKER);
+    std::fs::rename(&marker, folder.path().join("elsewhere")).unwrap();
+    let name = before.name;
+    let refused = documents.put(&store, before).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::Unmarked { .. }), "{refused}");
+    assert!(!std::fs::exists(file(&folder, &name)).unwrap() && mounted.len() == 1);
+}
+
+#[tokio::test]
+async fn a_wait_for_a_turn_is_bounded_and_takes_nothing_of_the_time_for_the_work() {
+    let (_folder, mut documents, _state, store) = claimed().await;
+    let name = documents.put(&store, Document::of([b"0123"])).await.unwrap();
+    documents.within = Duration::from_secs(1);
+    documents.turn_within = Duration::from_secs(30);
+    let under_way = documents.under_way.clone();
+    let all = under_way.acquire_many(UNDER_WAY_MAX.try_into().unwrap()).await.unwrap();
+    let leave = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        drop(all);
+    };
+    let (read, ()) = tokio::join!(documents.part(&store, &name, 0..4), leave);
+    assert_eq!(read.unwrap(), b"0123");
+
+    let all = under_way.acquire_many(UNDER_WAY_MAX.try_into().unwrap()).await.unwrap();
+    documents.turn_within = Duration::from_millis(50);
+    let away = documents.part(&store, &name, 0..4).await.unwrap_err();
+    assert!(away.to_string().contains("64 are under way, and none ended within"), "{away}");
+    drop(all);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_make_the_marker_is_told_what_that_takes() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_files, settings) = settings(server.local_addr().unwrap().port());
+    // A request on each connection: nothing is there, and nothing is taken on a condition.
+    std::thread::spawn(move || {
+        for connection in server.incoming() {
+            let mut connection = BufReader::new(connection.unwrap());
+            let mut lines = (&mut connection).lines().map(|line| line.unwrap());
+            let is_put = lines.next().is_some_and(|line| line.starts_with("PUT"));
+            assert!(lines.any(|line| line.is_empty()));
+            drop(lines);
+            let status = if is_put { "501 Not Implemented" } else { "404 Not Found" };
+            let answer =
+                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            connection.get_mut().write_all(answer.as_bytes()).unwrap();
+            // What was put, until the client has the answer.
+            let _ = io::copy(&mut connection, &mut io::sink());
+        }
+    });
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let place = "s3://docs/a/".parse().unwrap();
+    let documents = Documents::open(place, &[settings]).unwrap().unwrap();
+    let away = documents.claim(&store).await.unwrap_err();
+    assert!(matches!(away, DocumentError::Away { .. }), "{away}");
+    let said = away.to_string();
+    assert!(said.contains("501") && said.contains("a server that knows If-None-Match"), "{said}");
+}
+
 async fn is_known(documents: &Documents, store: &Store) -> bool {
     Documents::fits(Some(documents), store).await.unwrap()
 }
@@ -200,6 +300,15 @@ fn folder() -> (TempDir, Documents) {
     let folder = tempfile::tempdir().unwrap();
     let documents = at(folder.path());
     (folder, documents)
+}
+
+/// A database's own place.
+async fn claimed() -> (TempDir, Documents, TempDir, Store) {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let (folder, documents) = folder();
+    documents.claim(&store).await.unwrap();
+    (folder, documents, state, store)
 }
 
 fn at(folder: &std::path::Path) -> Documents {

@@ -29,7 +29,7 @@ impl Control {
         let documents = self.documents.as_ref().ok_or(DocumentError::Elsewhere)?;
         let range = first * HASH_LEN..(first + block_count(len)) * HASH_LEN;
         let read = async {
-            let hashes = documents.part(&name, range).await?;
+            let hashes = documents.part(&self.store, &name, range).await?;
             let proof = spawn_blocking(move || {
                 wire::v1::blocks::decode(id, len, &hashes).is_ok().then_some(hashes)
             });
@@ -52,8 +52,8 @@ impl Control {
             if is_known && self.has_whole(documents, version).await? {
                 return Ok(None);
             }
-            documents.claim(&self.store).await?;
-            let name = documents.put(document(blocks.clone()).await).await?;
+            let document = document(blocks.clone()).await;
+            let name = documents.put(&self.store, document).await?;
             self.metrics.documents_written.count();
             if is_known {
                 tracing::info!(%version, "its document is written anew: {}", documents.said(&name));
@@ -69,7 +69,7 @@ impl Control {
         version: &AssetVersionId,
     ) -> Result<bool, DocumentError> {
         for name in self.store.documents_of(version).await? {
-            match documents.condition(&name).await {
+            match documents.condition(&self.store, &name).await {
                 Ok(Condition::Whole) => {}
                 Ok(Condition::Missing) => {
                     tracing::warn!(%version, "its document is missing: {}", documents.said(&name));
@@ -175,8 +175,8 @@ impl Control {
         if objects.is_empty() {
             return Ok(0);
         }
-        documents.claim(&self.store).await?;
-        let name = documents.put(document(moved).await).await?;
+        let document = document(moved).await;
+        let name = documents.put(&self.store, document).await?;
         self.metrics.documents_written.count();
         let _writing = self.writing.lock().await;
         self.store.move_objects(&name, &objects).await?;
@@ -212,6 +212,10 @@ impl Control {
             self.metrics.documents_removed.count();
             let _writing = self.writing.lock().await;
             self.store.forget_document(name).await?;
+        }
+        if !known.needed.is_subset(&there) {
+            // It may have been unmounted meanwhile.
+            documents.claim(&self.store).await?;
         }
         let missing = known.needed.difference(&there);
         let missing = missing.map(|name| documents.missing(&(*name).into()));

@@ -212,6 +212,35 @@ async fn a_known_version_comes_again_while_the_place_is_away_and_a_new_one_does_
     }
 }
 
+#[tokio::test]
+async fn an_empty_folder_under_a_writer_is_a_place_that_is_away_and_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = open(&directory).await;
+    let film = new_version(&[1]);
+    ingest(&control, "film-1", &film).await.unwrap();
+    let [place, elsewhere] = ["documents", "elsewhere"].map(|name| directory.path().join(name));
+    std::fs::rename(&place, &elsewhere).unwrap();
+    let (id, hashes) = hashes_of(&film).remove(0);
+    for is_empty in [false, true] {
+        if is_empty {
+            std::fs::create_dir(&place).unwrap();
+        }
+        let refused = control.block_hashes(id).await.unwrap_err();
+        assert!(matches!(refused, DocumentError::Away { .. }), "{refused}");
+        assert!(refused.to_string().contains("not mounted"), "{refused}");
+        assert!(!ingest(&control, "film-1", &film).await.unwrap(), "a known version is taken");
+    }
+    std::fs::write(place.join("nearcast-documents"), "nearcast documents 1 7\n").unwrap();
+    let refused = control.block_hashes(id).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::Away { .. }), "{refused}");
+    assert!(!ingest(&control, "film-1", &film).await.unwrap(), "it is another's place");
+
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::rename(&elsewhere, &place).unwrap();
+    assert_eq!(control.block_hashes(id).await.unwrap(), Some(hashes));
+    assert_eq!(there(&control).await, 1, "nothing was written meanwhile");
+}
+
 #[test]
 fn a_slice_is_bounded_and_never_empty() {
     let lens = |lens: &[u64]| {

@@ -172,6 +172,7 @@ impl From<&DocumentError> for Problem {
             | DocumentError::Damaged(_)
             | DocumentError::Foreign(_)
             | DocumentError::Elsewhere
+            | DocumentError::InDatabase(_)
             | DocumentError::Place(_)
             | DocumentError::Bucket(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "documents", error)

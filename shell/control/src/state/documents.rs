@@ -106,6 +106,11 @@ pub enum DocumentError {
          said before, and is to the other writer"
     )]
     Elsewhere,
+    #[error(
+        "[documents] at: the writer that leads has its documents in the database, and this one \
+         would have them in {0}: give both the same"
+    )]
+    InDatabase(String),
     #[error("[documents] at: {0}")]
     Place(String),
     #[error(transparent)]

@@ -732,6 +732,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0014_documents.sql"),
     include_str!("../../migrations/0015_listings.sql"),
     include_str!("../../migrations/0016_trust.sql"),
+    include_str!("../../migrations/0017_leader_documents.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

@@ -37,13 +37,16 @@ impl Documents {
         }
     }
 
-    /// The same, for a writer that stands by: while the one that leads has not claimed a place,
-    /// nobody knows.
+    /// The same, for a writer that stands by: until the one that leads has said where its documents
+    /// are, and has claimed that place, nobody knows.
     pub(crate) async fn fits_behind(this: Option<&Self>, store: &Store) -> Result<bool> {
-        if this.is_some() && store.documents_number().await? <= 0 {
-            return Ok(false);
+        match (store.leader_has_place().await?, this) {
+            (None, _) => Ok(false),
+            (Some(false), Some(this)) => Err(DocumentError::InDatabase(this.place.clone())),
+            (Some(true), None) => Err(DocumentError::Elsewhere),
+            (Some(true), Some(_)) if store.documents_number().await? <= 0 => Ok(false),
+            (Some(_), this) => Self::fits(this, store).await,
         }
-        Self::fits(this, store).await
     }
 
     /// The same, for a writer that is to lead: it does not wait for a place that is slow.

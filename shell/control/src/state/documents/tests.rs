@@ -79,12 +79,21 @@ async fn a_place_is_one_databases_and_an_empty_one_is_not_taken_for_it() {
 }
 
 #[tokio::test]
-async fn a_standby_asks_until_the_place_is_claimed_and_then_knows() {
+async fn a_standby_asks_until_the_one_that_leads_has_said_where_its_documents_are() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::of_test(state.path()).await.unwrap();
     let ((_folder, documents), (_elsewhere, other)) = (folder(), folder());
     let behind = async |of| Documents::fits_behind(of, &store).await;
+    assert!(!behind(None).await.unwrap() && !behind(Some(&documents)).await.unwrap());
+
+    store.put_leader_has_place(false).await.unwrap();
     assert!(behind(None).await.unwrap());
+    let refused = behind(Some(&documents)).await.unwrap_err();
+    assert!(matches!(refused, DocumentError::InDatabase(_)), "{refused}");
+
+    store.put_leader_has_place(true).await.unwrap();
+    let elsewhere = behind(None).await.unwrap_err();
+    assert!(matches!(elsewhere, DocumentError::Elsewhere), "it claims it soon: {elsewhere}");
     for number in [0, -77] {
         store.put_documents_number(number).await.unwrap();
         assert!(!behind(Some(&documents)).await.unwrap(), "{number}");

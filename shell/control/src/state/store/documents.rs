@@ -167,6 +167,21 @@ impl Store {
         put_meta_value(&mut transaction, "documents", number).await?;
         Ok(transaction.commit().await?)
     }
+
+    /// Whether the writer that leads has documents beside the database; none before it has said so.
+    pub(crate) async fn leader_has_place(&self) -> Result<Option<bool>> {
+        let said: i64 = self.meta("leader_documents").await?;
+        let is_of_now = said >> 1 == signed(self.newest_epoch().await?)?;
+        Ok(is_of_now.then_some(said & 1 == 1))
+    }
+
+    /// This writer leads, and has documents there or not.
+    pub(crate) async fn put_leader_has_place(&self, has_place: bool) -> Result<()> {
+        let mut transaction = self.begin().await?;
+        let said = signed(self.epoch.unwrap_or_default())? << 1 | i64::from(has_place);
+        put_meta_value(&mut transaction, "leader_documents", said).await?;
+        Ok(transaction.commit().await?)
+    }
 }
 
 /// Adds objects, or says anew where their block hashes are: in the document, in this order, or in

@@ -4,7 +4,7 @@ use ::lease::{Answer, Config};
 use sqlx::{Any, AnyPool, Transaction};
 
 use super::database::{self, Dialect};
-use super::{Result, StoreError, unsigned};
+use super::{Result, Store, StoreError, unsigned};
 use crate::members::authority::random;
 use crate::place::Place;
 
@@ -79,6 +79,19 @@ impl Row {
     }
 }
 
+impl Store {
+    /// That of the writer that led last; 0 where there is one writer.
+    pub(super) async fn newest_epoch(&self) -> Result<u64> {
+        match self.dialect {
+            Dialect::Sqlite => Ok(0),
+            Dialect::Postgres => {
+                let query = sqlx::query_scalar("SELECT epoch FROM lease");
+                unsigned(query.fetch_one(&self.pool).await?)
+            }
+        }
+    }
+}
+
 /// The fence: an error if another writer leads by now; else none can before the transaction ends.
 pub(super) async fn check(
     transaction: &mut Transaction<'static, Any>,
@@ -103,7 +116,7 @@ mod tests {
     use model::units::UnixSeconds;
 
     use super::*;
-    use crate::state::store::{AuditEntry, Store};
+    use crate::state::store::AuditEntry;
 
     /// Two writers' rows; none on SQLite, which has one writer. `./x check postgres` has them.
     async fn two(folder: &std::path::Path) -> Option<(Place, Row, Row)> {
@@ -154,6 +167,23 @@ mod tests {
         let late = first.take().await.unwrap();
         assert_eq!(late, (Answer::Others, String::new()), "whoever asks does not lead");
         assert_eq!(first.renew(epoch).await.unwrap(), (Answer::Ours(epoch), String::new()));
+    }
+
+    #[tokio::test]
+    async fn what_a_leader_said_of_its_documents_is_said_anew_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((place, first, second)) = two(folder.path()).await else { return };
+        let epoch = took(&first).await;
+        let ours = Store::open_leading(&place, Some(epoch)).await.unwrap();
+        let behind = Store::connect(&place).await.unwrap();
+        assert_eq!(behind.leader_has_place().await.unwrap(), None);
+        for has_place in [true, false] {
+            ours.put_leader_has_place(has_place).await.unwrap();
+            assert_eq!(behind.leader_has_place().await.unwrap(), Some(has_place));
+        }
+        first.give_back(epoch).await.unwrap();
+        took(&second).await;
+        assert_eq!(behind.leader_has_place().await.unwrap(), None, "the next has not said so");
     }
 
     #[tokio::test]

@@ -190,8 +190,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE 'trust_%'
-                      OR key LIKE '%_bps' OR key LIKE '%_bytes';
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
+                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;
@@ -215,8 +215,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
-                  DELETE FROM meta WHERE key IN ('next_file', 'documents') OR key LIKE 'trust_%'
-                      OR key LIKE '%_bps' OR key LIKE '%_bytes';
+                  DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
+                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;

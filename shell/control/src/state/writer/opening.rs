@@ -193,6 +193,7 @@ impl Control {
         let documents = Documents::open(config.documents_place(), &config.s3)?;
         Documents::look(documents.as_ref(), &store).await?;
         if let Some(shared) = &shared {
+            store.put_leader_has_place(documents.is_some()).await?;
             shared.vault.keep(&store, config.folder()).await?;
         }
         let tokens = store.tokens().await?;

@@ -68,12 +68,15 @@ impl<T> Log<T> {
         Some(self.all.range(first..).take(RUN_MAX).map(|(_, difference, _)| difference))
     }
 
-    /// True if a whole snapshot of that generation, which is not the newest, is good for a front
-    /// that has `known`: one run leads on from it, so that the front soon has the newest, and it is
-    /// newer than what the front may have wrong.
-    pub fn leads_on(&self, whole: Generation, known: Generation) -> bool {
+    /// True if a whole snapshot of that generation, of that age, which is not the newest, is good
+    /// for a front that has `known`: it is newer than what the front may have wrong, and
+    /// differences lead on from it. One run of them, so that the front soon has the newest; while
+    /// it is young, any number: more may come in the time in which one is made and fetched, and
+    /// nobody would get one then.
+    pub fn leads_on(&self, whole: Generation, age: Nanos, known: Generation) -> bool {
         let first = self.all.binary_search_by_key(&whole, |(from, _, _)| *from);
-        known < whole && first.is_ok_and(|first| self.all.len() - first <= RUN_MAX)
+        let is_soon = |first| age < WHOLE_YOUNG || self.all.len() - first <= RUN_MAX;
+        known < whole && first.is_ok_and(is_soon)
     }
 }
 
@@ -242,6 +245,11 @@ pub const REFUSED_WAIT: Nanos = Nanos::seconds(1);
 /// A whole snapshot may be a gigabyte.
 pub const REFUSED_WAIT_MAX: Nanos = Nanos::seconds(60);
 
+/// Since a whole snapshot was made. A front that waited for one asks again in time, once more if it
+/// was cut off, and takes up to a minute for it.
+pub const WHOLE_YOUNG: Nanos = Nanos::seconds(300);
+const _: () = assert!(3 * REFUSED_WAIT_MAX.0 < WHOLE_YOUNG.0);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +274,29 @@ mod tests {
         (0..100).for_each(|from| log.push(Generation(from), from, 1));
         let run: Vec<u64> = log.since(Generation(3)).unwrap().copied().collect();
         assert!(run.iter().copied().eq(3..67), "{run:?}");
+    }
+
+    #[test]
+    fn a_whole_one_is_good_while_it_is_young_or_a_run_leads_on_from_it() {
+        let mut log = Log::new(8 << 20);
+        (10..110).for_each(|from| log.push(Generation(from), (), 1));
+        let young = Nanos(WHOLE_YOUNG.0 - 1);
+        let is_good = |log: &Log<()>, whole, age, known| {
+            log.leads_on(Generation(whole), age, Generation(known))
+        };
+        assert!(is_good(&log, 46, WHOLE_YOUNG, 0), "64 lead on from it");
+        assert!(!is_good(&log, 45, WHOLE_YOUNG, 0), "one more than a run has");
+        for (whole, known, good) in [
+            (10, 0, true),
+            (10, 9, true),
+            (10, 10, false), // What the front has may be wrong.
+            (9, 0, false),   // The log does not reach it.
+            (110, 0, false), // It is the newest.
+        ] {
+            assert_eq!(is_good(&log, whole, young, known), good, "{whole} for {known}");
+        }
+        log.push(Generation(110), (), 8 << 20);
+        assert!(!is_good(&log, 10, young, 0), "the log does not reach it any more");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use director::Desired;
 use director::difference::{Check, Difference, Step, between};
 use director::following::{Asks, Log, Picture, next_generation};
 use model::id::Generation;
-use model::units::UnixSeconds;
+use model::units::{Nanos, UnixSeconds};
 
 /// What fronts were given last, and the differences that led there.
 pub(crate) struct Replication {
@@ -57,7 +57,8 @@ impl Replication {
             Asks::Whole(known) => {
                 let is_good = |whole: &Picture| {
                     let generation = whole.generation;
-                    generation == newest.generation || self.log.leads_on(generation, known)
+                    let leads_on = || self.log.leads_on(generation, Nanos(0), known);
+                    generation == newest.generation || leads_on()
                 };
                 let whole = self.whole.take().filter(is_good).unwrap_or_else(|| newest.clone());
                 return Given::Whole(Box::new(self.whole.insert(whole).clone()));

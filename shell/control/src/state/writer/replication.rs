@@ -9,7 +9,7 @@ use director::Desired;
 use director::difference::{Check, Difference, Step, between};
 use director::following::{Log, next_generation};
 use model::id::Generation;
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Instant, UnixSeconds};
 use tokio::task::spawn_blocking;
 use wire::v1::signed::Kind;
 
@@ -25,7 +25,7 @@ pub(crate) struct Replication {
     /// None before the first front has asked.
     last: Option<Last>,
     /// The newest whole one that a front has asked for. A front goes on from it by differences, as
-    /// long as they reach back to it.
+    /// long as they reach back to it and it is young, or one run does.
     whole: Option<Whole>,
     /// It may be so long.
     pub(crate) len_max: u64,
@@ -52,6 +52,8 @@ struct Whole {
     generation: Generation,
     /// The key that signed it: another one may be the only one that a new front knows.
     kid: String,
+    /// When it was.
+    at: Instant,
     made: Result<body::Bytes, TooLong>,
 }
 
@@ -67,10 +69,17 @@ impl Default for Replication {
 impl Replication {
     /// The whole one that is there, if it is signed by the key of now and of use to a front that
     /// has `known`. One that was too long is tried again after each change.
-    fn whole_for(&self, known: Generation, wanted: Wanted, kid: &str) -> Option<Whole> {
+    fn whole_for(
+        &self,
+        now: Instant,
+        (known, wanted): (Generation, Wanted),
+        kid: &str,
+    ) -> Option<Whole> {
         let (last, whole) = (self.last.as_ref()?, self.whole.as_ref()?);
         let leads_on = match wanted {
-            Wanted::Whole | Wanted::Differences => self.log.leads_on(whole.generation, known),
+            Wanted::Whole | Wanted::Differences => {
+                self.log.leads_on(whole.generation, now.since(whole.at), known)
+            }
             // It does not go on from there by differences.
             Wanted::Newer => false,
         };
@@ -86,7 +95,8 @@ pub(crate) enum Wanted {
     Newer,
     /// Differences since, where they are there, else the same.
     Differences,
-    /// The newest snapshot, whatever is known.
+    /// A whole snapshot that is newer than what is known, or the newest where that is known: one
+    /// that is there will do, if differences lead on from it.
     Whole,
 }
 
@@ -206,7 +216,8 @@ impl Control {
         let kid = self.signing.kid();
         let (last, len_max) = {
             let replication = self.replication.lock().await;
-            if let Some(whole) = replication.whole_for(known, wanted, &kid) {
+            let now = self.clock.now();
+            if let Some(whole) = replication.whole_for(now, (known, wanted), &kid) {
                 return whole.made;
             }
             let last = replication.last.clone().expect("there is one after a look");
@@ -216,7 +227,7 @@ impl Control {
         let work = move || control.whole(&last, len_max);
         let made = spawn_blocking(work).await.expect("nothing in it panics");
         self.note_length(made.as_ref().err());
-        let whole = Whole { generation, kid, made: made.clone() };
+        let whole = Whole { generation, kid, at: self.clock.now(), made: made.clone() };
         self.replication.lock().await.whole = Some(whole);
         made
     }
@@ -279,9 +290,11 @@ impl Control {
         };
         replication.last = Some(last);
         let (Replication { whole, log, .. }, kid) = (replication, self.signing.kid());
+        let (now, none) = (self.clock.now(), Generation(0));
         // It may be a gigabyte.
-        let none = Generation(0);
-        whole.take_if(|whole| whole.kid != kid || !log.leads_on(whole.generation, none));
+        whole.take_if(|whole| {
+            whole.kid != kid || !log.leads_on(whole.generation, now.since(whole.at), none)
+        });
         Ok(())
     }
 
@@ -376,7 +389,7 @@ fn kept(weight: u64) -> u64 {
 mod tests {
     use super::*;
     use director::Policy;
-    use director::following::RUN_MAX;
+    use director::following::{RUN_MAX, WHOLE_YOUNG};
     use std::future::{Future as _, poll_fn};
     use std::task::Poll;
     use std::time::Duration;
@@ -513,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_whole_one_is_made_anew_for_another_key_and_where_a_run_does_not_reach() {
+    async fn a_whole_one_is_made_anew_for_another_key_and_where_it_is_old_and_no_run_reaches() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
         let whole = async || {
             let given = control.replica_snapshot(Generation(0), Wanted::Whole).await;
@@ -532,6 +545,9 @@ mod tests {
             put(&control, copies).await;
             control.replica_snapshot(before, Wanted::Differences).await.unwrap().unwrap();
         }
+        let again = whole().await;
+        assert_eq!(again.as_ptr(), next.as_ptr(), "whoever waited for it has had no time to ask");
+        control.clock.pass(WHOLE_YOUNG.as_seconds());
         let newest = whole().await;
         assert_ne!(newest, next, "a front would begin with a state of long ago");
         let again = control.replica_snapshot(known().await, Wanted::Whole).await;

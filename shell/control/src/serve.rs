@@ -133,7 +133,9 @@ pub async fn serve(
         proxy_protocol: false,
         is_for_members: true,
     };
-    let fleet = Door::new(fleet, Some(control.fleet_tls.clone()), rules, doors);
+    let members = control.clone();
+    let fleet = Door::new(fleet, Some(control.fleet_tls.clone()), rules, doors)
+        .admitting(Box::new(move |seen| members.knows(seen)));
     let fleet = fleet.serve(api::fleet_router(control.clone()), stopped.clone());
     let serving = async { tokio::join!(operators, fleet) };
     let mut late = stopped.clone();

@@ -55,7 +55,11 @@ pub(crate) struct Door {
     times: Times,
     counters: Arc<DoorCounters>,
     straight: Option<Straight>,
+    admits: Admits,
 }
+
+/// Whether the holder of a certificate of the authority's is a member now.
+pub(crate) type Admits = Box<dyn Fn(&Seen) -> bool + Send + Sync>;
 
 /// Answers some requests at once, without the router and what lies around it.
 pub(crate) type Straight =
@@ -150,7 +154,13 @@ impl Door {
     ) -> Self {
         let stranger = rules.is_for_members.then_some(STRANGER_MAX);
         let times = Times { stranger, ..TIMES };
-        Self { listener, tls, rules, times, counters, straight: None }
+        Self { listener, tls, rules, times, counters, straight: None, admits: Box::new(|_| true) }
+    }
+
+    /// The same, where a certificate counts for nothing unless this says so: who has one that was
+    /// revoked is a stranger.
+    pub(crate) fn admitting(self, admits: Admits) -> Self {
+        Self { admits, ..self }
     }
 
     /// The same, where this answers before the router.
@@ -160,9 +170,10 @@ impl Door {
 
     /// Serves until `stopped` says so, and then until all requests under way are answered.
     pub(crate) async fn serve(self, router: Router, mut stopped: watch::Receiver<bool>) {
-        let Self { listener, tls, rules, times, counters, straight } = self;
+        let Self { listener, tls, rules, times, counters, straight, admits } = self;
         let house = House::new(rules.connections_max, rules.per_address_max, times, counters);
-        let host = Arc::new(Host { tls, rules, router, straight, stopped: stopped.clone() });
+        let host = Host { tls, rules, router, straight, admits, stopped: stopped.clone() };
+        let host = Arc::new(host);
         // Each connection has a receiver; it is closed when the last of them is gone.
         let (all, one) = watch::channel(());
         loop {
@@ -195,6 +206,7 @@ struct Host {
     rules: Rules,
     router: Router,
     straight: Option<Straight>,
+    admits: Admits,
     stopped: watch::Receiver<bool>,
 }
 
@@ -226,7 +238,8 @@ impl Host {
     async fn attend(&self, stream: TcpStream, address: SocketAddr, place: &Arc<Place>) {
         let serve = async {
             let Some(greeted) = self.greet(stream, address, place).await else { return };
-            if place.opened(greeted.seen.as_deref().map(|seen| &seen.member)) {
+            let member = greeted.seen.as_deref().filter(|seen| (self.admits)(seen));
+            if place.opened(member) {
                 self.converse(greeted, address, place).await;
             }
         };

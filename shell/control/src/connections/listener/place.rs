@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crowd::{Arrival, Crowd, PlaceId, Standing};
-use identity::member::Member;
+use identity::member::Seen;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -61,7 +61,8 @@ pub(super) struct House {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whom {
     Network(IpAddr),
-    Member(Member),
+    /// By its key, so that one that was stolen has nothing of what the next key has.
+    Member(String),
 }
 
 /// A connection's place. It is free when the [`Holding`] of it is dropped.
@@ -105,11 +106,11 @@ enum Stage {
 impl House {
     pub(super) fn new(
         places_max: usize,
-        per_network_max: usize,
+        per_party_max: usize,
         times: Times,
         counters: Arc<DoorCounters>,
     ) -> Arc<Self> {
-        let crowd = Mutex::new(Crowd::new(places_max, per_network_max));
+        let crowd = Mutex::new(Crowd::new(places_max, per_party_max));
         Arc::new(Self { crowd, left: Notify::new(), times, counters })
     }
 
@@ -169,11 +170,11 @@ impl Place {
 
     /// The handshake is over. A member counts against itself, and not against its network; false
     /// if it has its share.
-    pub(super) fn opened(&self, member: Option<&Member>) -> bool {
+    pub(super) fn opened(&self, member: Option<&Seen>) -> bool {
         let now = Instant::now();
         lock(&self.line).deadline = now + self.house.times.head;
         if let Some(member) = member {
-            if !self.recount(Whom::Member(member.clone())) {
+            if !self.recount(Whom::Member(member.key.clone())) {
                 return false;
             }
             let mut line = lock(&self.line);

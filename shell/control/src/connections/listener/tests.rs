@@ -1,5 +1,7 @@
 use super::*;
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
@@ -24,6 +26,8 @@ struct Open {
     address: SocketAddr,
     doors: Arc<DoorCounters>,
     tls: Tls,
+    /// Certificates that are not admitted: their keys.
+    refused: Arc<Mutex<BTreeSet<String>>>,
     stop: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -88,16 +92,36 @@ async fn strangers_go_before_members_and_in_time() {
 async fn members_count_against_themselves_and_no_address() {
     let open = Open::fleet(rules(8, 1), TIMES).await;
     let mut members = Vec::new();
-    for name in ["a1", "a2", "a3"] {
-        let mut member = open.member(name).await;
+    let keys = ["a1", "a2", "a3"].map(|name| (name, open.key(name)));
+    for (name, key) in &keys {
+        let mut member = open.connect(Some(key.clone())).await.unwrap();
         assert_eq!(ask(&mut member, "/who").await, format!("appliance {name}"));
         members.push(member);
     }
     assert_eq!(ask(&mut members[0], "/who").await, "appliance a1");
-    let mut again = open.member("a1").await;
+    let mut again = open.connect(Some(keys[0].1.clone())).await.unwrap();
     assert_eq!(ask(&mut again, "/who").await, "appliance a1");
     assert!(is_closed(&mut members[0]).await, "a1 has its share, and its idle one goes");
     assert_eq!(ask(&mut members[1], "/who").await, "appliance a2");
+}
+
+#[tokio::test]
+async fn who_has_a_certificate_that_was_revoked_is_a_stranger_and_takes_no_members_place() {
+    let open = Open::fleet(rules(8, 1), TIMES).await;
+    let (stolen, own) = (open.key("a1"), open.key("a1"));
+    let mut before = open.connect(Some(stolen.clone())).await.unwrap();
+    assert_eq!(ask(&mut before, "/who").await, "appliance a1");
+    let key = member::read(&stolen.0[0]).unwrap().key;
+    open.refused.lock().unwrap().insert(key);
+    let mut member = open.connect(Some(own)).await.unwrap();
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    let mut first = open.connect(Some(stolen.clone())).await.unwrap();
+    assert_eq!(ask(&mut first, "/who").await, "appliance a1", "a router says why it is refused");
+    let mut second = open.connect(Some(stolen)).await.unwrap();
+    assert_eq!(ask(&mut second, "/who").await, "appliance a1");
+    assert!(is_closed(&mut first).await, "both are of one network");
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1", "it is in its place");
+    assert_eq!(ask(&mut before, "/who").await, "appliance a1", "of another key's share");
 }
 
 #[tokio::test]
@@ -298,9 +322,13 @@ impl Open {
         let address = listener.local_addr().unwrap();
         let mut door = Door::new(listener, is_tls.then(|| tls.clone()), rules, doors.clone());
         door.times = times;
+        let refused = Arc::<Mutex<BTreeSet<String>>>::default();
+        let looked_at = refused.clone();
+        let admits = move |seen: &Seen| !looked_at.lock().unwrap().contains(&seen.key);
+        let door = door.admitting(Box::new(admits));
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(door.serve(router(), stopped));
-        Self { authority, address, doors, tls, stop, serving }
+        Self { authority, address, doors, tls, refused, stop, serving }
     }
 
     async fn tcp(&self) -> TcpStream {
@@ -314,10 +342,15 @@ impl Open {
     }
 
     async fn member(&self, name: &str) -> client::TlsStream<TcpStream> {
+        self.connect(Some(self.key(name))).await.unwrap()
+    }
+
+    /// A new key for a member, and its certificate.
+    fn key(&self, name: &str) -> Key {
         let (_, key, certificate) = credentials(&self.authority, &Member::appliance(name));
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-        self.connect(Some((vec![certificate], key))).await.unwrap()
+        Key(vec![certificate], key)
     }
 
     async fn stranger(&self) -> io::Result<client::TlsStream<TcpStream>> {
@@ -332,7 +365,7 @@ impl Open {
             .unwrap()
             .with_root_certificates(roots);
         let config = match key {
-            Some((chain, key)) => config.with_client_auth_cert(chain, key).unwrap(),
+            Some(Key(chain, key)) => config.with_client_auth_cert(chain, key).unwrap(),
             None => config.with_no_client_auth(),
         };
         let name = ServerName::try_from(Member::control().host()).unwrap();
@@ -340,7 +373,13 @@ impl Open {
     }
 }
 
-type Key = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+struct Key(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), self.1.clone_key())
+    }
+}
 
 /// The body of a short answer.
 async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> String {

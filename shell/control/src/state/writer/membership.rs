@@ -47,15 +47,22 @@ impl Control {
 
     /// Whether the holder of this certificate is a member, now: asked at every request.
     pub(crate) fn admit(&self, seen: &Seen) -> Result<(), Denied> {
-        let admitted = match self.front {
-            None => self.identities().admit(seen, self.clock.unix()),
-            Some(_) => self.front_admits(seen),
-        };
-        if let Err(denied) = &admitted {
+        self.look_at(seen).inspect_err(|denied| {
             self.metrics.members_refused.count();
             tracing::warn!(member = %seen.member, serial = seen.serial, %denied, "refused");
+        })
+    }
+
+    /// The same, when a connection begins: nothing was asked, so nobody is refused.
+    pub(crate) fn knows(&self, seen: &Seen) -> bool {
+        self.look_at(seen).is_ok()
+    }
+
+    fn look_at(&self, seen: &Seen) -> Result<(), Denied> {
+        match self.front {
+            None => self.identities().admit(seen, self.clock.unix()),
+            Some(_) => self.front_admits(seen),
         }
-        admitted
     }
 
     /// A one-time code with which `member` can enrol, and until when.

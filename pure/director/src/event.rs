@@ -94,11 +94,14 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it may be left out where too much waits: a line of the log, whose notice is shown
-    /// all the same, and a look at an appliance that is silent with or without it.
+    /// Whether it may be left out where too much waits: a look at an appliance that is silent with
+    /// or without it; and a line of the log, whose notice is shown all the same, unless it is about
+    /// an identity. Of these, operators make all but two kinds: hardware that has moved, told once
+    /// in a while, and a clone, each time it falls silent and is back.
     pub(crate) fn can_be_spared(&self) -> bool {
         match self {
-            Self::Probe { .. } | Self::Tell(_) => true,
+            Self::Probe { .. } => true,
+            Self::Tell(notice) => !notice.cause.is_of_identity(),
             Self::Place(_)
             | Self::Free(_)
             | Self::Store(_)

@@ -168,8 +168,9 @@ pub struct Director {
     history: History,
     notices: VecDeque<Notice>,
     /// Bounded. Until polled there are of each appliance one capacity, one mark as cloned and one
-    /// receipt for each withdrawal that is listed, and its hardware once in a while (`machines`);
-    /// so many that can be spared; two to free; and one of every other kind.
+    /// receipt for each withdrawal that is listed, its hardware once in a while (`machines`), and
+    /// lines about its identity (`Action::can_be_spared`); so many that can be spared; two to free;
+    /// and one of every other kind.
     actions: VecDeque<Action>,
     /// How many of them can be spared.
     spared: usize,
@@ -278,6 +279,9 @@ model::metrics! {
         titles_cuts: Counter("titles_cuts_total"),
         /// Connection attempts to appliances whose report was late.
         probes: Counter("probes_total"),
+        /// Lines of the log, and connection attempts, that were left out since too many waited, as
+        /// while the database hangs. Lines about identities never are, and notices are shown.
+        actions_spared: Counter("director_actions_spared_total"),
         /// Changes of what a site hears that were taken over.
         routes_changes: Counter("routes_changes_total"),
         /// Changes of what a site hears that did not lead to what was told, so that all is asked
@@ -572,14 +576,15 @@ impl Director {
         self.under_way == Some(kind) || waits()
     }
 
-    /// Wants what can be spared, unless too much of that waits. True if it waits now.
+    /// Wants this, unless it can be spared and too much of that waits. True if it waits now.
     fn say_if_room(&mut self, action: Action) -> bool {
-        assert!(action.can_be_spared(), "whatever else is wanted is not left out");
+        let can_be_spared = action.can_be_spared();
         let most = SPARED_MAX_EACH * self.members.len() + self.config.notices_max;
-        if most <= self.spared {
+        if can_be_spared && most <= self.spared {
+            self.counters.actions_spared += 1;
             return false;
         }
-        self.spared += 1;
+        self.spared += usize::from(can_be_spared);
         self.actions.push_back(action);
         true
     }
@@ -731,7 +736,8 @@ fn is_reporting(health: Health) -> bool {
 /// How often time passes, so that a stale appliance is seen in time.
 const TICK: Nanos = Nanos::millis(100);
 
-/// So many actions that can be spared wait for each appliance: as it falls silent and is back.
+/// For each appliance so many actions that can be spared wait in all, whoever they are about: as
+/// it falls silent and is back.
 const SPARED_MAX_EACH: usize = 4;
 
 /// How long to wait for the shell to do something before saying it again.

@@ -233,6 +233,13 @@ pub enum Cause {
     Slump { planned: Bytes, reported: Bytes },
 }
 
+impl Cause {
+    /// Whether somebody else may have the appliance's identity.
+    pub(crate) fn is_of_identity(&self) -> bool {
+        matches!(self, Self::Cloned | Self::Moved(_) | Self::Superseded | Self::Revoked)
+    }
+}
+
 fn drained(end: &End) -> String {
     match end {
         End::Quiet => "an operator has it drained, and next to nothing leaves it: it may be \

@@ -252,6 +252,12 @@ fn an_appliance_that_comes_and_goes_fills_no_queue() {
     assert!(1000 < director.counters().health_changes, "{}", director.counters().health_changes);
     let waiting = director.actions.len();
     assert!(waiting < 30, "{waiting} wait");
+    assert!(1000 < director.counters().actions_spared, "{}", director.counters().actions_spared);
+    director.handle(at(3_500_000), Event::Changed(Change::IdentityRevoked(id("a1"))));
+    let is_of_identity =
+        |action: &Action| matches!(action, Action::Tell(Notice { cause: Cause::Revoked, .. }));
+    let told = std::iter::from_fn(|| director.poll()).filter(is_of_identity).count();
+    assert_eq!(told, 1, "whose identity is gone is always said");
     settle(&mut director);
     let probes = director.counters().probes;
     director.report(at(4_000_000), &id("a1"), &report(2000)).unwrap();

@@ -70,8 +70,8 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_titles_permille: Option<u32>,
     /// The share that this process, or that which had its place before, told it of late: for one
-    /// that has just started while no others run. None but the first report of the appliance to a
-    /// process says more than the process knows.
+    /// that has just started while no others run. Read in the first report of the appliance to a
+    /// process only; later ones repeat what the process itself said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_share_permille: Option<u32>,
     /// The same of the sessions of its titles.

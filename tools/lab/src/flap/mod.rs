@@ -14,10 +14,9 @@
 //! * with a naive control as the rival: by its last report, an appliance takes all or nothing;
 //! * with a near site that is lost for two minutes, in an evening without a launch.
 //!
-//! And in such an evening with one title or 200, whether titles stay together and the loads of the
-//! two near appliances in their bound. And with three
-//! near appliances, of which one is lost and comes back, or is added with nothing, whether the
-//! others keep their titles meanwhile.
+//! In such an evening it also looks, with one title or 200, whether titles stay together and the
+//! loads of the two near appliances in their bound; and with three near appliances, of which one is
+//! lost and comes back, or is added with nothing, whether the others keep their titles meanwhile.
 //!
 //! A turn of a load counts where it moved by a tenth of what the appliance can serve, from the peak
 //! of the launch on; a turn of a share counts however small. The parameters stand in

@@ -12,11 +12,10 @@
 //! clients are done. The same rule within one network keeps a silent one from taking the places of
 //! its neighbours behind the same address.
 //!
-//! A request says twice how its place stands, and most of that nobody asks about: newcomers do, and
-//! only where there is no room. So a place that stands later than before stays where it is filed,
-//! and is filed anew when its turn comes to go. All verbs are O(log places), but [`Crowd::arrive`]
-//! and [`Crowd::recount`] where somebody is to go: O(log places) for each place that was used since
-//! it was filed, once.
+//! A request says twice how its place stands. That matters only when a newcomer finds no room. So a
+//! place that stands later than before stays where it is filed, and is filed anew when its turn comes
+//! to go. All verbs are O(log places), but [`Crowd::arrive`] and [`Crowd::recount`] where somebody is
+//! to go: O(log places) for each place that was used since it was filed, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +41,7 @@ pub struct Crowd<K, I, T> {
     next: u64,
     /// Invariant: at most `places_max`.
     places: BTreeMap<PlaceId, Place<K, I, T>>,
-    /// Those that are filed.
+    /// By `Place::filed`: who may go, or might have when it was filed.
     order: BTreeSet<(Standing<I>, PlaceId)>,
     /// Of places that count against one. Invariant: none of them has `held == 0`.
     networks: BTreeMap<K, Network<I>>,
@@ -331,6 +330,30 @@ mod tests {
                 }
                 assert_eq!(house.crowd.places.len(), stand.len());
             } else if let Some((_, id, network)) = held.get(usize::try_from(draw(12)).unwrap()) {
+                match draw(12) {
+                    0 => {
+                        assert_eq!(house.crowd.leave(*id), Some("one"));
+                        stand.remove(id);
+                        continue;
+                    }
+                    1 => {
+                        let to = 3 - network;
+                        let there = || held.iter().filter(|(_, _, network)| *network == to);
+                        let least = there().filter_map(|(at, id, _)| Some((*at.as_ref()?, *id)));
+                        let least = least.min().filter(|(at, _)| at.unused_since <= now);
+                        let gone = least.filter(|_| 6 <= there().count()).map(|(_, id)| id);
+                        let told = house.crowd.recount(*id, now, address(to));
+                        let (_, at) = stand.remove(id).unwrap();
+                        assert_eq!(told.is_none(), 6 <= there().count() && gone.is_none());
+                        gone.map(|id| stand.remove(&id));
+                        if told.is_some() {
+                            stand.insert(*id, (to, at));
+                        }
+                        assert!(stand.keys().eq(house.crowd.places.keys()));
+                        continue;
+                    }
+                    _ => {}
+                }
                 let at = (draw(4) != 0)
                     .then(|| standing(draw(4) == 0, (now + draw(9)).saturating_sub(5)));
                 house.crowd.stands(*id, at);

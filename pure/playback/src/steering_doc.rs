@@ -28,7 +28,7 @@ pub fn steering_doc(ttl: Nanos, reload_uri: &str, pathways: &[&str]) -> String {
         reload_uri,
         pathway_priority: pathways,
     };
-    // Grown step by step it would be moved three times.
+    // Grown step by step it would be moved.
     let names: usize = pathways.iter().map(|name| name.len() + FIELD_LEN).sum();
     let mut text = Vec::with_capacity(reload_uri.len() + names + FRAME_LEN);
     serde_json::to_writer(&mut text, &document).expect("strings and numbers always become JSON");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_document_is_not_moved_while_it_is_written() {
+    fn a_document_is_written_into_memory_of_its_size() {
         let names = ["a"; 16];
         let text = steering_doc(Nanos(u64::MAX), "u", &names);
         assert_eq!(text.capacity(), 1 + 16 * (1 + FIELD_LEN) + FRAME_LEN);

@@ -230,7 +230,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Held for O(log places).
+    /// Held for as long as [`Crowd`] says.
     fn door(&self) -> MutexGuard<'a, Crowd<Holder, Instant, TcpStream>> {
         self.door.lock().unwrap_or_else(PoisonError::into_inner)
     }

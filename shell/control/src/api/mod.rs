@@ -576,6 +576,61 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn polls_on_one_connection_are_answered_each_by_itself() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let sealed = |pathway: &str| {
+            let ticket = Ticket {
+                session: control.keys().session(),
+                expires: UnixSeconds(control.clock.unix().0 + 1000),
+                version: "film-1".parse().unwrap(),
+                client: "10.0.0.0/8".parse().unwrap(),
+                plain: false,
+                pathways: vec![pathway.parse().unwrap()],
+                parts: std::collections::BTreeMap::new(),
+            };
+            control.keys().seal(&ticket)
+        };
+        let [one, two, three] = ["a1", "a2", "a3"].map(sealed);
+        let asked = [
+            (format!("/steer/v1/{one}"), "X-Odd: 1\r\nX-Odd: 2\r\nOrigin: null\r\n"),
+            (format!("/steer/v1/{two}"), ""),
+            (format!("/steer/v1/{}", three.replace('~', "%7E")), "X-Odd: 3\r\n"),
+            ("/steer/v1/x".to_owned(), ""),
+            (format!("/steer/v1/{one}"), "Connection: close\r\n"),
+        ];
+        let request = |(path, fields): &(String, &str)| {
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{fields}\r\n")
+        };
+        // All of them before the first answer.
+        let requests: String = asked.iter().map(request).collect();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).await.unwrap();
+        let mut rest = answers.as_str();
+        for (told, pathway) in [(200, "a1"), (200, "a2"), (200, "a3"), (401, ""), (200, "a1")] {
+            let (head, after) = rest.split_once("\r\n\r\n").unwrap();
+            let len = head.split_once("content-length: ").unwrap().1.lines().next().unwrap();
+            let (body, after) = after.split_at(len.parse().unwrap());
+            rest = after;
+            assert!(head.starts_with(&format!("HTTP/1.1 {told} ")), "{head}");
+            let names: Vec<&str> = head.lines().filter_map(|line| line.split(':').next()).collect();
+            let all: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(all.len(), names.len(), "each field once: {head}");
+            assert!(!head.contains("odd") && !head.contains("host: "), "{head}");
+            if told == 200 {
+                let priority = format!("[\"{pathway}\"]");
+                assert!(body.contains(&priority), "{body}");
+            }
+        }
+        assert_eq!(rest, "");
+        serving.abort();
+    }
+
+    #[tokio::test]
     async fn more_players_than_can_be_answered_are_told_to_ask_later() {
         let (_directory, control) =
             crate::state::writer::tests::open("[steering]\nrate_max = 1").await;

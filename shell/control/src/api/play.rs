@@ -341,7 +341,7 @@ pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str)
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the
 /// player used, unless the operator knows better.
 fn public_url(control: &Control, headers: &HeaderMap, path: &str, sealed: &str) -> String {
-    // Joined, and not formatted: of all that a poll costs, a fiftieth.
+    // Joined, and not formatted: it is a part of what a poll costs.
     if let Some(configured) = &control.config.serve.public_url {
         return [configured.0.as_str(), path, sealed].concat();
     }

@@ -311,12 +311,14 @@ impl Host {
         let mut connection = pin!(http.serve_connection(stream, service));
         let mut alarm = pin!(sleep_until(place.deadline()));
         let mut stopped = self.stopped.clone();
-        let mut stop = pin!(stopped.wait_for(|stopped| *stopped));
+        // Without a budget: polled with none left, it would list no waker, and is not asked again.
+        let stop = tokio::task::coop::unconstrained(stopped.wait_for(|stopped| *stopped));
+        let mut stop = pin!(stop);
         let (mut is_listed, mut is_stopping) = (false, false);
         poll_fn(|context| {
             place.woken();
-            // The waker of its first turn is good for all: this is one task. To say it each time is
-            // to lock what all connections share.
+            // The waker of its first turn is good for all: this is one task. To poll `stop` each time
+            // would lock the list of wakers that all connections share.
             let is_told = !is_listed || self.stopped.has_changed().unwrap_or(true);
             is_listed = true;
             if !is_stopping && is_told && stop.as_mut().poll(context).is_ready() {
@@ -326,8 +328,8 @@ impl Host {
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
-            // Whatever moves the deadline happens in the lines above. With each request it moves
-            // to later, which the alarm finds out when it rings.
+            // Whatever moves the deadline happens in the lines above. It mostly moves to later, which
+            // the alarm finds out when it rings.
             let deadline = place.deadline();
             if deadline < alarm.deadline() {
                 alarm.as_mut().reset(deadline);

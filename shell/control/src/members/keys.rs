@@ -231,7 +231,7 @@ impl Keys {
             return None;
         }
         let (text, mac) = text.rsplit_once('.')?;
-        // With room for the longest that the decoder thinks of.
+        // The decoder refuses less room than its own estimate.
         let mut given = [0; 2 * MAC_LEN];
         let len = URL_SAFE_NO_PAD.decode_slice(mac, &mut given).ok()?;
         constant_time::verify_slices_are_equal(&self.mac(T::CONTEXT, text), &given[..len]).ok()?;

@@ -78,7 +78,7 @@ pub(super) struct Holding(pub(super) Arc<Place>);
 
 struct Line {
     stage: Stage,
-    /// When the connection's task last woke: now, for all that a request does in one turn.
+    /// When the turn of the connection's task began: taken for now by most that a request does.
     woken: Instant,
     deadline: Instant,
     /// The end of the connection, whatever it does.

@@ -179,7 +179,6 @@ impl Answer {
 }
 
 impl Written {
-    /// Not empty.
     pub(super) fn whole(text: String) -> Self {
         Self::Whole(Some(text.into()))
     }
@@ -223,7 +222,8 @@ impl Drop for Answer {
     }
 }
 
-/// Longest write that is joined: an answer to a poll is half of it.
+/// Longest write that is joined. Arbitrary: most answers to a poll are below 700 B; one whose ticket
+/// has many parts is longer.
 const JOINED_MAX: usize = 2 << 10;
 
 #[cfg(test)]

@@ -168,7 +168,8 @@ async fn who_showed_nothing_is_not_kept_and_who_showed_a_token_is() {
 
 #[tokio::test]
 async fn who_asks_again_in_time_is_kept_and_has_its_time_from_its_last_answer() {
-    let idle_stranger = Duration::from_millis(400);
+    // Long beside what a busy machine takes for a request.
+    let idle_stranger = Duration::from_secs(2);
     let open = Open::plain(rules(8, 8), Times { idle_stranger, ..TIMES }).await;
     let mut stranger = open.tcp().await;
     let began = Instant::now();
@@ -181,7 +182,7 @@ async fn who_asks_again_in_time_is_kept_and_has_its_time_from_its_last_answer() 
     assert!(is_closed(&mut stranger).await);
     // The server's time began a little before its answer was here.
     let idle = last.elapsed();
-    assert!((idle_stranger / 2..Duration::from_secs(4)).contains(&idle), "{idle:?}");
+    assert!((idle_stranger / 2..2 * idle_stranger).contains(&idle), "{idle:?}");
 }
 
 #[tokio::test]

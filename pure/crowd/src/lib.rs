@@ -12,10 +12,10 @@
 //! clients are done. The same rule within one network keeps a silent one from taking the places of
 //! its neighbours behind the same address.
 //!
-//! A request says twice how its place stands. That matters only when a newcomer finds no room. So a
-//! place that stands later than before stays where it is filed, and is filed anew when its turn comes
-//! to go. All verbs are O(log places), but [`Crowd::arrive`] and [`Crowd::recount`] where somebody is
-//! to go: O(log places) for each place that was used since it was filed, once.
+//! A request says twice how its place stands. That matters only when a newcomer finds no room. So
+//! a place that stands later than before stays where it is filed, and is filed anew when its turn
+//! comes to go. All verbs are O(log places), but [`Crowd::arrive`] and [`Crowd::recount`] where
+//! somebody is to go: O(log places) for each place that was used since it was filed, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -317,8 +317,8 @@ impl Host {
         let (mut is_listed, mut is_stopping) = (false, false);
         poll_fn(|context| {
             place.woken();
-            // The waker of its first turn is good for all: this is one task. To poll `stop` each time
-            // would lock the list of wakers that all connections share.
+            // The waker of its first turn is good for all: this is one task. To poll `stop` each
+            // time would lock the list of wakers that all connections share.
             let is_told = !is_listed || self.stopped.has_changed().unwrap_or(true);
             is_listed = true;
             if !is_stopping && is_told && stop.as_mut().poll(context).is_ready() {
@@ -328,8 +328,8 @@ impl Host {
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
-            // Whatever moves the deadline happens in the lines above. It mostly moves to later, which
-            // the alarm finds out when it rings.
+            // Whatever moves the deadline happens in the lines above. It mostly moves to later,
+            // which the alarm finds out when it rings.
             let deadline = place.deadline();
             if deadline < alarm.deadline() {
                 alarm.as_mut().reset(deadline);

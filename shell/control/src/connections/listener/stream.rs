@@ -222,8 +222,8 @@ impl Drop for Answer {
     }
 }
 
-/// Longest write that is joined. Arbitrary: most answers to a poll are below 700 B; one whose ticket
-/// has many parts is longer.
+/// Longest write that is joined. Arbitrary: most answers to a poll are below 700 B; one whose
+/// ticket has many parts is longer.
 const JOINED_MAX: usize = 2 << 10;
 
 #[cfg(test)]

@@ -215,11 +215,18 @@ impl FleetView {
         *self.sites.get_mut(number).expect("there is room") = site;
     }
 
-    /// An appliance is not registered any more, or stands elsewhere from now on.
-    pub fn take_appliance(&mut self, id: &ApplianceId) {
-        let Some(number) = Arc::make_mut(&mut self.appliances).remove(id) else { return };
-        let position = self.positions.get_mut(number).and_then(Option::take);
-        if let Some(standing) = position.and_then(|of| self.standing.get_mut(of.site)) {
+    /// An appliance is not registered any more, or stands elsewhere from now on. Its name stays if
+    /// it leads to another number: that one was registered anew.
+    pub fn take_appliance(&mut self, number: u32) {
+        let Some(Placed { number: site, appliance, .. }) = self.placed(number) else { return };
+        let id = appliance.id.clone();
+        if self.appliances.get(&id) == Some(&number) {
+            Arc::make_mut(&mut self.appliances).remove(&id);
+        }
+        if let Some(position) = self.positions.get_mut(number) {
+            *position = None;
+        }
+        if let Some(standing) = self.standing.get_mut(site) {
             *standing = standing.iter().copied().filter(|other| *other != number).collect();
         }
         self.set_open(number, false);
@@ -459,11 +466,17 @@ mod tests {
         assert_eq!(view.position(3).map(|of| of.health), Some(Health::Stale));
         assert_eq!(shared.position(3).map(|of| of.health), Some(Health::Healthy));
         // It moves.
-        view.take_appliance(&"b".parse().unwrap());
+        view.take_appliance(2);
         assert_eq!((view.standing(0), view.position(2)), (&[5][..], None));
+        assert_eq!(view.appliance(&"b".parse().unwrap()), None);
         view.put_site(0, site("x", vec![appliance("a", 5)]));
         view.put_site(1, site("y", vec![appliance("b", 2), appliance("c", 3)]));
         assert_eq!((view.standing(1), view.placed(2).map(|of| of.number)), (&[2, 3][..], Some(1)));
+        // Its name is registered anew in another site before the old one goes.
+        view.put_site(2, site("z", vec![appliance("b", 7)]));
+        view.take_appliance(2);
+        assert_eq!((view.standing(1), view.position(2)), (&[3][..], None));
+        assert_eq!((view.standing(2), view.appliances["b"]), (&[7][..], 7));
         assert!(size_of::<Option<Position>>() <= 32, "two in a cache line");
     }
 

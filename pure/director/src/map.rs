@@ -233,8 +233,9 @@ impl Director {
         match self.members.get_mut(id) {
             Some(member) if member.site != site => {
                 let left = std::mem::replace(&mut member.site, site);
+                let number = member.number;
                 self.map.standing_mut(left).remove(id);
-                self.map.view.take_appliance(id);
+                self.map.view.take_appliance(number);
                 self.map.outdate(left);
                 self.heard_left(id, left);
                 self.count_load(id);
@@ -262,7 +263,7 @@ impl Director {
         self.healthy.gone(member.number);
         self.told_files.gone(member.number);
         self.map.standing_mut(member.site).remove(id);
-        self.map.view.take_appliance(id);
+        self.map.view.take_appliance(member.number);
         self.map.outdate(member.site);
         self.heard_left(id, member.site);
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::id::ApplianceId;
 use model::topology::Weight;
 use model::units::{BitsPerSecond, Bytes};
 use model::view::{ApplianceView, Bottleneck, FleetView, Health, Load, SiteView};
@@ -179,12 +178,11 @@ pub(crate) const NUMBERS_MAX: u32 = 1 << 20;
 /// unless it stands elsewhere by now.
 pub(crate) fn show_site(view: &mut FleetView, number: u32, site: Arc<SiteView>) {
     let kept: BTreeSet<u32> = site.appliances.iter().map(|appliance| appliance.number).collect();
-    let gone: Vec<ApplianceId> = view.sites.get(number).map_or(Vec::new(), |old| {
-        let left = old.appliances.iter().filter(|old| !kept.contains(&old.number));
-        let here =
-            |old: &&ApplianceView| view.placed(old.number).is_some_and(|at| at.number == number);
-        left.filter(here).map(|old| old.id.clone()).collect()
+    let gone: Vec<u32> = view.sites.get(number).map_or(Vec::new(), |old| {
+        let here = |of: &u32| view.position(*of).is_some_and(|position| position.site == number);
+        let left = old.appliances.iter().map(|old| old.number);
+        left.filter(|of| !kept.contains(of) && here(of)).collect()
     });
-    gone.iter().for_each(|id| view.take_appliance(id));
+    gone.into_iter().for_each(|of| view.take_appliance(of));
     view.put_site(number, site);
 }

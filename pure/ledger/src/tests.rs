@@ -65,6 +65,49 @@ fn a_version_that_some_hold_in_part_is_decided_as_before() {
 }
 
 #[test]
+fn an_appliance_that_is_registered_anew_in_a_lower_site_is_the_new_one() {
+    let mut world = World::new(2, 1);
+    let mut ledger = Ledger::new(CONFIG, 0);
+    let put = |world: &World, ledger: &mut Ledger| {
+        let (version, near) = (&world.versions[0], world.near());
+        let list = rank(&world.view, version, &near, [7; 8], None);
+        ledger.put(&decision(&world.view, version, &near, [7; 8], None, &list));
+    };
+    put(&world, &mut ledger);
+    let old = Arc::clone(&world.view);
+    world.register_anew(1, 0);
+    put(&world, &mut ledger);
+    // A request that took longer comes with the picture before.
+    world.view = old;
+    put(&world, &mut ledger);
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let outcome = replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).unwrap();
+    assert_eq!((outcome.decisions, outcome.differing), (3, 0), "{:?}", outcome.differences);
+}
+
+#[test]
+fn a_file_with_one_name_under_two_numbers_is_replayed_to_its_end() {
+    // So many that some are drawn by number.
+    let mut world = World::new(40, 1);
+    let version = world.versions[0].clone();
+    let sound = rank(&world.view, &version, &[], [7; 8], None);
+    let mut ledger = Ledger::new(CONFIG, 0);
+    let both = [vec![appliance(&world.names[0], 0, 0)], vec![appliance(&world.names[0], 0, 1)]];
+    let [first, second] = &both;
+    for (at, appliances) in [(1, second), (0, &vec![]), (0, first), (1, &vec![])] {
+        let id = world.names[0].clone();
+        let site = SiteView { id, serves_strangers: true, appliances: appliances.clone() };
+        Arc::make_mut(&mut world.view).put_site(at, Arc::new(site));
+        for draw in 0..100_u8 {
+            ledger.put(&decision(&world.view, &version, &[], [draw; 8], None, &sound));
+        }
+    }
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let outcome = replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).unwrap();
+    assert_eq!(outcome.decisions, 400);
+}
+
+#[test]
 fn a_decision_that_does_not_follow_from_the_picture_is_told() {
     let world = World::new(3, 2);
     let mut ledger = Ledger::new(CONFIG, 0);
@@ -426,7 +469,12 @@ impl World {
     /// Something other than a decision.
     fn happen(&mut self) {
         let which = self.draw(u32::try_from(self.names.len()).unwrap());
-        let (what, number) = (self.draw(13), self.draw(1200));
+        let (what, number) = (self.draw(14), self.draw(1200));
+        if what == 13 {
+            // As often in a lower site, which comes first among changes, as in a higher one.
+            let to = self.draw(u32::try_from(self.names.len()).unwrap());
+            return self.register_anew(which, to);
+        }
         let mut view = self.view.as_ref().clone();
         let mut site = view.sites.get(which).unwrap().as_ref().clone();
         let name = site.id.clone();
@@ -439,7 +487,7 @@ impl World {
             }
             2 => {
                 if let Some(gone) = site.appliances.pop() {
-                    view.take_appliance(&gone.id);
+                    view.take_appliance(gone.number);
                 }
             }
             3 => {
@@ -466,6 +514,23 @@ impl World {
             }
         }
         view.put_site(which, Arc::new(site));
+        self.before = std::mem::replace(&mut self.view, Arc::new(view));
+    }
+
+    /// The last appliance of a site goes, and is registered anew in this one, between two pictures.
+    fn register_anew(&mut self, from: u32, to: u32) {
+        let mut view = self.view.as_ref().clone();
+        let mut site = view.sites.get(from).unwrap().as_ref().clone();
+        let Some(gone) = site.appliances.pop() else { return };
+        view.take_appliance(gone.number);
+        view.put_site(from, Arc::new(site));
+        let mut site = view.sites.get(to).unwrap().as_ref().clone();
+        site.appliances.push(ApplianceView { number: self.appliances, ..gone });
+        view.put_site(to, Arc::new(site));
+        for version in 0..view.holders.len() {
+            Arc::make_mut(view.holders.get_mut(version).unwrap()).insert(self.appliances);
+        }
+        self.appliances += 1;
         self.before = std::mem::replace(&mut self.view, Arc::new(view));
     }
 }

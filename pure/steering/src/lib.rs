@@ -448,6 +448,7 @@ impl<'a> Ranking<'a> {
             let of = looks.iter().zip(found);
             candidates.extend(of.filter_map(|(look, placed)| look.candidate(placed, query)));
         }
+        assert_eq!(candidates.len(), told, "whoever is told has its place in the picture");
         let all = query.among.map_or(view.appliances.len(), <[_]>::len);
         let others = Bytes::of(all.saturating_sub(looked)).0;
         RankedList { candidates, offered_count, pathways, is_good, others }

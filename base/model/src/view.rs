@@ -169,18 +169,6 @@ impl FleetView {
         version.is_some_and(|holders| holders.contains(appliance))
     }
 
-    /// The renditions of a version that an appliance holds, both by number.
-    pub fn held(&self, appliance: u32, version: u32) -> Renditions {
-        let is_in = |set: Option<&Arc<NumberSet>>| set.is_some_and(|set| set.contains(appliance));
-        if is_in(self.holders.get(version)) {
-            return Renditions::ALL;
-        }
-        let numbers = self.renditions.get(version).cloned().unwrap_or_default();
-        let held = numbers.map(|number| is_in(self.partial_holders.get(number)));
-        held.zip(0..)
-            .fold(Renditions::NONE, |all, (is_held, at)| if is_held { all.with(at) } else { all })
-    }
-
     /// Puts a site in its place, or another picture of it. Whoever stands in it is found there.
     pub fn put_site(&mut self, number: u32, site: Arc<SiteView>) {
         for (at, appliance) in site.appliances.iter().enumerate() {

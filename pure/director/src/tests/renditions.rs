@@ -3,16 +3,19 @@ use model::inventory::{Check, FilesDelta};
 use model::view::Renditions;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use steering::Query;
 
 /// Ten files of two renditions, and two that belong to none.
 const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
 
-/// The renditions that an appliance holds of a version, by number.
+/// The renditions that an appliance holds of a version, by number, as a list for a player says.
 fn held(director: &Director, name: &str, version: &str) -> Vec<u32> {
-    let view = director.snapshot().view.clone();
-    let version = view.versions[&version.parse::<AssetVersionId>().unwrap()];
-    let held = view.held(view.appliances[&id(name)], version);
+    let (version, among) = (version.parse().unwrap(), [id(name)]);
+    let (near, session, among) = (&[][..], &b"s"[..], Some(&among[..]));
+    let query = Query { near, version: &version, session, plain: false, among };
+    let config = steering::Config { pathways_min: 1, pathways_max: 1, explains: true };
+    let held = steering::rank(&director.snapshot().view, &query, &config).candidates[0].held;
     assert!((2..64).all(|at| held.has(at) == (held == Renditions::ALL)), "it has two");
     (0..2).filter(|at| held.has(*at)).map(|at| at + 1).collect()
 }

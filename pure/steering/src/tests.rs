@@ -8,6 +8,7 @@ use model::number::NumberSet;
 use model::place::Nearness;
 use model::topology::Prefix;
 use model::view::{ApplianceView, Load, SiteView};
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 mod renditions;
@@ -431,7 +432,7 @@ proptest! {
 
     #[test]
     fn no_list_names_a_silent_appliance_while_there_are_two_good_ones(
-        silent in proptest::collection::vec(any::<bool>(), 4), session: u64, client: u32
+        silent in vec(any::<bool>(), 4), session: u64, client: u32
     ) {
         let mut view = fleet();
         for (name, silent) in ["a1", "a2", "b1", "b2"].iter().zip(&silent) {
@@ -526,7 +527,7 @@ fn drawn(sites: &[(&str, u32)], silent: f64) -> impl Strategy<Value = FleetView>
     let share = prop_oneof![Just(0_u32), Just(500), Just(1000)];
     let titles = prop_oneof![Just(0_u32), Just(500), Just(1000)];
     let each = (share, titles, proptest::bool::weighted(silent));
-    proptest::collection::vec(each, view.appliances.len()).prop_map(move |drawn| {
+    vec(each, view.appliances.len()).prop_map(move |drawn| {
         let mut view = view.clone();
         let names: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
         for (name, (share, titles, is_silent)) in names.iter().zip(drawn) {
@@ -554,9 +555,9 @@ fn lose(view: &mut FleetView, names: &[&str]) {
     }
 }
 
-fn all(view: &mut FleetView, change: impl Fn(&mut ApplianceView)) {
+fn all(view: &mut FleetView, mut change: impl FnMut(&mut ApplianceView)) {
     let ids: Vec<ApplianceId> = view.appliances.keys().cloned().collect();
-    ids.iter().for_each(|id| alter(view, id.as_str(), &change));
+    ids.iter().for_each(|id| alter(view, id.as_str(), &mut change));
 }
 
 /// Sites a (10/8) and b (10.1/16 and an IPv6 range), two healthy appliances each, all holding.
@@ -623,17 +624,33 @@ proptest! {
     fn those_that_hold_nothing_are_left_out_where_nobody_would_see_them(
         mut view in drawn(&[("a", 1), ("b", 20), ("c", 30)], 0.3),
         held in proptest::collection::btree_set(0_u32..51, 0..12),
+        parts in vec(proptest::collection::btree_set(0_u32..51, 0..6), 0..4),
+        each in vec((1_u32..4, any::<bool>()), 51),
         session: [u8; 4],
         is_stranger: bool,
+        plain: bool,
     ) {
+        // With one rendition, a part of the version is all of it.
+        let parts = if parts.len() == 1 { Vec::new() } else { parts };
+        for part in &parts {
+            view.partial_holders.push(Arc::new(part.difference(&held).copied().collect()));
+        }
+        view.renditions.push(0..u32::try_from(parts.len()).unwrap());
         *view.holders.get_mut(0).unwrap() = Arc::new(held.into_iter().collect());
+        let mut each = each.into_iter();
+        all(&mut view, |appliance| {
+            let (weight, has_plain) = each.next().unwrap();
+            appliance.weight = Weight::new(weight).unwrap();
+            appliance.plain_url = has_plain.then(|| "http://a.example".into());
+        });
         let client = if is_stranger { "192.0.2.1" } else { "10.1.9.9" };
-        let query = query(client, &session);
+        let query = Query { plain, ..query(client, &session) };
         let config = Config { explains: false, ..CONFIG };
         let holders = Holders::of(&view, Some(0));
-        let mut all = Ranking { keeps_all: true, ..Ranking::new(&view, &query, &config, &holders) };
-        all.look_at_all();
-        prop_assert_eq!(rank(&view, &query, &config), all.list());
+        let mut ranking = Ranking::new(&view, &query, &config, &holders);
+        ranking.keeps_all = true;
+        ranking.look_at_all();
+        prop_assert_eq!(rank(&view, &query, &config), ranking.list());
     }
 }
 

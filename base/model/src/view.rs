@@ -25,7 +25,7 @@ pub struct FleetView {
     /// Where each stands, by number; none where there is no such appliance any more.
     pub positions: Paged<Option<Position>>,
     /// By the number of a site: its appliances, by number, in the order of their names.
-    pub standing: Paged<Arc<[u32]>>,
+    pub numbers_of_site: Paged<Arc<[u32]>>,
     /// Healthy ones whose sites serve strangers, by number.
     pub open: Arc<NumberSet>,
     /// The number of each asset version that should be held.
@@ -149,8 +149,8 @@ impl FleetView {
 
     /// The appliances of a site, by number, in the order of their names.
     #[inline]
-    pub fn standing(&self, site: u32) -> &[u32] {
-        self.standing.get(site).map_or(&[], |all| all)
+    pub fn of_site(&self, site: u32) -> &[u32] {
+        self.numbers_of_site.get(site).map_or(&[], |all| all)
     }
 
     /// The site that an appliance stands in.
@@ -190,12 +190,12 @@ impl FleetView {
                 Arc::make_mut(&mut self.appliances).insert(appliance.id.clone(), appliance.number);
             }
         }
-        while self.standing.len() <= number {
-            self.standing.push(Arc::default());
+        while self.numbers_of_site.len() <= number {
+            self.numbers_of_site.push(Arc::default());
         }
         let numbers = || site.appliances.iter().map(|appliance| appliance.number);
-        if !self.standing(number).iter().copied().eq(numbers()) {
-            *self.standing.get_mut(number).expect("there is room") = numbers().collect();
+        if !self.of_site(number).iter().copied().eq(numbers()) {
+            *self.numbers_of_site.get_mut(number).expect("there is room") = numbers().collect();
         }
         while self.sites.len() <= number {
             self.sites.push(Arc::clone(&site));
@@ -214,8 +214,8 @@ impl FleetView {
         if let Some(position) = self.positions.get_mut(number) {
             *position = None;
         }
-        if let Some(standing) = self.standing.get_mut(site) {
-            *standing = standing.iter().copied().filter(|other| *other != number).collect();
+        if let Some(numbers) = self.numbers_of_site.get_mut(site) {
+            *numbers = numbers.iter().copied().filter(|other| *other != number).collect();
         }
         self.set_open(number, false);
     }
@@ -436,7 +436,7 @@ mod tests {
         view.put_site(0, site("x", vec![appliance("a", 5), appliance("b", 2)]));
         view.put_site(1, site("y", vec![appliance("c", 3)]));
         assert_eq!(
-            (view.standing(0), view.standing(1), view.standing(2)),
+            (view.of_site(0), view.of_site(1), view.of_site(2)),
             (&[5, 2][..], &[3][..], &[][..])
         );
         let position = *view.position(2).unwrap();
@@ -455,16 +455,16 @@ mod tests {
         assert_eq!(shared.position(3).map(|of| of.health), Some(Health::Healthy));
         // It moves.
         view.take_appliance(2);
-        assert_eq!((view.standing(0), view.position(2)), (&[5][..], None));
+        assert_eq!((view.of_site(0), view.position(2)), (&[5][..], None));
         assert_eq!(view.appliance(&"b".parse().unwrap()), None);
         view.put_site(0, site("x", vec![appliance("a", 5)]));
         view.put_site(1, site("y", vec![appliance("b", 2), appliance("c", 3)]));
-        assert_eq!((view.standing(1), view.placed(2).map(|of| of.number)), (&[2, 3][..], Some(1)));
+        assert_eq!((view.of_site(1), view.placed(2).map(|of| of.number)), (&[2, 3][..], Some(1)));
         // Its name is registered anew in another site before the old one goes.
         view.put_site(2, site("z", vec![appliance("b", 7)]));
         view.take_appliance(2);
-        assert_eq!((view.standing(1), view.position(2)), (&[3][..], None));
-        assert_eq!((view.standing(2), view.appliances["b"]), (&[7][..], 7));
+        assert_eq!((view.of_site(1), view.position(2)), (&[3][..], None));
+        assert_eq!((view.of_site(2), view.appliances["b"]), (&[7][..], 7));
         assert!(size_of::<Option<Position>>() <= 32, "two in a cache line");
     }
 

@@ -28,7 +28,7 @@ use crate::{Director, Member};
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     numbers: BTreeMap<SiteId, u32>,
-    sites: Vec<Standing>,
+    sites: Vec<MappedSite>,
     /// The first number of an appliance that is free.
     next: u32,
     /// Numbers of sites whose picture is old.
@@ -42,7 +42,7 @@ pub(crate) struct Map {
 
 /// Who stands in a site, and its last day.
 #[derive(Debug)]
-struct Standing {
+struct MappedSite {
     id: SiteId,
     appliances: BTreeSet<ApplianceId>,
     /// As of the last picture of the site.
@@ -59,7 +59,7 @@ impl Map {
         }
         let number = u32::try_from(self.sites.len()).expect("32 bits are enough for sites");
         self.numbers.insert(id.clone(), number);
-        self.sites.push(Standing {
+        self.sites.push(MappedSite {
             id: id.clone(),
             appliances: BTreeSet::new(),
             standers: Standers::default(),
@@ -297,7 +297,7 @@ impl Director {
     }
 
     fn draw_site(&mut self, number: u32) {
-        let Standing { id, appliances, .. } = &self.map.sites[index(number)];
+        let MappedSite { id, appliances, .. } = &self.map.sites[index(number)];
         let appliances = appliances.iter().filter_map(|id| self.drawn(id)).collect();
         let known = self.desired.sites.get(id);
         let serves_strangers = known.is_none_or(Site::serves_strangers);

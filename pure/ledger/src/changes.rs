@@ -17,7 +17,7 @@ pub(crate) fn put_changes(bytes: &mut Vec<u8>, before: &FleetView, now: &FleetVi
         sites,
         // Follow from the sites.
         appliances: _,
-        standing: _,
+        numbers_of_site: _,
         positions,
         open: _,
         // Told when a decision is about them.

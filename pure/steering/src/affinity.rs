@@ -68,7 +68,7 @@ impl<'a> Affinity<'a> {
         });
         if let [first, ..] = equals
             && first.position.titles_permille != 0
-            && 1 < self.view.standing(first.position.site).len()
+            && 1 < self.view.of_site(first.position.site).len()
         {
             self.put_own_first(first.position.site, equals, offered);
         }
@@ -100,7 +100,7 @@ impl<'a> Affinity<'a> {
     /// the version, and what that holds.
     fn next_own(&self, site: u32, last: Option<Own>) -> Option<Own> {
         let mut own: Option<Own> = None;
-        for number in self.view.standing(site).iter().copied() {
+        for number in self.view.of_site(site).iter().copied() {
             let Some(position) = self.view.position(number) else { continue };
             let (score, held) = (chain::draw(self.title, position), Renditions::NONE);
             let drawn = Own { score, number, held };

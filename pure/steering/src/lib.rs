@@ -293,7 +293,7 @@ impl<'a> Ranking<'a> {
             if is_farther && self.has_enough() && !self.config.explains {
                 break;
             }
-            for number in view.standing(of.number) {
+            for number in view.of_site(of.number) {
                 self.look(*number, way);
             }
         }

@@ -36,7 +36,8 @@ pub(crate) fn is_mixed(looks: &[Look<'_>]) -> bool {
 /// The pathways through appliances in order, by their positions, for a version of so many
 /// renditions; and whether every rendition is at a healthy one. O(appliances x renditions).
 pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec<Pathway>, bool) {
-    let each: Vec<Holders> = (0..renditions).map(|at| Holders::of(looks, at, config)).collect();
+    let each: Vec<PartHolders> =
+        (0..renditions).map(|at| PartHolders::of(looks, at, config)).collect();
     let is_good = each.iter().all(|holders| 0 < holders.good);
     let most_held = each.iter().rev().max_by_key(|holders| (holders.good, holders.all.len()));
     let leads = most_held.map_or(&[][..], |holders| &holders.all);
@@ -45,7 +46,7 @@ pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec
     }
     let pathway = |(nth, lead): (usize, &usize)| {
         let lead = *lead;
-        let of = |Holders { all, good }: &Holders| {
+        let of = |PartHolders { all, good }: &PartHolders| {
             let in_turn = if *good == 0 { all.len() } else { *good };
             let again = || all.get(nth.checked_rem(in_turn)?).copied();
             let own = || all.contains(&lead).then_some(lead);
@@ -61,13 +62,13 @@ pub(crate) fn find(looks: &[Look<'_>], renditions: u32, config: &Config) -> (Vec
 }
 
 /// Those that hold a rendition, by their positions, best first.
-struct Holders {
+struct PartHolders {
     all: Vec<usize>,
     /// So many of them are good: the first.
     good: usize,
 }
 
-impl Holders {
+impl PartHolders {
     fn of(looks: &[Look<'_>], at: u32, config: &Config) -> Self {
         let Config { pathways_min, pathways_max, .. } = *config;
         let holders = || looks.iter().enumerate().filter(move |(_, look)| look.held.has(at));

@@ -58,7 +58,7 @@ pub struct Nearest {
 /// these sites).
 pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Option<Nearest> {
     let for_client = |(at, near): (usize, &Near<'_>)| -> Option<(usize, u32)> {
-        let position = view.position(*view.standing(near.number).first()?)?;
+        let position = view.position(*view.of_site(near.number).first()?)?;
         let is_for_client = chain::locate(position.serves_strangers, Some(near));
         is_for_client.then(|| (chain::place(query.near, at), near.number))
     };
@@ -71,7 +71,7 @@ pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Opt
     if !led.is_empty() && led.iter().all(is_near) {
         return Some(Nearest { site: number, shed: None });
     }
-    let appliances = equals.iter().flat_map(|site| view.standing(*site)).copied();
+    let appliances = equals.iter().flat_map(|site| view.of_site(*site)).copied();
     Some(Nearest { site: number, shed: Some(class(view, query, appliances)) })
 }
 

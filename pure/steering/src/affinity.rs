@@ -101,15 +101,16 @@ impl<'a> Affinity<'a> {
     fn next_own(&self, site: u32, last: Option<Own>) -> Option<Own> {
         let mut own: Option<Own> = None;
         for number in self.view.of_site(site).iter().copied() {
+            let held = self.holders.content(number);
+            // First, so that most of a large site are neither fetched nor drawn.
+            if held == Renditions::NONE {
+                continue;
+            }
             let Some(position) = self.view.position(number) else { continue };
-            let (score, held) = (chain::draw(self.title, position), Renditions::NONE);
-            let drawn = Own { score, number, held };
+            let drawn = Own { score: chain::draw(self.title, position), number, held };
             let is_next = last.is_none_or(|last| self.is_before(&last, &drawn));
             if is_next && own.is_none_or(|best| self.is_before(&drawn, &best)) {
-                let held = self.holders.content(number);
-                if held != Renditions::NONE {
-                    own = Some(Own { held, ..drawn });
-                }
+                own = Some(drawn);
             }
         }
         own

@@ -35,9 +35,10 @@
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
 //!
 //! A list is made by numbers, out of the 32 bytes of each [`Position`]; names and loads are read of
-//! those that are told. Whoever holds nothing of the version is asked for in the set of its holders
-//! and left there, unless people ask, or so few hold it that it may be offered: then all begins
-//! again with everybody.
+//! those that are told. Near appliances are looked for in the set of the version's holders first,
+//! and of one that holds nothing of it no more is read, unless people ask, a playback's pathways
+//! are ranked, or so few hold it that such a one may be offered: then all begins again with
+//! everybody.
 
 mod affinity;
 mod chain;
@@ -172,8 +173,8 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
 /// Most appliances that are looked at though their sites do not announce the client.
 pub const OTHERS_MAX: usize = 32;
 
-/// Appliances that are found before the first of them is looked at: each lies somewhere else in
-/// memory, and the processor fetches them side by side. Arbitrary.
+/// Appliances that are found before the first of them is told: each lies somewhere else in memory,
+/// and the processor fetches them side by side. Arbitrary.
 const AT_ONCE: usize = 8;
 
 /// A list keeps no more, as a rule.

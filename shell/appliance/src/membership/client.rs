@@ -39,6 +39,8 @@ pub enum ControlError {
     Body(String),
     #[error("control's manifest is refused: {0}")]
     Manifest(#[from] Refused),
+    #[error("control's trust document is refused: {0}")]
+    Trust(Refused),
     #[error(
         "control has none of {0} documents that its manifest names: it is asked for a newer one"
     )]

@@ -11,10 +11,10 @@ use wire::v1::signed::{self, Kind};
 
 use crate::membership::documents::DocumentError;
 
-/// Why a manifest is refused.
+/// Why a manifest, or a trust document, is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// None of its signatures is by a key that may sign manifests.
+    /// None of its signatures is by a key that may sign it.
     #[error(transparent)]
     Signature(#[from] VerifyError),
     #[error("cannot read the signed message: {0}")]
@@ -31,7 +31,7 @@ pub enum Refused {
     Document(#[from] DocumentError),
     #[error("it has generation {offered}, and {known} is in force here")]
     Older { offered: Generation, known: Generation },
-    #[error("its trust document has generation {offered}, and {known} is kept here")]
+    #[error("it has generation {offered}, and {known} is kept here")]
     OlderTrust { offered: Generation, known: Generation },
     /// Keys are not in it.
     #[error("it needs the trust document {needed}, and {known} is kept here")]

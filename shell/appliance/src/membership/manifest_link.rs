@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use holdings::Holdings;
 use model::id::Generation;
 use model::manifest::{Manifest, Short, TokenKey, TrustDocument};
-use model::units::Nanos;
+use model::units::{Instant, Nanos};
 use upkeep::{Ledger as _, at_once};
 
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::documents::Fetched;
 use crate::membership::envelope::{self, Opened, Refused};
 use crate::membership::member::Own;
-use crate::membership::state_file::StateFile;
+use crate::membership::state_file::{StateFile, UnkeptTrust};
 use crate::membership::tries::{Tries, wait};
 use crate::storage::shared::Shared;
 
@@ -41,7 +41,7 @@ pub(crate) struct Offered {
     generation: AtomicU64,
     /// Of the trust document; 0 for none.
     trust: AtomicU64,
-    /// Of the trust document in force, as far as a restart brings it back.
+    /// What reports say of it.
     trust_followed: AtomicU64,
     /// The manifest in force is not on the drive: after a restart another would be.
     is_unkept: AtomicBool,
@@ -59,7 +59,8 @@ impl Offered {
         !self.is_unkept.load(Ordering::Relaxed)
     }
 
-    /// Generation of the trust document that a restart brings back too; 0 for none.
+    /// For reports: generation of the trust document in force, or of a newer one that is kept, if
+    /// it keeps out all that control has; 0 for none, and where a restart brings another back.
     pub(crate) fn trust_followed(&self) -> Generation {
         Generation(self.trust_followed.load(Ordering::Relaxed))
     }
@@ -88,6 +89,16 @@ struct Link<'a> {
     next: Option<Next>,
     /// For the manifest after the one in force.
     fetched: Fetched,
+    keeping: Keeping,
+}
+
+/// Tries to keep the newest trust document.
+#[derive(Debug, Default)]
+struct Keeping {
+    /// On end.
+    failures: u32,
+    /// The next, if it is not kept.
+    at: Instant,
 }
 
 /// Takes each newer manifest that is offered, until all must stop.
@@ -98,69 +109,65 @@ pub(crate) fn run(
     state_file: &StateFile,
     offered: &Offered,
 ) {
-    let (next, fetched) = (None, Fetched::default());
-    let mut link = Link { shared, client, own, state_file, offered, next, fetched };
+    let (next, fetched, keeping) = (None, Fetched::default(), Keeping::default());
+    let mut link = Link { shared, client, own, state_file, offered, next, fetched, keeping };
     let (mut tries, mut pause) = (Tries::default(), LOOK);
     link.tell_trust();
     while shared.ledger.sleep_until(shared.ledger.now() + pause) {
         pause = LOOK;
+        link.go_on_with_keeping();
+        link.tell_trust();
         let known = shared.ledger.ask(Holdings::generation);
         if offered.generation() <= known && offered.trust() <= link.trust_in_force() {
             continue;
         }
         let result = link.follow(known);
         link.tell_trust();
-        if let Some(failures) =
-            tries.settle(shared, &client.whom, "a manifest is taken again", result)
-        {
+        let well = "manifests and trust documents are taken again";
+        if let Some(failures) = tries.settle(shared, &client.whom, well, result) {
             pause = wait(RETRY_FIRST, failures - 1);
         }
     }
 }
 
 impl Link<'_> {
-    /// Fetches what is newer, the trust document first, and puts it in force.
+    /// Fetches what is newer, the trust document first, and puts it in force. A manifest may take
+    /// something down: it does not wait for a trust document that it does not need.
     fn follow(&mut self, known: Generation) -> Result<(), ControlError> {
-        if self.trust_in_force() < self.offered.trust() {
-            self.follow_trust()?;
-        }
-        match known < self.offered.generation() {
+        let trust = match self.trust_in_force() < self.offered.trust() {
+            true => self.follow_trust(),
+            false => Ok(()),
+        };
+        let manifest = match known < self.offered.generation() {
             true => self.follow_manifest(known),
             false => Ok(()),
-        }
+        };
+        trust.and(manifest)
     }
 
     /// Fetches a newer trust document, and puts it in force. One is refused that is older than what
     /// is kept, though a control without trust documents may have said otherwise meanwhile.
-    fn follow_trust(&self) -> Result<(), ControlError> {
+    fn follow_trust(&mut self) -> Result<(), ControlError> {
         let in_force = self.trust_in_force();
         let Some(envelope) = self.client.trust(in_force)? else { return Ok(()) };
-        let document = envelope::open_trust(&envelope, &self.keys())?;
+        let keys = self.keys();
+        let document = envelope::open_trust(&envelope, &keys).map_err(ControlError::Trust)?;
         let offered = document.trust.generation;
-        let kept = self.state_file.trust().map_or(Generation(0), |of| of.trust.generation);
+        let kept = self.state_file.trust_generation();
         if offered <= in_force || offered < kept {
-            return Err(Refused::OlderTrust { offered, known: kept.max(in_force) }.into());
+            let known = kept.max(in_force);
+            return Err(ControlError::Trust(Refused::OlderTrust { offered, known }));
         }
-        self.take_trust(Arc::new(document), &envelope);
+        self.take_trust(UnkeptTrust { envelope, document: Arc::new(document), keys });
         Ok(())
     }
 
     /// Keeps a verified trust document, and puts it in force with the manifest that is.
-    fn take_trust(&self, document: Arc<TrustDocument>, envelope: &[u8]) {
-        let keys = self.keys();
-        let named = envelope::union(&keys, &document.trust.signing_keys);
-        // Whichever of the two files a power cut leaves old, its key is known.
-        let kept = self.own.believe(&named).map_err(|error| error.to_string());
-        let saved = self.state_file.save_trust(envelope, Arc::clone(&document));
-        let kept = kept.and_then(|()| saved.map_err(|error| error.to_string())).and_then(|()| {
-            let named = &document.trust.signing_keys;
-            let after = envelope::keys_after(named, &self.state_file.signers(), &keys);
-            self.own.believe(&after).map_err(|error| error.to_string())
-        });
-        if let Err(error) = kept {
-            let text = format!("{error}. A restart forgets this trust document");
-            self.shared.ledger.note("control", text);
-        }
+    fn take_trust(&mut self, unkept: UnkeptTrust) {
+        let document = Arc::clone(&unkept.document);
+        self.state_file.set_trust(unkept);
+        self.keeping = Keeping::default();
+        self.go_on_with_keeping();
         let manifest = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
         if let Some(manifest) = manifest {
             let manifest = Arc::new(Manifest::clone(&manifest).with_trust(&document));
@@ -171,19 +178,43 @@ impl Link<'_> {
         tracing::info!(generation, keys = token_keys.len(), revoked, "trust document in force");
     }
 
+    /// Tries again, later and later, to keep the newest trust document, if it is not kept.
+    fn go_on_with_keeping(&mut self) {
+        let now = self.shared.ledger.now();
+        if self.state_file.is_trust_kept() || now < self.keeping.at {
+            return;
+        }
+        let Keeping { failures, at } = &mut self.keeping;
+        match keep_trust(self.own, self.state_file) {
+            Ok(()) if 0 < *failures => tracing::info!("the trust document is kept at last"),
+            Ok(()) => {}
+            Err(error) => {
+                *at = now + wait(RETRY_FIRST, *failures);
+                *failures += 1;
+                if *failures == 1 {
+                    let text = format!("{error}. A restart forgets this trust document");
+                    self.shared.ledger.note("control", text);
+                }
+            }
+        }
+    }
+
     /// Generation of the trust document in force; 0 if keys are a manifest's.
     fn trust_in_force(&self) -> Generation {
         let of = |manifest: &Arc<Manifest>| manifest.trust.generation;
         let of_manifest = self.shared.ledger.ask(|holdings| holdings.manifest().map(of));
-        let kept = || self.state_file.trust().map_or(Generation(0), |of| of.trust.generation);
-        of_manifest.unwrap_or_else(kept)
+        of_manifest.unwrap_or_else(|| self.state_file.trust_generation())
     }
 
     /// For the next report.
     fn tell_trust(&self) {
-        let followed = Some(self.trust_in_force()).filter(|_| self.state_file.is_trust_kept());
-        let followed = followed.unwrap_or_default().0;
-        self.offered.trust_followed.store(followed, Ordering::Relaxed);
+        let newest = self.state_file.trust_generation();
+        let followed = match self.state_file.is_trust_kept() {
+            true if self.offered.trust() < newest => newest,
+            true => self.trust_in_force(),
+            false => Generation(0),
+        };
+        self.offered.trust_followed.store(followed.0, Ordering::Relaxed);
     }
 
     /// Fetches a newer manifest and what it names, and puts it in force.
@@ -230,7 +261,7 @@ impl Link<'_> {
             return Err(Refused::Older { offered, known }.into());
         }
         let trust = &opened.manifest().trust;
-        if trust.is_apart && self.trust_in_force() < trust.generation {
+        if trust.is_apart && self.state_file.trust_generation() < trust.generation {
             self.follow_trust()?;
         }
         match opened {
@@ -254,11 +285,13 @@ impl Link<'_> {
         self.take(manifest, &envelope, kept.map_err(|error| error.to_string()))
     }
 
-    /// Whose signatures count: the manifest in force names keys for those after it.
+    /// Whose signatures count: the manifest in force, or before the first the trust document, names
+    /// keys for those after it.
     fn keys(&self) -> Vec<TokenKey> {
-        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
-        let named = in_force.map(|manifest| manifest.trust.signing_keys.clone());
-        envelope::union(&self.own.signing_keys(), &named.unwrap_or_default())
+        let of_manifest = |manifest: &Arc<Manifest>| manifest.trust.signing_keys.clone();
+        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().map(of_manifest));
+        let kept = || self.state_file.trust().map(|document| document.trust.signing_keys.clone());
+        envelope::union(&self.own.signing_keys(), &in_force.or_else(kept).unwrap_or_default())
     }
 
     /// Keeps a verified manifest, if its documents are `kept`, and puts it in force.
@@ -273,8 +306,8 @@ impl Link<'_> {
         let manifest = self.state_file.with_trust(manifest)?;
         let named = &manifest.trust.signing_keys;
         // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
-        let kept = kept.and_then(|()| match needs_trust && !self.state_file.is_trust_kept() {
-            true => Err("the trust document of a manifest is not kept".to_owned()),
+        let kept = kept.and_then(|()| match needs_trust {
+            true => keep_trust(own, self.state_file),
             false => Ok(()),
         });
         let kept = kept
@@ -296,11 +329,24 @@ impl Link<'_> {
     }
 }
 
+/// Keeps the newest trust document, if it is not kept: after the keys that it names and the one
+/// that signed it, so that each file that a power cut leaves, old or new, is believed.
+fn keep_trust(own: &Own, state_file: &StateFile) -> Result<(), String> {
+    let Some(unkept) = state_file.unkept_trust() else { return Ok(()) };
+    let named = &unkept.document.trust.signing_keys;
+    let keys = envelope::union(&own.signing_keys(), &unkept.keys);
+    own.believe(&envelope::union(&keys, named)).map_err(|error| error.to_string())?;
+    state_file.save_trust(&unkept).map_err(|error| error.to_string())?;
+    let after = envelope::keys_after(named, &state_file.signers(), &keys);
+    own.believe(&after).map_err(|error| error.to_string())
+}
+
 /// The same question may be answered in a while.
 fn may_pass(error: &ControlError) -> bool {
     match error {
         ControlError::Unreachable(_) | ControlError::Body(_) => true,
         ControlError::Status { status, .. } => *status == 503,
-        ControlError::Manifest(_) | ControlError::NoDocuments(_) | ControlError::Blocks(_) => false,
+        ControlError::Manifest(_) | ControlError::Trust(_) => false,
+        ControlError::NoDocuments(_) | ControlError::Blocks(_) => false,
     }
 }

@@ -47,10 +47,19 @@ struct Known {
     is_unkept: bool,
     /// The newest trust document, in force or not.
     trust: Option<Arc<TrustDocument>>,
-    /// It is not on the drive.
-    is_trust_unkept: bool,
+    /// It as it has to be kept, where that is not done.
+    trust_unkept: Option<UnkeptTrust>,
     /// Who signed the files.
     signers: Signers,
+}
+
+/// A trust document that is not on the drive.
+#[derive(Clone, Debug)]
+pub(crate) struct UnkeptTrust {
+    pub(crate) envelope: Vec<u8>,
+    pub(crate) document: Arc<TrustDocument>,
+    /// The keys that it was verified with.
+    pub(crate) keys: Vec<TokenKey>,
 }
 
 /// The names of the keys that signed what is kept; empty where nothing is.
@@ -117,31 +126,42 @@ impl StateFile {
         match trust.as_ref().filter(|trust| trust.counts_in(&manifest)) {
             Some(trust) => Ok(manifest.with_trust(trust)),
             None if manifest.trust.is_apart => {
-                let known = trust.map_or(Generation(0), |trust| trust.trust.generation);
+                let known = self.trust_generation();
                 Err(Refused::NoTrust { needed: manifest.trust.generation, known })
             }
             None => Ok(manifest),
         }
     }
 
-    /// Keeps a trust document in its envelope: after this returns, a power cut does not lose it. It
-    /// is the newest, also where it cannot be kept.
-    pub(crate) fn save_trust(
-        &self,
-        envelope: &[u8],
-        document: Arc<TrustDocument>,
-    ) -> Result<(), StateError> {
+    /// Its generation; 0 where there is none.
+    pub(crate) fn trust_generation(&self) -> Generation {
+        self.trust().map_or(Generation(0), |document| document.trust.generation)
+    }
+
+    /// A trust document is the newest, and waits to be kept.
+    pub(crate) fn set_trust(&self, unkept: UnkeptTrust) {
         let mut known = lock(&self.known);
-        (known.trust, known.is_trust_unkept) = (Some(document), true);
-        drives::replace(&self.root, TRUST, envelope).map_err(|error| self.failed(error))?;
-        known.is_trust_unkept = false;
-        known.signers.trust = envelope::signer(envelope);
+        known.trust = Some(Arc::clone(&unkept.document));
+        known.trust_unkept = Some(unkept);
+    }
+
+    /// The newest trust document, if it is not kept.
+    pub(crate) fn unkept_trust(&self) -> Option<UnkeptTrust> {
+        lock(&self.known).trust_unkept.clone()
+    }
+
+    /// Keeps it: after this returns, a power cut does not lose it.
+    pub(crate) fn save_trust(&self, unkept: &UnkeptTrust) -> Result<(), StateError> {
+        let mut known = lock(&self.known);
+        drives::replace(&self.root, TRUST, &unkept.envelope).map_err(|error| self.failed(error))?;
+        known.trust_unkept = None;
+        known.signers.trust = envelope::signer(&unkept.envelope);
         Ok(())
     }
 
     /// True if a restart brings back the newest trust document.
     pub(crate) fn is_trust_kept(&self) -> bool {
-        !lock(&self.known).is_trust_unkept
+        lock(&self.known).trust_unkept.is_none()
     }
 
     /// Keeps a manifest in its envelope: after this returns, a power cut does not lose it.

@@ -581,7 +581,7 @@ fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
 
 fn load_manifest(shared: &Shared, state_file: &StateFile, name: &ApplianceId, own: &Own) {
     let left_out = |error: StateError| {
-        tracing::warn!(%error, "left out");
+        tracing::warn!(%error, "a file of the last state is left out");
         shared.ledger.note("control", error.to_string());
     };
     state_file.load_trust(&own.signing_keys()).unwrap_or_else(left_out);

@@ -117,7 +117,7 @@ fn a_key_comes_without_a_manifest_and_is_there_after_a_restart_with_control_away
 }
 
 #[test]
-fn whichever_file_a_power_cut_leaves_old_the_manifest_has_its_keys() {
+fn an_older_manifest_that_a_power_cut_leaves_has_keys_of_the_newer_document() {
     let mut w = World::new();
     w.trust(1, "k1");
     w.publish(1);
@@ -163,6 +163,78 @@ fn a_manifest_whose_trust_document_is_lost_is_left_out_and_both_come_again() {
 }
 
 #[test]
+fn a_trust_document_that_could_not_be_kept_is_kept_later_and_manifests_after_it() {
+    let mut w = World::new();
+    w.trust(1, "k1");
+    w.publish(1);
+    let mut handle = w.rig.start();
+    w.wait(1, 1, "k1");
+    let blocked = w.rig.config.state.join("trust.signed.new");
+    std::fs::create_dir(&blocked).unwrap();
+    w.trust(2, "k2");
+    w.wait(1, 2, "k2");
+    wait("the report of it", || w.has_said("A restart forgets this trust document"));
+    wait("what a restart brings back", || w.says_that_it_follows(0));
+    w.publish(2);
+    w.wait(2, 2, "k2");
+    wait("the report of it", || w.has_said("A restart forgets this manifest"));
+    std::fs::remove_dir(&blocked).unwrap();
+    wait("another try", || w.says_that_it_follows(2));
+    w.publish(3);
+    w.wait(3, 2, "k2");
+    handle.stop();
+    w.server = None;
+    w.forget();
+    let mut handle = w.rig.start();
+    assert_eq!(w.has(), (3, 2, "k2".to_owned()));
+    handle.stop();
+}
+
+#[test]
+fn a_trust_document_is_kept_only_after_the_keys_that_it_names() {
+    let mut w = World::new();
+    let ((_, second), (_, third)) = (SigningKey::generate("s2"), SigningKey::generate("s3"));
+    w.trust(1, "k1");
+    w.publish(1);
+    let mut handle = w.rig.start();
+    w.wait(1, 1, "k1");
+    let kept = w.read("trust.signed");
+    let blocked = w.rig.config.state.join("identity.new");
+    std::fs::create_dir(&blocked).unwrap();
+    w.trust_by(2, "k2", first(), &[&second]);
+    w.wait(1, 2, "k2");
+    w.trust_by(3, "k3", &second, &[&third]);
+    w.wait(1, 3, "k3");
+    wait("the report of it", || w.has_said("A restart forgets this trust document"));
+    assert!(w.read("trust.signed") == kept, "nobody would be believed to have signed another");
+    std::fs::remove_dir(&blocked).unwrap();
+    wait("another try", || w.says_that_it_follows(3));
+    handle.stop();
+    w.server = None;
+    w.forget();
+    let config = &mut w.rig.config;
+    config.credentials = member::load(&config.state, &config.appliance).unwrap();
+    let mut handle = w.rig.start();
+    assert_eq!(w.has(), (1, 3, "k3".to_owned()), "the second key signed it");
+    handle.stop();
+}
+
+#[test]
+fn a_refused_trust_document_keeps_out_no_manifest_that_does_not_need_it() {
+    let mut w = World::new();
+    w.trust(2, "k2");
+    w.publish(1);
+    let mut handle = w.rig.start();
+    w.wait(1, 2, "k2");
+    w.trust(1, "k1");
+    w.control.trust_told.store(9, Ordering::SeqCst);
+    wait("the report of it", || w.has_said("trust document is refused"));
+    w.publish(2);
+    w.wait(2, 2, "k2");
+    handle.stop();
+}
+
+#[test]
 fn an_older_trust_document_is_refused() {
     let mut w = World::new();
     w.trust(2, "k2");
@@ -172,7 +244,7 @@ fn an_older_trust_document_is_refused() {
     w.trust(1, "k1");
     w.control.trust_told.store(9, Ordering::SeqCst);
     wait("the report of it", || {
-        w.has_said("its trust document has generation 1, and 2 is kept here")
+        w.has_said("trust document is refused: it has generation 1, and 2 is kept here")
     });
     assert_eq!(w.has(), (1, 2, "k2".to_owned()));
     w.control.trust_told.store(0, Ordering::SeqCst);
@@ -225,8 +297,10 @@ fn a_control_of_before_has_keys_in_manifests_and_the_next_one_apart() {
     w.trust(4, "k4");
     w.control.is_old.store(false, Ordering::SeqCst);
     wait("the report of it", || {
-        w.has_said("its trust document has generation 4, and 5 is kept here")
+        w.has_said("trust document is refused: it has generation 4, and 5 is kept here")
     });
+    wait("that control has to go above it", || w.says_that_it_follows(5));
+    assert_eq!(w.has(), (4, 0, "k6".to_owned()));
     w.trust(5, "k5");
     w.wait(4, 5, "k5");
     handle.stop();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation};
 use model::manifest::TrustDocument;
-use model::units::Instant;
+use model::units::{Instant, Nanos};
 
+use crate::observed::Cause;
 use crate::plan::Wanted;
 use crate::trust::document;
 use crate::{Action, Director, Role};
@@ -49,23 +50,38 @@ impl Director {
         }
     }
 
-    /// An appliance says which trust document it follows; none if it reads none: then its manifest
-    /// needs keys, and another is made if it has not. O(log appliances).
-    pub(crate) fn follows_trust(
+    /// An appliance says whether it reads trust documents. If not, its manifest needs keys, and
+    /// another is made if it has none. O(log appliances).
+    pub(crate) fn reads_trust(&mut self, id: &ApplianceId, reads: bool) {
+        let Role::Writer(publisher) = &mut self.role else { return };
+        let lacks_keys = publisher.says_of_trust(id, reads);
+        if lacks_keys && self.planning.is_done() {
+            self.want_plan(Wanted::Manifests);
+        }
+    }
+
+    /// An appliance follows this trust document, if any. If it is newer than the newest here, it
+    /// would refuse every other: the next one goes above it. That is work for all, so an appliance
+    /// is believed once in a while, and an operator is told its name.
+    pub(crate) fn overtake_trust(
         &mut self,
         now: Instant,
         id: &ApplianceId,
         followed: Option<Generation>,
     ) {
+        let Some(followed) = followed else { return };
         let Role::Writer(publisher) = &mut self.role else { return };
-        let lacks_keys = publisher.says_of_trust(id, followed.is_some());
-        let is_ahead = followed.is_some_and(|of| publisher.trust.overtake(now, of, self.now_unix));
-        if lacks_keys && self.planning.is_done() {
-            self.want_plan(Wanted::Manifests);
+        let Some(member) = self.members.get_mut(id) else { return };
+        let last = member.trust_overtaken;
+        if last.is_some_and(|last| now.since(last) < BELIEVED_EVERY)
+            || !publisher.trust.overtake(now, followed, self.now_unix)
+        {
+            return;
         }
-        if is_ahead {
-            self.stage_trust(now);
-        }
+        member.trust_overtaken = Some(now);
+        let health = member.health;
+        self.note(id, health, Cause::AheadOfTrust(followed));
+        self.stage_trust(now);
     }
 
     /// True of an appliance that says that it follows this, if it is the newest and waits for no
@@ -73,6 +89,10 @@ impl Director {
     pub(crate) fn is_newest_trust(&self, followed: Generation) -> bool {
         let Role::Writer(publisher) = &self.role else { return false };
         let newest = publisher.trust.settled();
-        newest.is_some_and(|newest| newest.trust.generation <= followed)
+        newest.is_some_and(|newest| newest.trust.generation == followed)
     }
 }
+
+/// An appliance that tells the truth is ahead once after a backup was restored, which is a start of
+/// this process.
+const BELIEVED_EVERY: Nanos = Nanos::seconds(3600);

@@ -229,6 +229,8 @@ struct Member {
     moved: Option<Instant>,
     /// When it was last found to be ahead.
     overtaken: Option<Instant>,
+    /// The same of the trust document that it follows.
+    trust_overtaken: Option<Instant>,
     /// How far an operator's drain of it has come.
     course: drain::Course,
     /// How long it waits between two reports.
@@ -439,7 +441,8 @@ impl Director {
         self.move_titles(now, id, report);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
-        self.follows_trust(now, id, report.trust);
+        self.reads_trust(id, report.trust.is_some());
+        self.overtake_trust(now, id, report.trust);
         self.sign_withdrawals(id, report);
         self.compare_routes(now, id);
     }
@@ -716,6 +719,7 @@ impl Member {
             observed: None,
             moved: None,
             overtaken: None,
+            trust_overtaken: None,
             course: drain::Course::default(),
             interval: Nanos(0), // whoever registers it says
         }

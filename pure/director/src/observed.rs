@@ -207,6 +207,12 @@ pub enum Cause {
     )]
     Ahead(Generation),
     #[error(
+        "it follows trust document generation {0}, newer than the newest here, and the next one \
+         goes above that for all: was this control plane restored from an old copy of its state? \
+         If not, somebody may have that appliance"
+    )]
+    AheadOfTrust(Generation),
+    #[error(
         "two machines report under its identity, as after copying a disk or an image: revoke it \
          (DELETE /v1/appliances/ID/identity) and enrol each machine under a name of its own; or, \
          if the second is gone, DELETE /v1/appliances/ID/clone"

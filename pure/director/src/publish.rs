@@ -46,7 +46,7 @@ pub(crate) struct Publisher {
     /// The next plan goes above them.
     ahead: BTreeMap<ApplianceId, Generation>,
     /// Appliances that have reported since this began, and read no trust document.
-    readers_of_old: Arc<BTreeSet<ApplianceId>>,
+    need_keys: Arc<BTreeSet<ApplianceId>>,
     pub(crate) trust: trust::Publisher,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Base {
     /// Appliances whose manifests get the new generation though they are the same. It is above
     /// those that they follow.
     overtaken: BTreeMap<ApplianceId, Generation>,
-    readers_of_old: Arc<BTreeSet<ApplianceId>>,
+    need_keys: Arc<BTreeSet<ApplianceId>>,
 }
 
 /// The manifests that a plan leads to: made beside the director, which only takes them over.
@@ -94,7 +94,7 @@ pub(crate) struct Draft {
 impl Base {
     /// True of an appliance that reads no trust document.
     pub(crate) fn needs_keys(&self, id: &ApplianceId) -> bool {
-        self.readers_of_old.contains(id)
+        self.need_keys.contains(id)
     }
 
     /// True if it has a manifest of another digest.
@@ -105,7 +105,7 @@ impl Base {
     /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
     /// the others keep theirs. O(appliances).
     pub(crate) fn draft(self, planned: impl Iterator<Item = (Manifest, Digest)>) -> Draft {
-        let Self { generation, manifests: mut known, overtaken, readers_of_old: _ } = self;
+        let Self { generation, manifests: mut known, overtaken, need_keys: _ } = self;
         for (id, followed) in overtaken {
             if known.entries.get(&id).is_some_and(|entry| entry.generation < followed) {
                 known.entries.remove(&id);
@@ -165,7 +165,7 @@ impl Publisher {
             staged: None,
             gone: None,
             ahead: BTreeMap::new(),
-            readers_of_old: Arc::default(),
+            need_keys: Arc::default(),
             trust: trust::Publisher::new(trust),
         }
     }
@@ -173,8 +173,8 @@ impl Publisher {
     /// An appliance says whether it reads trust documents. True if it does not, and its manifest
     /// has no keys.
     pub(crate) fn says_of_trust(&mut self, id: &ApplianceId, reads: bool) -> bool {
-        if self.readers_of_old.contains(id) == reads {
-            let all = Arc::make_mut(&mut self.readers_of_old);
+        if self.need_keys.contains(id) == reads {
+            let all = Arc::make_mut(&mut self.need_keys);
             if reads {
                 all.remove(id)
             } else {
@@ -186,7 +186,7 @@ impl Publisher {
 
     /// True if a manifest has keys in it, or should have.
     pub(crate) fn are_keys_in_manifests(&self) -> bool {
-        0 < self.manifests.keyed || !self.readers_of_old.is_empty()
+        0 < self.manifests.keyed || !self.need_keys.is_empty()
     }
 
     /// What storage has once everything was stored.
@@ -221,8 +221,8 @@ impl Publisher {
         let followed = overtaken.values().copied().max().unwrap_or_default();
         let generation = next_generation(self.generation.max(followed), now_unix);
         assert!(followed < generation, "whoever is ahead is overtaken");
-        let readers_of_old = Arc::clone(&self.readers_of_old);
-        Base { generation, manifests: self.manifests.clone(), overtaken, readers_of_old }
+        let need_keys = Arc::clone(&self.need_keys);
+        Base { generation, manifests: self.manifests.clone(), overtaken, need_keys }
     }
 
     /// A plan has come. What it changes is staged: the ledger to be stored. And what is not needed
@@ -302,8 +302,8 @@ impl Publisher {
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
         self.manifests.forget(id);
         self.ahead.remove(id);
-        if self.readers_of_old.contains(id) {
-            Arc::make_mut(&mut self.readers_of_old).remove(id);
+        if self.need_keys.contains(id) {
+            Arc::make_mut(&mut self.need_keys).remove(id);
         }
         // The generation itself stays: it may be durable by now.
         if let Some(staged) = &mut self.staged {

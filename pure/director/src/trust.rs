@@ -122,7 +122,8 @@ impl Publisher {
     }
 
     /// True if an appliance follows a newer one than there is, and one above has to be made. Not
-    /// over and over, and not if the number is nonsense.
+    /// over and over, and not if the number is nonsense: control's clock bounds it alone, since the
+    /// newest may be what another one made up.
     pub(crate) fn overtake(
         &mut self,
         now: Instant,
@@ -130,7 +131,7 @@ impl Publisher {
         now_unix: UnixSeconds,
     ) -> bool {
         let newest = self.staged.as_ref().map_or(self.entry, |staged| staged.entry).generation;
-        let most = newest.0.max(now_unix.0).saturating_add(OVERTAKEN_MAX);
+        let most = now_unix.0.saturating_add(OVERTAKEN_MAX);
         let is_ahead = newest < followed && followed.0 <= most;
         let is_ahead = is_ahead && once_in_a_while(&mut self.overtaken, now);
         if is_ahead {

@@ -2,7 +2,7 @@
 
 use super::*;
 use desired::Change;
-use model::manifest::{Trust, TrustDocument};
+use model::manifest::TrustDocument;
 
 fn key(kid: &str) -> TokenKey {
     TokenKey { kid: kid.to_owned(), public_key: [8; 32] }
@@ -157,23 +157,41 @@ fn a_new_key_signs_once_all_have_the_trust_document_that_names_it() {
     };
     assert!(!is_told("a1", 2, newest));
     assert!(!is_told("b1", 2, Generation(newest.0 - 1)));
-    assert!(is_told("b1", 3, newest), "whatever manifest they follow");
+    assert!(!is_told("b1", 3, Generation(u64::MAX)), "nobody knows what it follows");
+    assert!(is_told("b1", 4, newest), "whatever manifest they follow");
 }
 
 #[test]
 fn who_is_ahead_of_a_restored_backup_gets_a_trust_document_above_its_own() {
-    let mut director = modern(&["a1"]);
+    let mut director = modern(&["a1", "b1"]);
     let ahead = Generation(trust(&director).trust.generation.0 + 40);
     tell(&mut director, 0, "a1", 2, Some(ahead));
     let newest = trust(&director);
-    assert!(ahead < newest.trust.generation);
+    assert!(ahead < newest.trust.generation && !newest.trust.is_apart);
+    let notice = director.notices().last().expect("an operator looks whether it lies");
+    assert_eq!((&notice.appliance, &notice.cause), (&id("a1"), &Cause::AheadOfTrust(ahead)));
     let further = Generation(newest.trust.generation.0 + 1);
-    tell(&mut director, 1, "a1", 3, Some(further));
+    tell(&mut director, 1, "b1", 2, Some(further));
     assert_eq!(trust(&director), newest, "not over and over");
-    tell(&mut director, 90_000, "a1", 4, Some(Generation(u64::MAX)));
-    assert_eq!(trust(&director), newest, "nobody can use up all numbers");
-    tell(&mut director, 90_000, "a1", 5, Some(further));
+    tell(&mut director, 90_000, "a1", 3, Some(further));
+    assert_eq!(trust(&director), newest, "one appliance is believed once in an hour");
+    tell(&mut director, 90_000, "b1", 3, Some(further));
     assert!(further < trust(&director).trust.generation);
-    let Trust { is_apart, .. } = trust(&director).trust;
-    assert!(!is_apart);
+    let further = Generation(further.0 + 9);
+    tell(&mut director, 3_600_000, "a1", 4, Some(further));
+    assert!(further < trust(&director).trust.generation);
+}
+
+#[test]
+fn appliances_that_lie_cannot_make_generations_of_trust_documents_climb_without_end() {
+    let mut director = modern(&["a1", "b1", "c1"]);
+    let first = trust(&director);
+    tell(&mut director, 0, "a1", 2, Some(Generation(u64::MAX)));
+    assert_eq!(trust(&director), first, "nobody can use up all numbers");
+    let most = Generation(following::OVERTAKEN_MAX);
+    tell(&mut director, 0, "b1", 2, Some(most));
+    let last = trust(&director);
+    assert!(most < last.trust.generation);
+    tell(&mut director, 90_000, "c1", 2, Some(last.trust.generation.next()));
+    assert_eq!(trust(&director), last, "control's clock bounds it, and not what was said before");
 }

@@ -103,8 +103,11 @@ impl Control {
 
 fn tell(notice: &Notice) {
     let is_well = matches!(notice.health, Health::Healthy | Health::Draining | Health::Drained);
-    let of_identity = matches!(notice.cause, Cause::Moved(_) | Cause::Superseded | Cause::Revoked);
-    if is_well && !of_identity {
+    let is_suspect = matches!(
+        notice.cause,
+        Cause::Moved(_) | Cause::Superseded | Cause::Revoked | Cause::AheadOfTrust(_)
+    );
+    if is_well && !is_suspect {
         tracing::info!(appliance = %notice.appliance, "{}", notice.text);
     } else {
         tracing::warn!(appliance = %notice.appliance, "{}", notice.text);

@@ -48,6 +48,10 @@ impl Director {
             observed
         });
         observed.alive(now, report);
+        // One manifest is for both: it has keys if one of them needs keys.
+        if report.trust.is_none() {
+            self.reads_trust(id, false);
+        }
         self.judge(now, id);
     }
 

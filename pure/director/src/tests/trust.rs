@@ -195,3 +195,24 @@ fn appliances_that_lie_cannot_make_generations_of_trust_documents_climb_without_
     tell(&mut director, 90_000, "c1", 2, Some(last.trust.generation.next()));
     assert_eq!(trust(&director), last, "control's clock bounds it, and not what was said before");
 }
+
+#[test]
+fn a_cloned_appliance_that_reads_no_trust_document_has_keys_after_a_restart_of_control() {
+    let mut director = modern(&["a1"]);
+    tell(&mut director, 0, "a1", 2, None);
+    let mut desired = director.desired().clone();
+    desired.registered_mut(&id("a1")).expect("it is registered").cloned = true;
+    let mut again = Director::new(CONFIG, desired, ledger(&director), at(0), UnixSeconds(0));
+    settle(&mut again);
+    change(&mut again, revoked(&["0a"]));
+    tell(&mut again, 0, "a1", 3, None);
+    assert!(manifest(&again, "a1").trust.revoked.contains("0a"));
+    change(&mut again, revoked(&["0a", "0b"]));
+    let before = manifest(&again, "a1");
+    assert!(before.trust.revoked.contains("0b"));
+    // The other machine reads them, and both have one manifest.
+    let newest = trust(&again).trust.generation;
+    tell(&mut again, 0, "a1", 4, Some(newest));
+    change(&mut again, revoked(&["0c"]));
+    assert!(manifest(&again, "a1").trust.revoked.contains("0c"));
+}

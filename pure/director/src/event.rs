@@ -94,10 +94,12 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it may be left out where too much waits: a look at an appliance that is silent with
-    /// or without it; and a line of the log, whose notice is shown all the same, unless it is about
-    /// an identity. Of these, operators make all but two kinds: hardware that has moved, told once
-    /// in a while, and a clone, each time it falls silent and is back.
+    /// Whether it may be left out where too much waits. A probe may: the appliance is silent with
+    /// or without it. A line of the log may: its notice is shown all the same.
+    ///
+    /// A line about an identity may not. Operators cause most of these lines. Two kinds come by
+    /// themselves, and only their rate bounds how many wait: hardware has moved, once in a while;
+    /// and an appliance is a clone, each time it falls silent and is back.
     pub(crate) fn can_be_spared(&self) -> bool {
         match self {
             Self::Probe { .. } => true,

@@ -167,10 +167,10 @@ pub struct Director {
     usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
-    /// Bounded. Until polled there are of each appliance one capacity, one mark as cloned and one
-    /// receipt for each withdrawal that is listed, its hardware once in a while (`machines`), and
-    /// lines about its identity (`Action::can_be_spared`); so many that can be spared; two to free;
-    /// and one of every other kind.
+    /// Bounded but for two. Until polled there are of each appliance one capacity, one mark as
+    /// cloned and one receipt for each withdrawal that is listed; so many that can be spared; two
+    /// to free; and one of every other kind. An appliance's hardware (`machines`), and lines about
+    /// its identity (`Action::can_be_spared`), have no bound but the rate in which they come.
     actions: VecDeque<Action>,
     /// How many of them can be spared.
     spared: usize,
@@ -281,8 +281,9 @@ model::metrics! {
         titles_cuts: Counter("titles_cuts_total"),
         /// Connection attempts to appliances whose report was late.
         probes: Counter("probes_total"),
-        /// Lines of the log, and connection attempts, that were left out since too many waited, as
-        /// while the database hangs. Lines about identities never are, and notices are shown.
+        /// Lines of the log that were left out since too many waited, as while the database hangs.
+        /// Lines about identities never are, and the notices are shown. A connection attempt is put
+        /// off then, and does not count.
         actions_spared: Counter("director_actions_spared_total"),
         /// Changes of what a site hears that were taken over.
         routes_changes: Counter("routes_changes_total"),
@@ -584,7 +585,8 @@ impl Director {
         let can_be_spared = action.can_be_spared();
         let most = SPARED_MAX_EACH * self.members.len() + self.config.notices_max;
         if can_be_spared && most <= self.spared {
-            self.counters.actions_spared += 1;
+            // A probe is only put off: it is wanted again in a second.
+            self.counters.actions_spared += u64::from(matches!(action, Action::Tell(_)));
             return false;
         }
         self.spared += usize::from(can_be_spared);
@@ -740,8 +742,9 @@ fn is_reporting(health: Health) -> bool {
 /// How often time passes, so that a stale appliance is seen in time.
 const TICK: Nanos = Nanos::millis(100);
 
-/// For each appliance so many actions that can be spared wait in all, whoever they are about: as
-/// it falls silent and is back.
+/// How many actions that can be spared may wait for each appliance that there is. The sum of it,
+/// and of `notices_max`, is one bound for all of them: one appliance may have them all. An
+/// appliance that falls silent and is back makes about so many.
 const SPARED_MAX_EACH: usize = 4;
 
 /// How long to wait for the shell to do something before saying it again.

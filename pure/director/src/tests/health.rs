@@ -253,6 +253,11 @@ fn an_appliance_that_comes_and_goes_fills_no_queue() {
     let waiting = director.actions.len();
     assert!(waiting < 30, "{waiting} wait");
     assert!(1000 < director.counters().actions_spared, "{}", director.counters().actions_spared);
+    let spared = director.counters().actions_spared;
+    for second in 1..10 {
+        director.handle(at(3_000_000 + second * 1000), Event::Tick(UnixSeconds(1000)));
+    }
+    assert_eq!(director.counters().actions_spared, spared, "a probe is put off, and not left out");
     director.handle(at(3_500_000), Event::Changed(Change::IdentityRevoked(id("a1"))));
     let is_of_identity =
         |action: &Action| matches!(action, Action::Tell(Notice { cause: Cause::Revoked, .. }));

@@ -113,24 +113,43 @@ async fn stand_by(
         () = letting_go => Ok(()),
         () = refreshing => Ok(()),
         never = reload(certificate.as_ref(), hangup) => match never {},
-        error = unfit(config, leading.standing()) => Err(error.into()),
+        error = unfit(leading.standing(), LOOKS, || Control::could_lead(config)) => {
+            Err(error.into())
+        }
     }
 }
 
-/// Why this writer could never lead; for ever, if it could. Before another leads, there are no
-/// secrets that it would need, and before that one has its documents, nobody knows where they are.
-async fn unfit(config: &Config, mut standing: watch::Receiver<Standing>) -> OpenError {
+/// Why this writer could never lead; for ever, as long as it could. Before another leads, there are
+/// no secrets that it would need, and before that one has its documents, nobody knows where they
+/// are. One that is fit is looked at again: the other may be restarted with other settings.
+async fn unfit(
+    mut standing: watch::Receiver<Standing>,
+    looks: Looks,
+    could_lead: impl AsyncFn() -> Result<bool, OpenError>,
+) -> OpenError {
     let known = standing.wait_for(|standing| !standing.leader.is_empty()).await;
     drop(known);
     loop {
-        match Control::could_lead(config).await {
-            Ok(true) => return std::future::pending().await,
+        match could_lead().await {
+            Ok(true) => sleep(looks.fit).await,
             // They are not kept yet, or the database or the documents are away.
-            Ok(false) => sleep(REFRESH_EVERY).await,
+            Ok(false) => sleep(looks.unknown).await,
             Err(error) => return error,
         }
     }
 }
+
+/// How often a standby looks whether it could lead.
+#[derive(Clone, Copy)]
+struct Looks {
+    /// While that is not known.
+    unknown: Duration,
+    /// Since it was last found that it could.
+    fit: Duration,
+}
+
+/// A look is a connection to the database.
+const LOOKS: Looks = Looks { unknown: REFRESH_EVERY, fit: Duration::from_secs(60) };
 
 /// How often files are looked at, and what the leader has until it is there.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -138,4 +157,30 @@ const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The same socket once more.
 fn again(listener: &StdListener) -> anyhow::Result<TcpListener> {
     Ok(TcpListener::from_std(listener.try_clone()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::state::documents::DocumentError;
+
+    #[tokio::test]
+    async fn a_standby_that_was_fit_is_looked_at_again() {
+        let leader = "at 192.0.2.1:8080".to_owned();
+        let (_leads, standing) = watch::channel(Standing { leader, ..Standing::default() });
+        let looks = AtomicU32::new(0);
+        let could_lead = async || match looks.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(false),
+            1 | 2 => Ok(true),
+            _ => Err(OpenError::Document(DocumentError::Elsewhere)),
+        };
+        let often = Duration::from_millis(1);
+        let found = unfit(standing, Looks { unknown: often, fit: often }, could_lead);
+        let found = tokio::time::timeout(Duration::from_secs(10), found).await;
+        let error = found.expect("the leader was restarted with other documents");
+        assert!(matches!(error, OpenError::Document(DocumentError::Elsewhere)), "{error}");
+        assert_eq!(looks.into_inner(), 4);
+    }
 }

@@ -157,8 +157,8 @@ impl Door {
         Self { listener, tls, rules, times, counters, straight: None, admits: Box::new(|_| true) }
     }
 
-    /// The same, where a certificate counts for nothing unless this says so: who has one that was
-    /// revoked is a stranger.
+    /// The same, where a certificate counts for nothing unless this says so, when a connection
+    /// begins and at each request: who has one that was revoked is a stranger.
     pub(crate) fn admitting(self, admits: Admits) -> Self {
         Self { admits, ..self }
     }
@@ -285,6 +285,10 @@ impl Host {
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(|mut request: Request<Incoming>| {
             let is_whole = request.body().is_end_stream();
+            // It may have been revoked since the connection began, or since the last request.
+            if seen.as_deref().is_some_and(|seen| !(self.admits)(seen)) {
+                place.estranged();
+            }
             place.asked(is_whole);
             let straight = self.straight.as_ref().filter(|_| is_whole);
             let straight = straight.and_then(|straight| straight(&mut request));

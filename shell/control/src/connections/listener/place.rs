@@ -186,6 +186,15 @@ impl Place {
         true
     }
 
+    /// The certificate that was shown is good no more. The connection goes on as a stranger's, in
+    /// the share of its key: it has an end, and gives its place away before members do.
+    pub(super) fn estranged(&self) {
+        let mut line = lock(&self.line);
+        if std::mem::take(&mut line.is_trusted) {
+            line.end = self.house.times.stranger.map(|stranger| line.woken + stranger);
+        }
+    }
+
     fn recount(&self, whom: Whom) -> bool {
         let told = lock(&self.house.crowd).recount(self.id, Instant::now(), whom);
         let Some(gone) = told else {

@@ -125,6 +125,45 @@ async fn who_has_a_certificate_that_was_revoked_is_a_stranger_and_takes_no_membe
 }
 
 #[tokio::test]
+async fn who_is_connected_when_its_certificate_is_revoked_is_a_stranger_from_then_on() {
+    let times = Times { stranger: Some(Duration::from_millis(300)), ..TIMES };
+    let open = Open::fleet(rules(2, 2), times).await;
+    let (stolen, own) = (open.key("a1"), open.key("a1"));
+    let key = member::read(&stolen.0[0]).unwrap().key;
+    let mut late = open.connect(Some(stolen.clone())).await.unwrap();
+    assert_eq!(ask(&mut late, "/who").await, "appliance a1");
+    let mut member = open.connect(Some(own.clone())).await.unwrap();
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    sleep(Duration::from_millis(400)).await;
+    open.refused.lock().unwrap().insert(key.clone());
+    // Whatever it asks, it has an end.
+    let began = Instant::now();
+    while late.write_all(b"GET /who HTTP/1.1\r\nHost: a\r\n\r\n").await.is_ok()
+        && late.read(&mut [0; 4096]).await.is_ok_and(|len| 0 < len)
+    {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1", "a member has none");
+}
+
+#[tokio::test]
+async fn who_is_revoked_gives_its_place_to_members_though_it_asked_last() {
+    let open = Open::fleet(rules(2, 2), TIMES).await;
+    let (stolen, own) = (open.key("a1"), open.key("a2"));
+    let key = member::read(&stolen.0[0]).unwrap().key;
+    let mut member = open.connect(Some(own)).await.unwrap();
+    assert_eq!(ask(&mut member, "/who").await, "appliance a2");
+    let mut revoked = open.connect(Some(stolen)).await.unwrap();
+    assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
+    open.refused.lock().unwrap().insert(key);
+    assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
+    let mut other = open.member("a3").await;
+    assert_eq!(ask(&mut other, "/who").await, "appliance a3");
+    assert!(is_closed(&mut revoked).await);
+    assert_eq!(ask(&mut member, "/who").await, "appliance a2");
+}
+
+#[tokio::test]
 async fn a_certificate_that_was_replaced_is_shown_to_the_next() {
     let open = Open::fleet(rules(8, 8), TIMES).await;
     let before = open.stranger().await.unwrap();

@@ -86,6 +86,13 @@ impl Replication {
         let is_of_use = whole.generation == last.generation || (whole.made.is_ok() && leads_on);
         (is_of_use && whole.kid == kid).then(|| whole.clone())
     }
+
+    /// Drops the whole one if it is of use to no front: it may be a gigabyte.
+    fn drop_useless_whole(&mut self, now: Instant, kid: &str) {
+        if self.whole_for(now, (Generation(0), Wanted::Whole), kid).is_none() {
+            self.whole = None;
+        }
+    }
 }
 
 /// What a front wants.
@@ -168,6 +175,7 @@ impl Control {
             self.look_for_news(&mut replication).await?;
             still_old.renewed();
         }
+        replication.drop_useless_whole(self.clock.now(), &self.signing.kid());
         let last = replication.last.as_ref().expect("there is one after a look");
         let newest = last.generation;
         if newest < known {
@@ -215,11 +223,13 @@ impl Control {
     ) -> Result<body::Bytes, TooLong> {
         let kid = self.signing.kid();
         let (last, len_max) = {
-            let replication = self.replication.lock().await;
+            let mut replication = self.replication.lock().await;
             let now = self.clock.now();
             if let Some(whole) = replication.whole_for(now, (known, wanted), &kid) {
                 return whole.made;
             }
+            // Nobody gets the one before while the next is made: all wait for that lock.
+            replication.whole = None;
             let last = replication.last.clone().expect("there is one after a look");
             (last, replication.len_max)
         };
@@ -289,12 +299,6 @@ impl Control {
             }
         };
         replication.last = Some(last);
-        let (Replication { whole, log, .. }, kid) = (replication, self.signing.kid());
-        let (now, none) = (self.clock.now(), Generation(0));
-        // It may be a gigabyte.
-        whole.take_if(|whole| {
-            whole.kid != kid || !log.leads_on(whole.generation, now.since(whole.at), none)
-        });
         Ok(())
     }
 
@@ -484,6 +488,7 @@ mod tests {
             let known = control.store.replica().await.unwrap().0;
             put(&control, 5).await;
             control.replica_snapshot(known, Wanted::Differences).await.unwrap().unwrap();
+            assert!(control.replication.lock().await.whole.is_some(), "it is young");
             let newest = control.store.replica().await.unwrap().0;
             let (goes_on, waits) = std::sync::mpsc::channel::<()>();
             let busy = spawn_blocking(move || waits.recv());
@@ -493,6 +498,7 @@ mod tests {
             let follows = control.replica_snapshot(known, Wanted::Differences);
             let given = tokio::time::timeout(Duration::from_secs(10), follows).await;
             assert!(given.expect("it waits for nobody").unwrap().is_some());
+            assert!(control.replication.lock().await.whole.is_none(), "two would be in memory");
             // Another that wants the whole gets the same.
             let mut other = Box::pin(control.replica_snapshot(newest, Wanted::Whole));
             let begins = poll_fn(|cx| Poll::Ready(other.as_mut().poll(cx).is_pending()));
@@ -548,10 +554,14 @@ mod tests {
         let again = whole().await;
         assert_eq!(again.as_ptr(), next.as_ptr(), "whoever waited for it has had no time to ask");
         control.clock.pass(WHOLE_YOUNG.as_seconds());
+        let none = control.replica_snapshot(known().await, Wanted::Differences).await;
+        assert!(none.unwrap().is_none() && control.replication.lock().await.whole.is_none());
         let newest = whole().await;
         assert_ne!(newest, next, "a front would begin with a state of long ago");
         let again = control.replica_snapshot(known().await, Wanted::Whole).await;
         assert_eq!(again.unwrap().unwrap().as_ptr(), newest.as_ptr());
+        control.clock.pass(WHOLE_YOUNG.as_seconds());
+        assert_eq!(whole().await.as_ptr(), newest.as_ptr(), "nothing is newer");
     }
 
     #[tokio::test]

@@ -172,6 +172,7 @@ impl From<&DocumentError> for Problem {
             | DocumentError::Damaged(_)
             | DocumentError::Foreign(_)
             | DocumentError::Elsewhere
+            | DocumentError::InPlace
             | DocumentError::InDatabase(_)
             | DocumentError::Place(_)
             | DocumentError::Bucket(_) => {

@@ -102,10 +102,15 @@ pub enum DocumentError {
     )]
     Foreign(String),
     #[error(
-        "[documents] at: this database has its documents elsewhere: say where they are, as it was \
-         said before, and is to the other writer"
+        "[documents] at: the documents of this database are not in it: say where they are. The \
+         settings of before say it, and so do those of the other writer"
     )]
     Elsewhere,
+    #[error(
+        "[documents] at: the writer that leads keeps documents in a place, and this one would keep \
+         them in the database: stop both, and give both the same"
+    )]
+    InPlace,
     #[error(
         "[documents] at: the writer that leads has its documents in the database, and this one \
          would have them in {0}: give both the same"

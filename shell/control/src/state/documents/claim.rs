@@ -43,6 +43,10 @@ impl Documents {
         match (store.leader_has_place().await?, this) {
             (None, _) => Ok(false),
             (Some(false), Some(this)) => Err(DocumentError::InDatabase(this.place.clone())),
+            // Of a place that is not claimed yet nobody can say where it is.
+            (Some(true), None) if store.documents_number().await? <= 0 => {
+                Err(DocumentError::InPlace)
+            }
             (Some(true), None) => Err(DocumentError::Elsewhere),
             (Some(true), Some(_)) if store.documents_number().await? <= 0 => Ok(false),
             (Some(_), this) => Self::fits(this, store).await,

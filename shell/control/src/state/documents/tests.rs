@@ -92,10 +92,11 @@ async fn a_standby_asks_until_the_one_that_leads_has_said_where_its_documents_ar
     assert!(matches!(refused, DocumentError::InDatabase(_)), "{refused}");
 
     store.put_leader_has_place(true).await.unwrap();
-    let elsewhere = behind(None).await.unwrap_err();
-    assert!(matches!(elsewhere, DocumentError::Elsewhere), "it claims it soon: {elsewhere}");
     for number in [0, -77] {
         store.put_documents_number(number).await.unwrap();
+        let refused = behind(None).await.unwrap_err();
+        assert!(matches!(refused, DocumentError::InPlace), "{number}: {refused}");
+        assert!(refused.to_string().contains("stop both"), "{refused}");
         assert!(!behind(Some(&documents)).await.unwrap(), "{number}");
     }
     // The one that leads is about to say so.

@@ -468,7 +468,9 @@ impl Store {
             let mut transaction = self.begin().await?;
             for id in ids {
                 let files = files_of(&mut transaction, &id).await?;
-                let query = sqlx::query("UPDATE versions SET listing = $2 WHERE id = $1");
+                let query = sqlx::query(
+                    "UPDATE versions SET listing = $2 WHERE id = $1 AND listing IS NULL",
+                );
                 let query = query.bind(id).bind(listing::encode(&files));
                 query.execute(&mut *transaction).await?;
             }

@@ -434,13 +434,7 @@ impl Store {
         let (mut catalog, mut made) = (Catalog::default(), VecDeque::new());
         let mut last = String::new();
         loop {
-            let query = sqlx::query_as(
-                "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions,
-                        first_file, listing
-                 FROM versions WHERE id > $1 ORDER BY id LIMIT $2",
-            );
-            let query = query.bind(last).bind(VERSIONS_AT_ONCE);
-            let rows: Vec<VersionRow> = query.fetch_all(&self.pool).await?;
+            let rows = self.version_rows(&last, LISTINGS_LEN).await?;
             let is_end = rows.is_empty();
             last = rows.last().map(|row| row.0.clone()).unwrap_or_default();
             let with = |row: VersionRow| (entries.remove(row.0.as_str()).unwrap_or_default(), row);
@@ -452,6 +446,25 @@ impl Store {
                 page?.into_iter().for_each(|version| catalog.put(version));
             }
         }
+    }
+
+    /// Rows of the next versions: so many that the listings of all but the last are shorter than
+    /// that, and one at least; none after the last of all.
+    async fn version_rows(&self, after: &str, listings_len: i64) -> Result<Vec<VersionRow>> {
+        let query = sqlx::query_as(
+            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until, renditions,
+                    first_file, listing
+             FROM versions WHERE id > $1 AND id <= (
+                 SELECT MAX(id) FROM (
+                     SELECT id, SUM(len) OVER (ORDER BY id) - len AS len_before FROM (
+                         SELECT id, COALESCE(LENGTH(listing), 0) AS len FROM versions
+                         WHERE id > $1 ORDER BY id LIMIT $2
+                     ) AS lens
+                 ) AS sums WHERE len_before < $3
+             ) ORDER BY id LIMIT $2",
+        );
+        let query = query.bind(after).bind(VERSIONS_AT_ONCE).bind(listings_len);
+        Ok(query.fetch_all(&self.pool).await?)
     }
 
     /// Lists the files of versions that the program before wrote.
@@ -741,10 +754,14 @@ const MIGRATIONS: &[&str] = &[
 /// tests so few that there are several statements. SQLite takes 32,766 values, PostgreSQL 65,535.
 const ROWS_AT_ONCE: usize = if cfg!(test) { 2 } else { 500 };
 
-/// Some megabytes. In tests so few that they read several pages.
-const VERSIONS_AT_ONCE: i64 = if cfg!(test) { 1 } else { 250 };
+/// Versions in a page of the catalogue at most.
+const VERSIONS_AT_ONCE: i64 = 250;
 
-/// Pages of which versions are being made while the next is read.
+/// Bytes of the listings in a page but for the last: about 44 for each file. In tests so few that
+/// they read several pages.
+const LISTINGS_LEN: i64 = if cfg!(test) { 1 } else { 4 << 20 };
+
+/// So many pages are made into versions while the next is read.
 const PAGES_MAX: usize = 4;
 
 /// Versions whose files are listed in one transaction.

@@ -308,6 +308,27 @@ async fn a_version_whose_first_answer_was_lost_is_there_as_it_was_put_last() {
 }
 
 #[tokio::test]
+async fn a_page_of_versions_is_as_long_as_their_listings_allow() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+    for number in 1..=3 {
+        let mut files = (*version(&blocks).files).clone();
+        files.id = id(&format!("film-{number}"));
+        let version = Version::new(Arc::new(files), Vec::new(), number).divided(vec![1, 2]);
+        store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
+    }
+    let rows = async |after: &str, len| store.version_rows(after, len).await.unwrap();
+    let len = i64::try_from(rows("", 1).await[0].9.len()).unwrap();
+    let cases = [(1, 1), (len, 1), (len + 1, 2), (2 * len, 2), (2 * len + 1, 3), (i64::MAX, 3)];
+    for (listings_len, count) in cases {
+        assert_eq!(rows("", listings_len).await.len(), count, "{listings_len} of {len} each");
+    }
+    let ids = async |after| rows(after, 1).await.into_iter().map(|row| row.0).collect::<Vec<_>>();
+    assert_eq!((ids("film-1").await, ids("film-3").await), (vec!["film-2".to_owned()], vec![]));
+}
+
+#[tokio::test]
 async fn an_object_that_versions_share_is_written_once_and_comes_back_from_a_document() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::of_test(state.path()).await.unwrap();

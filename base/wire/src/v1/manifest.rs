@@ -5,10 +5,10 @@
 //! The answer has a line for each that is there: an [`AssetVersion`] without sources, in JSON. A
 //! program that does not know `short` answers with format 1.
 //!
-//! With `&trust=true` keys and revoked certificates are left out where control has them in a
-//! *trust document*, which all appliances share: `GET /v1/appliances/{id}/trust?known=G`, 200 with
-//! a newer one than `G`, or 204. The reply to a report says the newest generation of it. A program
-//! that does not know `trust` answers with a manifest that has them.
+//! With `&trust=true` beside it, keys and revoked certificates are left out where control has them
+//! in a *trust document*, which all appliances share: `GET /v1/appliances/{id}/trust?known=G`, 200
+//! with a newer one than `G`, or 204. The reply to a report says the newest generation of it. A
+//! program that does not know `trust` answers with a manifest that has them.
 
 use std::collections::BTreeMap;
 

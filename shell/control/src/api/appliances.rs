@@ -41,7 +41,7 @@ pub(crate) struct Known {
     /// Versions are to be named by their documents (format 2).
     #[serde(default)]
     short: bool,
-    /// Keys and revoked certificates are to be left to the trust document.
+    /// With `short`: keys and revoked certificates are to be left to the trust document.
     #[serde(default)]
     trust: bool,
 }

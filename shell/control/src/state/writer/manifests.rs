@@ -28,15 +28,14 @@ pub(super) struct SignedTrust {
 pub(crate) struct Reads {
     /// Versions that are named by their documents.
     pub(crate) short: bool,
-    /// Trust documents.
+    /// Trust documents: then a short one has no keys.
     pub(crate) trust: bool,
 }
 
 impl Control {
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. A short
-    /// one, or one without keys, is signed for each who asks. The bytes of others are signed once
-    /// for a generation, which may be tens of megabytes: nobody waits for it but who asks for the
-    /// same.
+    /// one is signed for each who asks. The bytes of a whole one are signed once for a generation,
+    /// with keys, and may be tens of megabytes: nobody waits for it but who asks for the same.
     pub(crate) async fn signed_manifest(
         self: &Arc<Self>,
         id: ApplianceId,
@@ -71,11 +70,8 @@ impl Control {
     ) -> body::Bytes {
         let mut manifest = Arc::clone(manifest);
         if let Some(trust) = trust {
-            if reads.trust {
-                let wire = match reads.short {
-                    true => self.manifests.short(&manifest),
-                    false => wire::convert::manifest_out(&manifest),
-                };
+            if reads.short && reads.trust {
+                let wire = self.manifests.short(&manifest);
                 return self.sign(wire::convert::without_trust(wire, trust.trust.generation));
             }
             if manifest.trust.is_apart {

@@ -42,6 +42,7 @@ use wire::v1::identity::MemberKind;
 
 use crate::clock;
 use crate::membership::member::Own;
+use crate::membership::state_file::StateFile;
 use crate::serving::clients::Clients;
 use crate::storage::drives::{Drive, DriveError};
 use crate::storage::ledger::Pace;
@@ -95,6 +96,7 @@ pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) fn run(
     shared: &Shared,
     own: &Own,
+    state_file: &StateFile,
     sockets: &[TcpListener],
     config: &PeerConfig,
     clients: Option<&Clients>,
@@ -102,7 +104,8 @@ pub(crate) fn run(
     let pace = Pace::new(config.rate_max.map(|rate| rate.0), BURST);
     let places = config.connections_max.max(1);
     let door = Mutex::new(Crowd::new(places, places.div_ceil(2)));
-    let room = Room { shared, pace: &pace, door: &door, threads_max: 2 * places, clients };
+    let threads_max = 2 * places;
+    let room = Room { shared, state_file, pace: &pace, door: &door, threads_max, clients };
     std::thread::scope(|scope| {
         let mut tls: Option<(u64, Arc<ServerConfig>)> = None;
         while !shared.ledger.is_stopping() {
@@ -163,6 +166,7 @@ type Door = Mutex<Crowd<Holder, Instant, TcpStream>>;
 #[derive(Clone, Copy)]
 struct Room<'a> {
     shared: &'a Shared,
+    state_file: &'a StateFile,
     pace: &'a Pace,
     door: &'a Door,
     /// Those of connections that gave their place away end a moment later.
@@ -172,6 +176,29 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
+    /// Why this member gets nothing here, if so.
+    fn refusal(&self, seen: &Seen) -> Option<&'static str> {
+        if seen.member.kind != MemberKind::Appliance {
+            Some("it is no appliance")
+        } else if self.is_revoked(&seen.serial) {
+            Some("its certificate is revoked")
+        } else if seen.not_after <= clock::wall() {
+            Some("its certificate has ended")
+        } else {
+            None
+        }
+    }
+
+    /// True of a certificate that the manifest in force says to refuse, or the trust document where
+    /// there is no manifest.
+    fn is_revoked(&self, serial: &str) -> bool {
+        let is_in = |manifest: &Arc<Manifest>| manifest.trust.revoked.contains(serial);
+        let of_manifest = self.shared.ledger.ask(|holdings| holdings.manifest().map(is_in));
+        let is_kept =
+            || self.state_file.trust().is_some_and(|of| of.trust.revoked.contains(serial));
+        of_manifest.unwrap_or_else(is_kept)
+    }
+
     fn admit<'s>(self, scope: &'s Scope<'s, 'a>, tcp: TcpStream, config: Arc<ServerConfig>)
     where
         'a: 's,
@@ -294,9 +321,9 @@ impl<'a> Connection<'a> {
         let shaken = handshake(&mut tls, HANDSHAKE_MAX, || room.shared.ledger.is_stopping());
         let admitted = shaken.and_then(|()| who(&tls));
         let seen = match admitted {
-            Ok(seen) if refusal(room.shared, &seen).is_none() => seen,
+            Ok(seen) if room.refusal(&seen).is_none() => seen,
             Ok(seen) => {
-                let why = refusal(room.shared, &seen).unwrap_or_default();
+                let why = room.refusal(&seen).unwrap_or_default();
                 room.shared.counters.peer.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(member = %seen.member, why, "a member was not let in");
                 return close(tls);
@@ -345,7 +372,7 @@ impl<'a> Connection<'a> {
         // A request under way keeps its place.
         self.room.door().stands(self.place, None);
         // A connection may outlive the certificate that it began with.
-        if let Some(why) = refusal(self.room.shared, &self.seen) {
+        if let Some(why) = self.room.refusal(&self.seen) {
             tracing::debug!(member = %self.seen.member, why, "a member is refused from now on");
             return Ok(false);
         }
@@ -560,25 +587,6 @@ fn who(tls: &Tls) -> io::Result<Seen> {
     let shown = tls.conn.peer_certificates().and_then(<[_]>::first);
     let shown = shown.ok_or_else(|| io::Error::other("no certificate was shown"))?;
     member::read(shown).map_err(io::Error::other)
-}
-
-/// Why this member gets nothing here, if so.
-fn refusal(shared: &Shared, seen: &Seen) -> Option<&'static str> {
-    if seen.member.kind != MemberKind::Appliance {
-        Some("it is no appliance")
-    } else if is_revoked(shared, &seen.serial) {
-        Some("its certificate is revoked")
-    } else if seen.not_after <= clock::wall() {
-        Some("its certificate has ended")
-    } else {
-        None
-    }
-}
-
-/// True of a certificate that the manifest in force says to refuse.
-fn is_revoked(shared: &Shared, serial: &str) -> bool {
-    let is_in = |manifest: &Arc<Manifest>| manifest.trust.revoked.contains(serial);
-    shared.ledger.ask(|holdings| holdings.manifest().is_some_and(is_in))
 }
 
 /// The request at the beginning of `input`, if it is whole.

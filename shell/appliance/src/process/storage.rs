@@ -212,7 +212,7 @@ impl Storage {
             return Err(StartError::Concurrency(config.fill.concurrency));
         }
         let tls = source::trusted(config.fill.trust.as_deref())?;
-        let state_file = StateFile::open(&config.state)?;
+        let state_file = Arc::new(StateFile::open(&config.state)?);
         let opened = open_drives(&config.drives, config.silent)?;
         let (mut slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
         for slot in &mut slots {
@@ -349,10 +349,10 @@ impl StorageHandle {
         &mut self,
         config: Config,
         tls: &TlsConfig,
-        state_file: StateFile,
+        state_file: Arc<StateFile>,
         peers: Vec<TcpListener>,
     ) -> std::io::Result<()> {
-        self.spawn_links(&config, state_file)?;
+        self.spawn_links(&config, Arc::clone(&state_file))?;
         self.spawn("keeper", |shared| at_once(upkeep::keeper::run(shared)))?;
         let drive_count = u8::try_from(config.drives.len()).unwrap_or(u8::MAX);
         self.spawn("audit", move |shared| {
@@ -378,14 +378,14 @@ impl StorageHandle {
         if !config.peer.listen.is_empty() {
             let own = Arc::clone(&self.own);
             self.spawn("peers", move |shared| {
-                peer::run(shared, &own, &peers, &config.peer, clients.as_deref());
+                peer::run(shared, &own, &state_file, &peers, &config.peer, clients.as_deref());
             })?;
         }
         Ok(())
     }
 
     /// Those that speak to control.
-    fn spawn_links(&mut self, config: &Config, state_file: StateFile) -> std::io::Result<()> {
+    fn spawn_links(&mut self, config: &Config, state_file: Arc<StateFile>) -> std::io::Result<()> {
         let Some(control) = &config.control else { return Ok(()) };
         let every = control.report_interval.0;
         if let Some(routes) = config.about.routes.clone() {

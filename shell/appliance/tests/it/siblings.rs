@@ -10,10 +10,12 @@ use appliance::process::storage::{Config, StorageHandle};
 use identity::credentials::Credentials;
 use identity::dial::Dial;
 use identity::member::Member;
-use model::manifest::SiteMember;
+use model::id::Generation;
+use model::manifest::{SiteMember, Trust, TrustDocument};
 use model::units::BitsPerSecond;
 use ureq::unversioned::transport::DefaultConnector;
 use wire::v1::identity::Source;
+use wire::v1::signed::Kind;
 
 use upkeep::Cause;
 
@@ -295,6 +297,32 @@ fn who_is_revoked_gets_nothing_from_then_on() {
     assert!(0 < filled.origin.sent());
     let path = format!("/v1/objects/{}", files[0].id());
     assert_eq!(ask(&filled.rig.config.credentials, &sibling, &path, "bytes=0-99"), None);
+    let other = ours().credentials(&Member::appliance("a1"));
+    assert!(ask(&other, &sibling, &path, "bytes=0-99").is_some(), "its next identity is good");
+}
+
+#[test]
+fn who_is_revoked_gets_nothing_before_the_first_manifest_either() {
+    let files = [TestFile::new("v.mp4", 300_000)];
+    let mut sibling = Sibling::start("a2", &files, |_| {});
+    let a1 = ours().credentials(&Member::appliance("a1"));
+    let revoked = [a1.seen().serial.clone()].into();
+    let trust = Trust { generation: Generation(1), revoked, ..Trust::default() };
+    let document = TrustDocument { token_keys: Vec::new(), trust };
+    let payload = serde_json::to_vec(&wire::convert::trust_out(&document)).unwrap();
+    let envelope = ours().signer.sign(Kind::Trust, &payload);
+    sibling.handle.stop();
+    let config = &mut sibling.rig.config;
+    config.peer.listen = vec![sibling.address.parse().unwrap()];
+    std::fs::remove_file(config.state.join("manifest.signed")).unwrap();
+    *sibling.control.manifest.lock().unwrap() = None;
+    *sibling.control.trust.lock().unwrap() = Some((document, envelope));
+    sibling.handle = sibling.rig.start();
+    let said = || sibling.control.last_report().and_then(|report| report.trust);
+    wait("the trust document", || said() == Some(1));
+    assert_eq!(sibling.handle.fill().generation, Generation(0));
+    let path = format!("/v1/objects/{}", files[0].id());
+    assert_eq!(ask(&a1, &sibling, &path, "bytes=0-99"), None);
     let other = ours().credentials(&Member::appliance("a1"));
     assert!(ask(&other, &sibling, &path, "bytes=0-99").is_some(), "its next identity is good");
 }

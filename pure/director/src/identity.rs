@@ -158,9 +158,9 @@ impl Director {
         self.rotation = is_under_way.then_some(Rotation { since: now, said_at: None });
     }
 
-    /// The next key signs when every appliance that ever reported has a manifest that names it and
-    /// fronts have had time for a snapshot, or after a longer time: whoever was away then learns of
-    /// it when it renews its certificate.
+    /// The next key signs when every appliance that ever reported follows a trust document, or a
+    /// manifest, that names it, and fronts have had time for a snapshot, or after a longer time:
+    /// whoever was away then learns of it when it renews its certificate.
     pub(crate) fn go_on_with_rotation(&mut self, now: Instant) {
         let Some(rotation) = self.rotation else { return };
         if rotation.said_at.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER) {

@@ -190,7 +190,7 @@ pub struct Fleet {
     /// Default 500: whole racks may stand behind one address.
     pub connections_per_address_max: usize,
     /// How long an identity is good before it is renewed, which begins at two thirds of it. Default
-    /// `24 h`: short, because siblings only learn of a revocation with their next manifest; a
+    /// `24 h`: short, because siblings only learn of a revocation with the next trust document; a
     /// machine that is off for longer enrols again.
     pub certificate_lifetime: Text<Nanos>,
     /// How long a one-time code is good. Default `1 h`.

@@ -74,7 +74,7 @@ pub(crate) async fn front_enrolment(
 }
 
 /// Revokes an appliance's identity: refused from its next request on, by its siblings as soon as
-/// they have their next manifest. An open one-time code is none any more.
+/// they have the next trust document. An open one-time code is none any more.
 #[utoipa::path(delete, path = "/v1/appliances/{id}/identity", tag = "identity",
     responses((status = 204, description = "Revoked")))]
 pub(crate) async fn revoke_appliance(
@@ -128,16 +128,16 @@ pub(crate) async fn clone_gone(
     Err(Problem::not_found(detail))
 }
 
-/// Keys that manifests and snapshots may be signed with: the first signs, a second is announced and
-/// will sign.
+/// Keys that manifests, trust documents and snapshots may be signed with: the first signs, a second
+/// is announced and will sign.
 #[utoipa::path(get, path = "/v1/signing-keys", tag = "identity",
     responses((status = 200, body = [TokenKey])))]
 pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> {
     Json(control.signing.public().iter().map(wire::convert::token_key_out).collect())
 }
 
-/// Makes a new signing key and announces it in every manifest. It signs, and the old one is no
-/// more, once every appliance has such a manifest, or after a day. Asked for again before that,
+/// Makes a new signing key and announces it in the trust document. It signs, and the old one is no
+/// more, once every appliance has that document, or after a day. Asked for again before that,
 /// nothing more happens.
 #[utoipa::path(post, path = "/v1/signing-keys", tag = "identity",
     responses((status = 202, body = [TokenKey])))]

@@ -14,8 +14,8 @@ pub(crate) async fn keys(State(control): Shared) -> Json<Vec<KeyOut>> {
     Json(control.keys().shown())
 }
 
-/// Makes a new key for playback tokens and announces it in every manifest. It signs once every
-/// appliance has such a manifest, or after a day; the old one goes when its last token has expired.
+/// Makes a new key for playback tokens and announces it in the trust document. It signs once every
+/// appliance has that document, or after a day; the old one goes when its last token has expired.
 /// Asked for again before the new one signs, nothing more happens.
 #[utoipa::path(post, path = "/v1/keys/rotate", tag = "access",
     responses((status = 202, body = [KeyOut])))]

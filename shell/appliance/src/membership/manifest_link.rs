@@ -90,6 +90,8 @@ struct Link<'a> {
     /// For the manifest after the one in force.
     fetched: Fetched,
     keeping: Keeping,
+    /// The same of the manifest in force, which is fetched again for it.
+    again: Keeping,
 }
 
 /// Tries to keep the newest trust document.
@@ -109,15 +111,16 @@ pub(crate) fn run(
     state_file: &StateFile,
     offered: &Offered,
 ) {
-    let (next, fetched, keeping) = (None, Fetched::default(), Keeping::default());
-    let mut link = Link { shared, client, own, state_file, offered, next, fetched, keeping };
+    let (next, fetched) = (None, Fetched::default());
+    let (keeping, again) = Default::default();
+    let mut link = Link { shared, client, own, state_file, offered, next, fetched, keeping, again };
     let (mut tries, mut pause) = (Tries::default(), LOOK);
     link.tell_trust();
     while shared.ledger.sleep_until(shared.ledger.now() + pause) {
         pause = LOOK;
         link.go_on_with_keeping();
         link.tell_trust();
-        let known = shared.ledger.ask(Holdings::generation);
+        let known = link.known();
         if offered.generation() <= known && offered.trust() <= link.trust_in_force() {
             continue;
         }
@@ -131,6 +134,20 @@ pub(crate) fn run(
 }
 
 impl Link<'_> {
+    /// Manifests above this generation are wanted: those that are newer than the one in force; and
+    /// that one too, later and later, if it is not kept. Control gives it again.
+    fn known(&mut self) -> Generation {
+        let known = self.shared.ledger.ask(Holdings::generation);
+        let now = self.shared.ledger.now();
+        let Keeping { failures, at } = &mut self.again;
+        if self.offered.is_kept() || now < *at {
+            return known;
+        }
+        *at = now + wait(RETRY_FIRST, *failures);
+        *failures += 1;
+        Generation(known.0.saturating_sub(1))
+    }
+
     /// Fetches what is newer, the trust document first, and puts it in force. A manifest may take
     /// something down: it does not wait for a trust document that it does not need.
     fn follow(&mut self, known: Generation) -> Result<(), ControlError> {
@@ -296,7 +313,7 @@ impl Link<'_> {
 
     /// Keeps a verified manifest, if its documents are `kept`, and puts it in force.
     fn take(
-        &self,
+        &mut self,
         manifest: Manifest,
         envelope: &[u8],
         kept: Result<(), String>,
@@ -318,8 +335,13 @@ impl Link<'_> {
                 own.believe(&after).map_err(|error| error.to_string())
             });
         self.offered.is_unkept.store(kept.is_err(), Ordering::Relaxed);
-        if let Err(error) = kept {
+        let is_newer = self.shared.ledger.ask(Holdings::generation) < manifest.generation;
+        if let Err(error) = kept
+            && is_newer
+        {
             self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
+            let at = self.shared.ledger.now() + RETRY_FIRST;
+            self.again = Keeping { failures: 0, at };
         }
         let (generation, versions) = (manifest.generation.0, manifest.versions.len());
         if at_once(self.shared.set_manifest(Arc::new(manifest))) {

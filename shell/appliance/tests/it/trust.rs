@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use appliance::membership::member;
+use appliance::process::storage::StorageHandle;
 use identity::signing::SigningKey;
 use model::id::Generation;
 use model::manifest::{Manifest, TokenKey, Trust, TrustDocument};
@@ -25,6 +26,16 @@ impl World {
         let (control, server) = TestControl::start("127.0.0.1:0");
         let rig = Rig::new(1, Some(server.address));
         Self { control, server: Some(server), rig }
+    }
+
+    /// One that follows the first manifest and the first document.
+    fn begun() -> (Self, StorageHandle) {
+        let mut w = Self::new();
+        w.trust(1, "k1");
+        w.publish(1);
+        let handle = w.rig.start();
+        w.wait(1, 1, "k1");
+        (w, handle)
     }
 
     fn publish(&self, generation: u64) {
@@ -98,11 +109,7 @@ fn key(kid: &str) -> TokenKey {
 
 #[test]
 fn a_key_comes_without_a_manifest_and_is_there_after_a_restart_with_control_away() {
-    let mut w = World::new();
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
+    let (mut w, mut handle) = World::begun();
     let asked = w.control.manifests_asked.load(Ordering::SeqCst);
     w.trust(2, "k2");
     w.wait(1, 2, "k2");
@@ -118,11 +125,7 @@ fn a_key_comes_without_a_manifest_and_is_there_after_a_restart_with_control_away
 
 #[test]
 fn an_older_manifest_that_a_power_cut_leaves_has_keys_of_the_newer_document() {
-    let mut w = World::new();
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
+    let (mut w, mut handle) = World::begun();
     let manifest = w.read("manifest.signed");
     w.trust(2, "k2");
     w.publish(2);
@@ -139,11 +142,7 @@ fn an_older_manifest_that_a_power_cut_leaves_has_keys_of_the_newer_document() {
 
 #[test]
 fn a_manifest_whose_trust_document_is_lost_is_left_out_and_both_come_again() {
-    let mut w = World::new();
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
+    let (mut w, mut handle) = World::begun();
     let old = w.read("trust.signed");
     w.trust(2, "k2");
     w.publish(2);
@@ -164,11 +163,7 @@ fn a_manifest_whose_trust_document_is_lost_is_left_out_and_both_come_again() {
 
 #[test]
 fn a_trust_document_that_could_not_be_kept_is_kept_later_and_the_manifest_after_it() {
-    let mut w = World::new();
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
+    let (mut w, mut handle) = World::begun();
     let blocked = w.rig.config.state.join("trust.signed.new");
     std::fs::create_dir(&blocked).unwrap();
     w.trust(2, "k2");

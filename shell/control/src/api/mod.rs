@@ -471,18 +471,17 @@ const REQUEST_MAX: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
+
     use director::front::{Grant, Ticket};
     use model::units::UnixSeconds;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
 
     #[tokio::test]
     async fn a_full_house_is_said_but_players_are_steered_all_the_same() {
-        let (_directory, control) =
-            crate::state::writer::tests::open("[serve]\nrequests_max = 1").await;
-        let (address, listeners) = crate::serve::tests::listeners().await;
-        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
-        let serving = tokio::spawn(serving);
+        let (_directory, control, address, serving) = served("[serve]\nrequests_max = 1").await;
         let taken = control.requests.clone().acquire_owned().await.unwrap();
         let busy = ask(address, "/healthz").await;
         assert!(busy.starts_with("HTTP/1.1 503 "), "{busy}");
@@ -497,22 +496,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_grant_and_a_ticket_end_in_their_second() {
-        let (_directory, control) = crate::state::writer::tests::open("").await;
-        let (address, listeners) = crate::serve::tests::listeners().await;
-        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
-        let serving = tokio::spawn(serving);
+        let (_directory, control, address, serving) = served("").await;
         let session = control.keys().session();
         let expires = UnixSeconds(control.clock.unix().0 + 1000);
         let grant = Grant { session, expires, asset: "film".parse().unwrap(), client: None };
-        let ticket = Ticket {
-            session,
-            expires,
-            version: "film-1".parse().unwrap(),
-            client: "10.0.0.0/8".parse().unwrap(),
-            plain: false,
-            pathways: vec!["a1".parse().unwrap()],
-            parts: std::collections::BTreeMap::new(),
-        };
+        let ticket = Ticket { session, expires, ..ticket(&control, &["a1"]) };
         let play = format!("/v1/play/film.mpd?grant={}", control.keys().seal(&grant));
         let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
         // Far enough from the end for a slow machine.
@@ -534,19 +522,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_poll_is_answered_alike_with_the_router_and_without() {
-        let (_directory, control) = crate::state::writer::tests::open("").await;
-        let (address, listeners) = crate::serve::tests::listeners().await;
-        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
-        let serving = tokio::spawn(serving);
-        let ticket = Ticket {
-            session: control.keys().session(),
-            expires: UnixSeconds(control.clock.unix().0 + 1000),
-            version: "film-1".parse().unwrap(),
-            client: "2001:db8::/48".parse().unwrap(),
-            plain: false,
-            pathways: vec!["a1".parse().unwrap(), "a2".parse().unwrap()],
-            parts: std::collections::BTreeMap::new(),
-        };
+        let (_directory, control, address, serving) = served("").await;
+        let ticket =
+            Ticket { client: "2001:db8::/48".parse().unwrap(), ..ticket(&control, &["a1", "a2"]) };
         let sealed = control.keys().seal(&ticket);
         let poll = format!("/steer/v1/{sealed}?_HLS_pathway=a2");
         let request =
@@ -577,20 +555,9 @@ mod tests {
 
     #[tokio::test]
     async fn polls_on_one_connection_are_answered_each_by_itself() {
-        let (_directory, control) = crate::state::writer::tests::open("").await;
-        let (address, listeners) = crate::serve::tests::listeners().await;
-        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
-        let serving = tokio::spawn(serving);
+        let (_directory, control, address, serving) = served("").await;
         let sealed = |pathway: &str| {
-            let ticket = Ticket {
-                session: control.keys().session(),
-                expires: UnixSeconds(control.clock.unix().0 + 1000),
-                version: "film-1".parse().unwrap(),
-                client: "10.0.0.0/8".parse().unwrap(),
-                plain: false,
-                pathways: vec![pathway.parse().unwrap()],
-                parts: std::collections::BTreeMap::new(),
-            };
+            let ticket = ticket(&control, &[pathway]);
             control.keys().seal(&ticket)
         };
         let [one, two, three] = ["a1", "a2", "a3"].map(sealed);
@@ -632,22 +599,10 @@ mod tests {
 
     #[tokio::test]
     async fn more_players_than_can_be_answered_are_told_to_ask_later() {
-        let (_directory, control) =
-            crate::state::writer::tests::open("[steering]\nrate_max = 1").await;
-        let (address, listeners) = crate::serve::tests::listeners().await;
-        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
-        let serving = tokio::spawn(serving);
+        let (_directory, control, address, serving) = served("[steering]\nrate_max = 1").await;
         let mut ttls = Vec::new();
         for _ in 0..12 {
-            let ticket = Ticket {
-                session: control.keys().session(),
-                expires: UnixSeconds(control.clock.unix().0 + 1000),
-                version: "film-1".parse().unwrap(),
-                client: "10.0.0.0/8".parse().unwrap(),
-                plain: false,
-                pathways: vec!["a1".parse().unwrap()],
-                parts: std::collections::BTreeMap::new(),
-            };
+            let ticket = ticket(&control, &["a1"]);
             let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
             let answer = ask(address, &steer).await;
             let (_, rest) = answer.split_once("\"TTL\":").unwrap();
@@ -676,7 +631,29 @@ mod tests {
         }
     }
 
-    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+    /// A control plane that answers, with these settings.
+    async fn served(
+        settings: &str,
+    ) -> (tempfile::TempDir, Arc<Control>, SocketAddr, JoinHandle<anyhow::Result<()>>) {
+        let (directory, control) = crate::state::writer::tests::open(settings).await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        (directory, control, address, tokio::spawn(serving))
+    }
+
+    fn ticket(control: &Control, pathways: &[&str]) -> Ticket {
+        Ticket {
+            session: control.keys().session(),
+            expires: UnixSeconds(control.clock.unix().0 + 1000),
+            version: "film-1".parse().unwrap(),
+            client: "10.0.0.0/8".parse().unwrap(),
+            plain: false,
+            pathways: pathways.iter().map(|name| name.parse().unwrap()).collect(),
+            parts: std::collections::BTreeMap::new(),
+        }
+    }
+
+    async fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -97,9 +97,10 @@ impl Action {
     /// Whether it may be left out where too much waits. A probe may: the appliance is silent with
     /// or without it. A line of the log may: its notice is shown all the same.
     ///
-    /// A line about an identity may not. Operators cause most of these lines. Two kinds come by
+    /// A line about an identity may not. Operators cause most of these lines. Three kinds come by
     /// themselves, and only their rate bounds how many wait: hardware has moved, once in a while;
-    /// and an appliance is a clone, each time it falls silent and is back.
+    /// an appliance is ahead of the trust document, once in an hour; and one is a clone, each time
+    /// it falls silent and is back.
     pub(crate) fn can_be_spared(&self) -> bool {
         match self {
             Self::Probe { .. } => true,

@@ -742,9 +742,8 @@ fn is_reporting(health: Health) -> bool {
 /// How often time passes, so that a stale appliance is seen in time.
 const TICK: Nanos = Nanos::millis(100);
 
-/// How many actions that can be spared may wait for each appliance that there is. The sum of it,
-/// and of `notices_max`, is one bound for all of them: one appliance may have them all. An
-/// appliance that falls silent and is back makes about so many.
+/// An appliance that falls silent and is back makes about so many actions that can be spared. Times
+/// the appliances, and with `notices_max`, it is one bound for all: one may have them all.
 const SPARED_MAX_EACH: usize = 4;
 
 /// How long to wait for the shell to do something before saying it again.

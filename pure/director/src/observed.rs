@@ -241,8 +241,15 @@ pub enum Cause {
 
 impl Cause {
     /// Whether somebody else may have the appliance's identity.
-    pub(crate) fn is_of_identity(&self) -> bool {
-        matches!(self, Self::Cloned | Self::Moved(_) | Self::Superseded | Self::Revoked)
+    pub fn is_of_identity(&self) -> bool {
+        matches!(
+            self,
+            Self::Cloned
+                | Self::Moved(_)
+                | Self::Superseded
+                | Self::Revoked
+                | Self::AheadOfTrust(_)
+        )
     }
 }
 

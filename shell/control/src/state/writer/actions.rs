@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use director::{Action, Cause, Event, Notice, PlanInput};
+use director::{Action, Event, Notice, PlanInput};
 use model::machine::Machine;
 use model::view::Health;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -103,11 +103,7 @@ impl Control {
 
 fn tell(notice: &Notice) {
     let is_well = matches!(notice.health, Health::Healthy | Health::Draining | Health::Drained);
-    let is_suspect = matches!(
-        notice.cause,
-        Cause::Moved(_) | Cause::Superseded | Cause::Revoked | Cause::AheadOfTrust(_)
-    );
-    if is_well && !is_suspect {
+    if is_well && !notice.cause.is_of_identity() {
         tracing::info!(appliance = %notice.appliance, "{}", notice.text);
     } else {
         tracing::warn!(appliance = %notice.appliance, "{}", notice.text);

@@ -121,7 +121,8 @@ async fn stand_by(
 
 /// Why this writer could never lead; for ever, as long as it could. Before another leads, there are
 /// no secrets that it would need, and before that one has its documents, nobody knows where they
-/// are. One that is fit is looked at again: the other may be restarted with other settings.
+/// are. One that is fit is looked at again: the other may be restarted with other settings. What
+/// may pass ends none that was fit.
 async fn unfit(
     mut standing: watch::Receiver<Standing>,
     looks: Looks,
@@ -129,11 +130,19 @@ async fn unfit(
 ) -> OpenError {
     let known = standing.wait_for(|standing| !standing.leader.is_empty()).await;
     drop(known);
+    let mut was_fit = false;
     loop {
         match could_lead().await {
-            Ok(true) => sleep(looks.fit).await,
+            Ok(true) => {
+                was_fit = true;
+                sleep(looks.fit).await;
+            }
             // They are not kept yet, or the database or the documents are away.
             Ok(false) => sleep(looks.unknown).await,
+            Err(error) if was_fit && error.may_pass() => {
+                tracing::warn!(%error, "this writer could not lead now: it is asked again");
+                sleep(looks.fit).await;
+            }
             Err(error) => return error,
         }
     }
@@ -174,6 +183,10 @@ mod tests {
         let could_lead = async || match looks.fetch_add(1, Ordering::Relaxed) {
             0 => Ok(false),
             1 | 2 => Ok(true),
+            3 => Err(OpenError::Document(DocumentError::Unmarked {
+                place: "/documents".to_owned(),
+                line: String::new(),
+            })),
             _ => Err(OpenError::Document(DocumentError::Elsewhere)),
         };
         let often = Duration::from_millis(1);
@@ -181,6 +194,6 @@ mod tests {
         let found = tokio::time::timeout(Duration::from_secs(10), found).await;
         let error = found.expect("the leader was restarted with other documents");
         assert!(matches!(error, OpenError::Document(DocumentError::Elsewhere)), "{error}");
-        assert_eq!(looks.into_inner(), 4);
+        assert_eq!(looks.into_inner(), 5, "a folder that is not mounted ends nobody that was fit");
     }
 }

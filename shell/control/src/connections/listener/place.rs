@@ -192,6 +192,7 @@ impl Place {
         let mut line = lock(&self.line);
         if std::mem::take(&mut line.is_trusted) {
             line.end = self.house.times.stranger.map(|stranger| line.woken + stranger);
+            self.stands(Some(Standing { is_known: false, unused_since: line.woken }));
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::http::header;
-use axum::routing::get;
+use axum::routing::{get, post};
 use identity::UnixSeconds;
 use identity::authority::Authority;
 use identity::credentials::{Credentials, provider};
@@ -148,19 +148,26 @@ async fn who_is_connected_when_its_certificate_is_revoked_is_a_stranger_from_the
 
 #[tokio::test]
 async fn who_is_revoked_gives_its_place_to_members_though_it_asked_last() {
-    let open = Open::fleet(rules(2, 2), TIMES).await;
-    let (stolen, own) = (open.key("a1"), open.key("a2"));
-    let key = member::read(&stolen.0[0]).unwrap().key;
-    let mut member = open.connect(Some(own)).await.unwrap();
-    assert_eq!(ask(&mut member, "/who").await, "appliance a2");
-    let mut revoked = open.connect(Some(stolen)).await.unwrap();
-    assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
-    open.refused.lock().unwrap().insert(key);
-    assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
-    let mut other = open.member("a3").await;
-    assert_eq!(ask(&mut other, "/who").await, "appliance a3");
-    assert!(is_closed(&mut revoked).await);
-    assert_eq!(ask(&mut member, "/who").await, "appliance a2");
+    for is_whole in [true, false] {
+        let open = Open::fleet(rules(2, 2), TIMES).await;
+        let (stolen, own) = (open.key("a1"), open.key("a2"));
+        let key = member::read(&stolen.0[0]).unwrap().key;
+        let mut member = open.connect(Some(own)).await.unwrap();
+        assert_eq!(ask(&mut member, "/who").await, "appliance a2");
+        let mut revoked = open.connect(Some(stolen)).await.unwrap();
+        assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
+        open.refused.lock().unwrap().insert(key);
+        if is_whole {
+            assert_eq!(ask(&mut revoked, "/who").await, "appliance a1");
+        } else {
+            let head = b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n";
+            revoked.write_all(head).await.unwrap();
+        }
+        let mut other = open.member("a3").await;
+        assert_eq!(ask(&mut other, "/who").await, "appliance a3");
+        assert_eq!(ask(&mut member, "/who").await, "appliance a2");
+        assert!(is_closed(&mut revoked).await);
+    }
 }
 
 #[tokio::test]
@@ -342,6 +349,7 @@ fn router() -> Router {
         .route("/admitted", get(admitted))
         .route("/slow", get(slow))
         .route("/large", get(large))
+        .route("/read", post(async |_: String| ()))
 }
 
 impl Open {

@@ -104,6 +104,15 @@ impl OpenError {
                 | Self::Document(DocumentError::Store(StoreError::Deposed { .. }))
         )
     }
+
+    /// Whether it may be over without anybody setting this writer up anew: a folder that is not
+    /// mounted for a moment, or one of secrets that cannot be read or written.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Document(DocumentError::Unmarked { .. }) | Self::Vault(VaultError::Secret(_))
+        )
+    }
 }
 
 impl Control {

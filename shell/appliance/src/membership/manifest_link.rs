@@ -89,12 +89,13 @@ struct Link<'a> {
     next: Option<Next>,
     /// For the manifest after the one in force.
     fetched: Fetched,
+    /// Of the newest trust document.
     keeping: Keeping,
-    /// The same of the manifest in force, which is fetched again for it.
+    /// Of the manifest in force, which is fetched again for it.
     again: Keeping,
 }
 
-/// Tries to keep the newest trust document.
+/// Tries to keep something.
 #[derive(Debug, Default)]
 struct Keeping {
     /// On end.
@@ -114,20 +115,26 @@ pub(crate) fn run(
     let (next, fetched) = (None, Fetched::default());
     let (keeping, again) = Default::default();
     let mut link = Link { shared, client, own, state_file, offered, next, fetched, keeping, again };
-    let (mut tries, mut pause) = (Tries::default(), LOOK);
+    let (mut of_trust, mut of_manifest, mut pause) = (Tries::default(), Tries::default(), LOOK);
     link.tell_trust();
     while shared.ledger.sleep_until(shared.ledger.now() + pause) {
         pause = LOOK;
         link.go_on_with_keeping();
         link.tell_trust();
-        let known = link.known();
-        if offered.generation() <= known && offered.trust() <= link.trust_in_force() {
+        let above = link.wanted_above();
+        if offered.generation() <= above && offered.trust() <= link.trust_in_force() {
             continue;
         }
-        let result = link.follow(known);
+        let (trust, manifest) = link.follow(above);
         link.tell_trust();
-        let well = "manifests and trust documents are taken again";
-        if let Some(failures) = tries.settle(shared, &client.whom, well, result) {
+        let settle =
+            |tries: &mut Tries, well, result| tries.settle(shared, &client.whom, well, result);
+        let failures = settle(&mut of_trust, "trust documents are taken again", trust).max(settle(
+            &mut of_manifest,
+            "manifests are taken again",
+            manifest,
+        ));
+        if let Some(failures) = failures {
             pause = wait(RETRY_FIRST, failures - 1);
         }
     }
@@ -136,7 +143,7 @@ pub(crate) fn run(
 impl Link<'_> {
     /// Manifests above this generation are wanted: those that are newer than the one in force; and
     /// that one too, later and later, if it is not kept. Control gives it again.
-    fn known(&mut self) -> Generation {
+    fn wanted_above(&mut self) -> Generation {
         let known = self.shared.ledger.ask(Holdings::generation);
         let now = self.shared.ledger.now();
         let Keeping { failures, at } = &mut self.again;
@@ -150,16 +157,19 @@ impl Link<'_> {
 
     /// Fetches what is newer, the trust document first, and puts it in force. A manifest may take
     /// something down: it does not wait for a trust document that it does not need.
-    fn follow(&mut self, known: Generation) -> Result<(), ControlError> {
+    fn follow(
+        &mut self,
+        above: Generation,
+    ) -> (Result<(), ControlError>, Result<(), ControlError>) {
         let trust = match self.trust_in_force() < self.offered.trust() {
             true => self.follow_trust(),
             false => Ok(()),
         };
-        let manifest = match known < self.offered.generation() {
-            true => self.follow_manifest(known),
+        let manifest = match above < self.offered.generation() {
+            true => self.follow_manifest(above),
             false => Ok(()),
         };
-        trust.and(manifest)
+        (trust, manifest)
     }
 
     /// Fetches a newer trust document, and puts it in force. One is refused that is older than what
@@ -209,8 +219,7 @@ impl Link<'_> {
                 *at = now + wait(RETRY_FIRST, *failures);
                 *failures += 1;
                 if *failures == 1 {
-                    let text = format!("{error}. A restart forgets this trust document");
-                    self.shared.ledger.note("control", text);
+                    self.shared.ledger.note("control", error);
                 }
             }
         }
@@ -336,12 +345,18 @@ impl Link<'_> {
             });
         self.offered.is_unkept.store(kept.is_err(), Ordering::Relaxed);
         let is_newer = self.shared.ledger.ask(Holdings::generation) < manifest.generation;
-        if let Err(error) = kept
-            && is_newer
-        {
-            self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
-            let at = self.shared.ledger.now() + RETRY_FIRST;
-            self.again = Keeping { failures: 0, at };
+        match kept {
+            Err(error) if is_newer => {
+                let text = format!("{error}. A restart forgets this manifest");
+                self.shared.ledger.note("control", text);
+                let at = self.shared.ledger.now() + RETRY_FIRST;
+                self.again = Keeping { failures: 0, at };
+            }
+            Ok(()) if !is_newer => tracing::info!("the manifest is kept at last"),
+            Ok(()) | Err(_) => {}
+        }
+        if !is_newer {
+            return Ok(());
         }
         let (generation, versions) = (manifest.generation.0, manifest.versions.len());
         if at_once(self.shared.set_manifest(Arc::new(manifest))) {
@@ -357,10 +372,14 @@ fn keep_trust(own: &Own, state_file: &StateFile) -> Result<(), String> {
     let Some(unkept) = state_file.unkept_trust() else { return Ok(()) };
     let named = &unkept.document.trust.signing_keys;
     let keys = envelope::union(&own.signing_keys(), &unkept.keys);
-    own.believe(&envelope::union(&keys, named)).map_err(|error| error.to_string())?;
-    state_file.save_trust(&unkept).map_err(|error| error.to_string())?;
+    let forgets = |error: String| format!("{error}. A restart forgets this trust document");
+    own.believe(&envelope::union(&keys, named)).map_err(|error| forgets(error.to_string()))?;
+    state_file.save_trust(&unkept).map_err(|error| forgets(error.to_string()))?;
     let after = envelope::keys_after(named, &state_file.signers(), &keys);
-    own.believe(&after).map_err(|error| error.to_string())
+    let dropped = "Signing keys that control has dropped are believed until that can be written";
+    own.believe(&after).map_err(|error| format!("{error}. {dropped}"))?;
+    state_file.trust_is_kept();
+    Ok(())
 }
 
 /// The same question may be answered in a while.

@@ -37,6 +37,9 @@ pub(crate) struct StateFile {
     path: PathBuf,
     root: OwnedFd,
     known: Mutex<Known>,
+    /// The newest trust document, in force or not. Not held while anything is read or written:
+    /// requests of siblings ask for it.
+    trust: Mutex<Option<Arc<TrustDocument>>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,9 +48,7 @@ struct Known {
     in_force: InForce,
     /// The file may lack some of these.
     is_unkept: bool,
-    /// The newest trust document, in force or not.
-    trust: Option<Arc<TrustDocument>>,
-    /// It as it has to be kept, where that is not done.
+    /// The newest trust document as it has to be kept, where that is not done.
     trust_unkept: Option<UnkeptTrust>,
     /// Who signed the files.
     signers: Signers,
@@ -79,7 +80,8 @@ impl StateFile {
         std::fs::create_dir_all(path)
             .map_err(|error| StateError::Make { path: path.to_owned(), error })?;
         let root = drives::open_root(path)?;
-        Ok(Self { path: path.to_owned(), root, known: Mutex::default() })
+        let (known, trust) = Default::default();
+        Ok(Self { path: path.to_owned(), root, known, trust })
     }
 
     /// The manifest that was in force last, if there was one and one of `keys` signed it.
@@ -109,15 +111,14 @@ impl StateFile {
         let Some(bytes) = bytes else { return Ok(()) };
         let opened = envelope::open_trust(&bytes, keys);
         let document = opened.map_err(|refused| self.refused(TRUST, refused))?;
-        let mut known = lock(&self.known);
-        known.trust = Some(Arc::new(document));
-        known.signers.trust = envelope::signer(&bytes);
+        *lock(&self.trust) = Some(Arc::new(document));
+        lock(&self.known).signers.trust = envelope::signer(&bytes);
         Ok(())
     }
 
     /// The newest trust document, if there is one.
     pub(crate) fn trust(&self) -> Option<Arc<TrustDocument>> {
-        lock(&self.known).trust.clone()
+        lock(&self.trust).clone()
     }
 
     /// The manifest with the newest trust document, if that counts in it.
@@ -140,9 +141,8 @@ impl StateFile {
 
     /// A trust document is the newest, and waits to be kept.
     pub(crate) fn set_trust(&self, unkept: UnkeptTrust) {
-        let mut known = lock(&self.known);
-        known.trust = Some(Arc::clone(&unkept.document));
-        known.trust_unkept = Some(unkept);
+        *lock(&self.trust) = Some(Arc::clone(&unkept.document));
+        lock(&self.known).trust_unkept = Some(unkept);
     }
 
     /// The newest trust document, if it is not kept.
@@ -152,11 +152,14 @@ impl StateFile {
 
     /// Keeps it: after this returns, a power cut does not lose it.
     pub(crate) fn save_trust(&self, unkept: &UnkeptTrust) -> Result<(), StateError> {
-        let mut known = lock(&self.known);
         drives::replace(&self.root, TRUST, &unkept.envelope).map_err(|error| self.failed(error))?;
-        known.trust_unkept = None;
-        known.signers.trust = envelope::signer(&unkept.envelope);
+        lock(&self.known).signers.trust = envelope::signer(&unkept.envelope);
         Ok(())
+    }
+
+    /// Nothing is left to do for the newest trust document.
+    pub(crate) fn trust_is_kept(&self) {
+        lock(&self.known).trust_unkept = None;
     }
 
     /// True if a restart brings back the newest trust document.

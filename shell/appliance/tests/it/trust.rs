@@ -220,6 +220,33 @@ fn a_trust_document_is_kept_only_after_the_keys_that_it_names() {
 }
 
 #[test]
+fn a_key_that_is_dropped_is_dropped_at_the_next_try_where_that_could_not_be_written() {
+    let (mut w, mut handle) = World::begun();
+    let (_, second) = SigningKey::generate("s2");
+    w.trust_by(2, "k2", first(), &[first(), &second]);
+    w.wait(1, 2, "k2");
+    wait("the report of it", || w.says_that_it_follows(2));
+    let kept = w.read("trust.signed");
+    let blocked = w.rig.config.state.join("identity.new");
+    std::fs::create_dir(&blocked).unwrap();
+    w.trust_by(3, "k3", first(), &[first()]);
+    w.wait(1, 3, "k3");
+    wait("the report of it", || w.has_said("has dropped are believed until"));
+    assert!(w.read("trust.signed") != kept, "a restart does not forget it");
+    let keys = |w: &World| {
+        let config = &w.rig.config;
+        let own = member::load(&config.state, &config.appliance).unwrap();
+        own.signing_keys().len()
+    };
+    assert_eq!(keys(&w), 2);
+    std::fs::remove_dir(&blocked).unwrap();
+    wait("another try", || w.says_that_it_follows(3));
+    assert_eq!(keys(&w), 1);
+    handle.stop();
+    w.forget();
+}
+
+#[test]
 fn a_refused_trust_document_keeps_out_no_manifest_that_does_not_need_it() {
     let mut w = World::new();
     w.trust(2, "k2");

@@ -34,8 +34,8 @@ pub struct Report {
     /// included; none from an appliance that does not know this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_generation: Option<u64>,
-    /// Generation of the trust document in force, or of a newer one that is kept and lets no other
-    /// that control has come into force; 0 for none, and where a restart brings back another. None
+    /// Generation of the trust document in force, or of a newer one on its drive, because of which
+    /// it refuses all that control has; 0 for none, and where a restart brings back another. None
     /// from an appliance that reads keys and revoked certificates in its manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<u64>,

@@ -34,6 +34,7 @@ impl Director {
 
     /// Of two machines nothing is taken but that they live.
     pub(crate) fn report_of_two(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
+        let most = self.serves_at_most(id);
         let member = self.members.get_mut(id).expect("no report removes a member");
         let known = Known {
             files: &self.files,
@@ -43,7 +44,7 @@ impl Director {
         let looks = &mut self.looks;
         let observed = member.observed.get_or_insert_with(|| {
             looks.add(now + self.config.probe_after, member.number);
-            let observed = Observed::new(now, report, known);
+            let observed = Observed::new(now, report, most, known);
             self.map.holds(member.number, &Wholes::default(), &observed.wholes());
             observed
         });

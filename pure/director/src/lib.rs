@@ -391,6 +391,7 @@ impl Director {
             self.counters.reports_late += 1;
             return;
         }
+        let most = self.serves_at_most(id);
         let member = self.members.get_mut(id).expect("no report removes a member");
         let known = Known {
             files: &self.files,
@@ -401,7 +402,7 @@ impl Director {
         let before = member.observed.as_ref().map(Observed::wholes).unwrap_or_default();
         let observed = match &mut member.observed {
             Some(observed) => {
-                if observed.take(now, report) {
+                if observed.take(now, report, most) {
                     self.map.outdate(site);
                     self.view_is_old = true;
                 }
@@ -409,13 +410,10 @@ impl Director {
             }
             none => {
                 self.looks.add(now + self.config.probe_after, number);
-                none.insert(Observed::new(now, report, known))
+                none.insert(Observed::new(now, report, most, known))
             }
         };
-        let is_ahead = match &self.role {
-            Role::Writer(publisher) => publisher.is_ahead(id, report.generation),
-            Role::Replica(_) => false,
-        };
+        let is_ahead = matches!(&self.role, Role::Writer(of) if of.is_ahead(id, report.generation));
         let differs = match &report.files {
             Some(_) if is_ahead => {
                 observed.disbelieve(known);

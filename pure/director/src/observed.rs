@@ -287,11 +287,16 @@ const ASK_ALL_EVERY: Nanos = Nanos::seconds(300);
 
 impl Observed {
     /// Starts with an appliance's first report. Its inventory is not yet looked at.
-    pub(crate) fn new(now: Instant, report: &Report, known: Known<'_>) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        report: &Report,
+        most: Option<BitsPerSecond>,
+        known: Known<'_>,
+    ) -> Self {
         let starts = Starts::new(report.start_id, report.sequence);
         let mut observed = Self { starts, since: now, ..Self::default() };
         observed.complete = Arc::new(known.files.empty() & known.kept);
-        observed.take(now, report);
+        observed.take(now, report, most);
         observed
     }
 
@@ -307,9 +312,14 @@ impl Observed {
         self.inventory_state = 0;
     }
 
-    /// Takes over all but the inventory. A new start forgets what the old process held. True if it
-    /// has another address than before.
-    pub(crate) fn take(&mut self, now: Instant, report: &Report) -> bool {
+    /// Takes over all but the inventory, of one that serves at most this by an operator's word. A
+    /// new start forgets what the old process held. True if it has another address than before.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        report: &Report,
+        most: Option<BitsPerSecond>,
+    ) -> bool {
         if report.start_id != self.start_id {
             (self.start_id, self.begun) = (report.start_id, now);
             self.inventory_state = 0;
@@ -332,7 +342,7 @@ impl Observed {
         self.said = Said {
             generation: report.generation,
             trust: report.trust,
-            load: report.load,
+            load: limited(report.load, most),
             serving: report.serving,
             drives_in_use: report.drives_in_use,
             drives_set_aside: report.drives_set_aside,
@@ -715,6 +725,12 @@ impl Observed {
             (Health::Healthy, Cause::None)
         }
     }
+}
+
+/// The load, with its egress against an operator's figure where the cards say no speed, or more.
+fn limited(load: Load, most: Option<BitsPerSecond>) -> Load {
+    let cards = Some(load.egress_max).filter(|max| *max != BitsPerSecond(0));
+    Load { egress_max: cards.into_iter().chain(most).min().unwrap_or_default(), ..load }
 }
 
 /// The versions that these are files of. O(versions): of those that are not known here nothing

@@ -224,9 +224,10 @@ impl Director {
         if load_max == 0 {
             return;
         }
-        let is_cut = member.titles.heard(now, report.load.permille(), beside, load_max, shares);
-        let (others, own) = (report.told_titles, report.own_titles);
         let observed = member.observed.as_ref();
+        let load = observed.map_or(0, |observed| observed.said.load.permille());
+        let is_cut = member.titles.heard(now, load, beside, load_max, shares);
+        let (others, own) = (report.told_titles, report.own_titles);
         let told = observed.and_then(|of| of.word(now, shares.settle, others, own));
         told.iter().for_each(|told| member.titles.told(*told));
         self.counters.titles_cuts += u64::from(is_cut);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use model::id::{ApplianceId, Generation};
 use model::number::NumberSet;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::Health;
 
 use crate::drain::State;
@@ -92,15 +92,21 @@ impl Director {
         Some(self.drain_look(now, id).map_or(next, |turn| turn.min(next)))
     }
 
+    /// What an appliance serves at most by an operator's word on it, or on its profile.
+    pub(crate) fn serves_at_most(&self, id: &ApplianceId) -> Option<BitsPerSecond> {
+        let appliance = &self.desired.appliances.get(id)?.appliance;
+        appliance.own.or(self.desired.policy.profiles.of(appliance.profile)).throughput
+    }
+
     /// An appliance reports, with so much of its scarcest resource in use. Whether that shows in
     /// lists can wait for the next tick.
     ///
     /// Of one that has not been heard here for long, others may know that it comes back slowly.
     pub(crate) fn move_share(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
         let Some(member) = self.members.get_mut(id) else { return };
-        let load = report.load.permille();
         let settle = self.config.shares.settle;
         let observed = member.observed.as_ref();
+        let load = observed.map_or(0, |observed| observed.said.load.permille());
         let told =
             observed.and_then(|of| of.word(now, settle, report.told_share, report.own_share));
         if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {

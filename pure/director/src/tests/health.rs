@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use super::*;
+use model::profile::Profile;
 use model::view::Bottleneck;
 
 #[test]
@@ -189,6 +190,66 @@ fn a_load_cuts_the_share_and_is_named() {
     assert_eq!(status.share_permille, cut);
     assert_eq!(tell_until(&mut director, 20..200, &["a1"], 850), cut, "between the two it holds");
     assert!(cut < tell_until(&mut director, 200..230, &["a1"], 500));
+}
+
+/// One with this figure of its own and this profile, whose cards say this speed, reports that it
+/// sends 950 Mb/s: the limit that is shown, and what is in use by that, after ten minutes.
+fn egress_of(own: Option<u64>, profile: Option<Profile>, cards: u64) -> (u64, u64, u32) {
+    let mut director = running(&["a1", "a2"]);
+    let mut appliance = director.desired().appliances[&id("a1")].appliance.clone();
+    appliance.own.throughput = own.map(BitsPerSecond);
+    appliance.profile = profile;
+    director.handle(at(0), Event::Changed(Change::Appliance(appliance)));
+    let mut policy = Policy::default();
+    policy.profiles.flash.throughput = Some(BitsPerSecond(GIGABIT));
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    for second in 1..600 {
+        let (egress, egress_max) = (BitsPerSecond(GIGABIT / 100 * 95), BitsPerSecond(cards));
+        let load = Load { egress, egress_max, ..Load::default() };
+        let report = Report { load, ..report(100 + second) };
+        director.report(at(second * 1000), &id("a1"), &report).unwrap();
+        director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
+    }
+    let load = seen(&director, "a1").load;
+    assert_eq!(load, director.appliances(at(600_000))[&id("a1")].load, "they are shown alike");
+    (load.egress_max.0, load.permille(), seen(&director, "a1").share_permille)
+}
+
+const GIGABIT: u64 = 1_000_000_000;
+
+#[test]
+fn what_an_operator_says_that_it_serves_is_its_limit_where_its_cards_say_none_or_more() {
+    let is_cut = |share: u32| share < 200;
+    let (most, load, share) = egress_of(Some(GIGABIT), None, 0);
+    assert_eq!((most, load, is_cut(share)), (GIGABIT, 950, true), "virtual cards: {share}");
+    let (most, load, share) = egress_of(Some(GIGABIT), None, 10 * GIGABIT);
+    assert_eq!((most, load, is_cut(share)), (GIGABIT, 950, true), "faster cards: {share}");
+    assert_eq!(egress_of(Some(10 * GIGABIT), None, 2 * GIGABIT), (2 * GIGABIT, 475, 1000));
+    assert_eq!(egress_of(None, None, 0), (0, 0, 1000), "nobody said anything");
+    let (most, load, share) = egress_of(None, Some(Profile::Flash), 0);
+    assert_eq!((most, load, is_cut(share)), (GIGABIT, 950, true), "its profile's: {share}");
+    let own = egress_of(Some(4 * GIGABIT), Some(Profile::Flash), 0);
+    assert_eq!(own, (4 * GIGABIT, 237, 1000), "its own figure comes before");
+}
+
+#[test]
+fn a_site_spreads_titles_by_what_an_operator_says_that_its_appliances_serve() {
+    let mut director = running(&["a1", "a2"]);
+    let mut appliance = director.desired().appliances[&id("a1")].appliance.clone();
+    appliance.own.throughput = Some(BitsPerSecond(GIGABIT));
+    director.handle(at(0), Event::Changed(Change::Appliance(appliance)));
+    for second in 1..60 {
+        for (name, egress) in [("a1", GIGABIT / 4 * 3), ("a2", 0)] {
+            let load = Load { egress: BitsPerSecond(egress), ..Load::default() };
+            let report = Report { load, ..report(100 + second) };
+            director.report(at(second * 1000), &id(name), &report).unwrap();
+        }
+        director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
+    }
+    let titles = |name: &str| seen(&director, name).titles_permille;
+    assert_eq!(titles("a2"), 1000);
+    assert!(titles("a1") < 1000, "it has twice the mean: {}", titles("a1"));
+    assert_eq!(seen(&director, "a1").share_permille, 1000, "it is not full");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //!                v
 //!              replay: steering::rank on the same picture ──> the same, or where it differs
 //!                                                             what if ──> who would go elsewhere
+//!              tell ──> of one session, each decision with everybody who was looked at
 //! ```
 //!
 //! An answer depends on the picture of the fleet, the client's sites, the version, the draw of the
@@ -37,7 +38,7 @@ mod writer;
 
 pub use block::{BLOCK_LEN_MAX, Fault, HASH_LEN, Opened, SIGNATURE_LEN, message, open};
 pub use record::{Kind, RECORD_LEN_MAX};
-pub use replay::{Difference, Moved, Outcome, WhatIf, replay};
+pub use replay::{Difference, Moved, Outcome, Told, WhatIf, replay, tell};
 pub use writer::{Decision, Ledger, keeps};
 
 #[cfg(test)]

@@ -79,6 +79,41 @@ pub struct Difference {
     pub others: bool,
 }
 
+/// A decision, with everybody who was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// From 1, in the order of the file.
+    pub number: u64,
+    pub kind: Kind,
+    pub at: UnixSeconds,
+    /// Of the picture that it was made of.
+    pub generation: u64,
+    /// For a player without TLS.
+    pub plain: bool,
+    /// None if the picture did not know it.
+    pub version: Option<AssetVersionId>,
+    /// Of a steering answer, the pathways that its playback began with.
+    pub pathways: Option<usize>,
+    /// As it comes out now: a record has no room for who was left out, and for words.
+    pub list: RankedList,
+    /// Where that is not what was recorded, and the list is not the one that the player got.
+    pub difference: Option<Difference>,
+}
+
+impl Told {
+    fn of(
+        number: u64,
+        record: &Record,
+        version: Option<AssetVersionId>,
+        list: RankedList,
+        difference: Option<Difference>,
+    ) -> Self {
+        let Record { kind, at, generation, plain, .. } = *record;
+        let pathways = record.among.as_ref().map(Vec::len);
+        Self { number, kind, at, generation, plain, version, pathways, list, difference }
+    }
+}
+
 /// Differences that are told one by one; the rest is counted.
 const DIFFERENCES_MAX: usize = 20;
 
@@ -88,21 +123,19 @@ const DIFFERENCES_MAX: usize = 20;
 /// # Errors
 /// An entry that cannot be read, though its seal is good; a file of an earlier version.
 pub fn replay(opened: &Opened<'_>, what_if: &WhatIf) -> Result<Outcome, Fault> {
-    if opened.is_older {
-        return Err(Fault::Older);
-    }
-    let mut replay = Replay::new(what_if);
-    for (number, entries) in (0_u32..).zip(&opened.blocks) {
-        let mut input = Input::new(entries);
-        while !input.is_empty() {
-            let fault = |what| Fault::Entry { block: number, what };
-            let entry = Entry::read(&mut input).map_err(fault)?;
-            replay.take(entry).map_err(fault)?;
-        }
-    }
-    let Replay { mut outcome, known, .. } = replay;
+    let Replay { mut outcome, known, .. } = Replay::new(what_if).take_all(opened)?;
     outcome.unknown = what_if.names().filter(|name| !known.contains(name)).collect();
     Ok(outcome)
+}
+
+/// The decisions of a file about sessions whose draw begins so: 8 bytes are one session's, and the
+/// first 4 are its mark in logs. O(entries + decisions that are told x what a list costs).
+///
+/// # Errors
+/// As of [`replay`].
+pub fn tell(opened: &Opened<'_>, draw: &[u8]) -> Result<Vec<Told>, Fault> {
+    let what_if = WhatIf::default();
+    Ok(Replay::new(&what_if).telling(draw).take_all(opened)?.told)
 }
 
 impl WhatIf {
@@ -135,6 +168,9 @@ impl WhatIf {
 /// The state of the file at one entry.
 struct Replay<'w> {
     what_if: &'w WhatIf,
+    /// How the draws of sessions begin whose decisions are told one by one; none to compare all.
+    telling: Option<&'w [u8]>,
+    told: Vec<Told>,
     config: Config,
     /// Sites as they are in the file.
     sites: BTreeMap<u32, SiteView>,
@@ -157,6 +193,8 @@ impl<'w> Replay<'w> {
         let version = "unknown-to-the-ledger".parse().expect("it is a name");
         Self {
             what_if,
+            telling: None,
+            told: Vec::new(),
             config: Config { pathways_min: 1, pathways_max: 1, explains: false },
             sites: BTreeMap::new(),
             view: FleetView::default(),
@@ -167,6 +205,26 @@ impl<'w> Replay<'w> {
             nameless: (site, version),
             outcome: Outcome::default(),
         }
+    }
+
+    fn telling(self, draw: &'w [u8]) -> Self {
+        Self { telling: Some(draw), ..self }
+    }
+
+    /// Takes all entries of a file, in their order.
+    fn take_all(mut self, opened: &Opened<'_>) -> Result<Self, Fault> {
+        if opened.is_older {
+            return Err(Fault::Older);
+        }
+        for (number, entries) in (0_u32..).zip(&opened.blocks) {
+            let mut input = Input::new(entries);
+            while !input.is_empty() {
+                let fault = |what| Fault::Entry { block: number, what };
+                let entry = Entry::read(&mut input).map_err(fault)?;
+                self.take(entry).map_err(fault)?;
+            }
+        }
+        Ok(self)
     }
 
     fn take(&mut self, entry: Entry) -> Result<(), &'static str> {
@@ -281,6 +339,10 @@ impl<'w> Replay<'w> {
     }
 
     fn decide(&mut self, record: &Record) -> Result<(), &'static str> {
+        if self.telling.is_some_and(|draw| !record.draw.starts_with(draw)) {
+            self.outcome.decisions += 1;
+            return Ok(());
+        }
         let near = self.near.get(model::number::index(record.near));
         let near = near.ok_or("the client's sites of a decision")?;
         let version = match record.version {
@@ -299,7 +361,14 @@ impl<'w> Replay<'w> {
             among: among.as_deref(),
         };
         let list = steering::rank(&self.view, &query, &self.config);
+        let explains = Config { explains: true, ..self.config };
+        let told = self.telling.map(|_| steering::rank(&self.view, &query, &explains));
+        let version = record.version.is_some().then(|| version.clone());
         self.compare(record, &list);
+        if let Some(list) = told {
+            let (number, difference) = (self.outcome.decisions, self.outcome.differences.pop());
+            self.told.push(Told::of(number, record, version, list, difference));
+        }
         Ok(())
     }
 

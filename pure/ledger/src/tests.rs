@@ -142,6 +142,75 @@ fn a_decision_that_does_not_follow_from_the_picture_is_told() {
 }
 
 #[test]
+fn of_one_session_each_decision_is_told_with_everybody_who_was_looked_at() {
+    let mut world = World::new(3, 2);
+    let mut ledger = Ledger::new(CONFIG, 0);
+    let (version, near) = (world.versions[0].clone(), world.near());
+    let put = |ledger: &mut Ledger, world: &World, draw: [u8; 8], among: Option<&[ApplianceId]>| {
+        let list = rank(&world.view, &version, &near, draw, among);
+        ledger.put(&decision(&world.view, &version, &near, draw, among, &list));
+        list
+    };
+    let (mine, other) = ([7; 8], [8; 8]);
+    let began = put(&mut ledger, &world, mine, None);
+    put(&mut ledger, &world, other, None);
+    let pathways: Vec<_> = began.offered().iter().map(|of| of.appliance.clone()).collect();
+    let first = world.view.appliances[&pathways[0]];
+    let view = Arc::make_mut(&mut world.view);
+    let mut site = view.sites.get(0).unwrap().as_ref().clone();
+    for appliance in site.appliances.iter_mut().filter(|of| of.number == first) {
+        appliance.health = Health::Unhealthy;
+    }
+    view.put_site(0, Arc::new(site));
+    put(&mut ledger, &world, mine, Some(&pathways));
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let opened = open(&bytes, false, genuine).unwrap();
+    let told = tell(&opened, &mine).unwrap();
+    let [begun, steered] = &told[..] else { panic!("two: {told:?}") };
+    assert_eq!((begun.number, begun.kind, begun.pathways), (1, Kind::Begun, None));
+    assert_eq!((steered.number, steered.kind), (3, Kind::Steered), "the other's is counted");
+    assert_eq!(steered.pathways, Some(pathways.len()));
+    assert_eq!((begun.at, begun.generation, &begun.difference), (UnixSeconds(5), 1, &None));
+    assert_eq!(begun.version.as_ref(), Some(&version));
+    let names = |list: &RankedList| -> Vec<ApplianceId> {
+        list.offered().iter().map(|of| of.appliance.clone()).collect()
+    };
+    assert_eq!(names(&begun.list), pathways, "as the player got it");
+    assert_eq!(begun.list.candidates.len(), 6, "and those that were left out");
+    assert_ne!(names(&steered.list)[0], pathways[0], "it was ill by then");
+    let of_first = steered.list.candidates.iter().find(|of| of.appliance == pathways[0]).unwrap();
+    let words = of_first.reasons().map(|reason| reason.to_string());
+    assert_eq!(
+        words[0],
+        "own site: 10.0.0.0/8 is the longest match (private peering, AS path of 2 from AS64500)"
+    );
+    assert_eq!(words[1], "unable to serve");
+    assert_eq!(tell(&opened, &mine[..4]).unwrap(), told, "by its mark");
+    assert_eq!(tell(&opened, &[9]).unwrap(), []);
+}
+
+#[test]
+fn a_told_decision_that_comes_out_otherwise_says_so() {
+    let world = World::new(3, 2);
+    let mut ledger = Ledger::new(CONFIG, 0);
+    let (version, near) = (&world.versions[0], world.near());
+    let sound = rank(&world.view, version, &near, [7; 8], None);
+    let mut odd = sound.clone();
+    odd.candidates.swap(0, 1);
+    for list in [&odd, &sound] {
+        for _ in 0..25 {
+            ledger.put(&decision(&world.view, version, &near, [7; 8], None, list));
+        }
+    }
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let told = tell(&open(&bytes, false, genuine).unwrap(), &[7; 8]).unwrap();
+    let differs: Vec<bool> = told.iter().map(|told| told.difference.is_some()).collect();
+    assert_eq!(differs, [vec![true; 25], vec![false; 25]].concat(), "each of them");
+    let recorded = &told[24].difference.as_ref().unwrap().recorded;
+    assert_eq!(*recorded[0], *odd.candidates[0].appliance.as_str());
+}
+
+#[test]
 fn without_a_site_its_players_go_elsewhere_and_the_others_stay() {
     let mut world = World::new(4, 2);
     let bytes = world.write(3000, false);

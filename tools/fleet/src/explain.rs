@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use model::id::AssetId;
 use model::units::Bytes;
 use serde_json::Value;
-use wire::v1::fleet::{ExplainOut, ExplainReason};
+use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainReason};
 
 use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
@@ -55,6 +55,12 @@ fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String>
     )];
     lines.extend(version_note.as_ref().map(|note| format!("Not the current version: {note}.")));
     lines.push(String::new());
+    lines.extend(table(candidates, *others, colours));
+    lines
+}
+
+/// Everybody who was looked at, and why each is where it is.
+pub(crate) fn table(candidates: &[ExplainCandidate], others: u64, colours: bool) -> Vec<String> {
     let mut table = Table::new(&[">RANK", "APPLIANCE", "SITE", "WHY"]);
     for candidate in candidates {
         let (rank, tone) = match candidate.rank {
@@ -71,8 +77,8 @@ fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String>
             ]);
         }
     }
-    lines.extend(table.lines(colours));
-    if *others != 0 {
+    let mut lines = table.lines(colours);
+    if others != 0 {
         lines.push(String::new());
         lines.push(format!("{others} more were not looked at: those above are nearer, or enough."));
     }

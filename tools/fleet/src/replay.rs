@@ -1,5 +1,7 @@
 //! `nearcast replay`: makes the decisions of a ledger again, as they were or under others.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use model::id::{ApplianceId, SiteId, parse_hex};
 use model::topology::Weight;
 use serde::Deserialize;
 use serde_json::json;
-use wire::v1::fleet::LedgerOut;
+use wire::v1::fleet::{LedgerFile, LedgerOut};
 
 use crate::control::{Control, Query, encoded};
 use crate::output::{self, Table};
@@ -31,6 +33,15 @@ pub(crate) struct Args {
     /// the middle, or writes them still
     #[arg(long)]
     unfinished: bool,
+    /// Tell the decisions of this playback one by one, each with all reasons: a session, or its
+    /// mark in logs
+    #[arg(
+        long,
+        value_name = "SESSION",
+        value_parser = told::draw,
+        conflicts_with_all = ["without_site", "without_appliance", "policy"]
+    )]
+    session: Option<told::Draw>,
     /// What if this site were not there? May be given again
     #[arg(long, value_name = "SITE")]
     without_site: Vec<SiteId>,
@@ -61,42 +72,32 @@ struct Policy {
 /// A file, and where it is from.
 struct Log {
     name: String,
-    bytes: Vec<u8>,
+    read: Box<dyn Fn() -> anyhow::Result<Vec<u8>>>,
     /// It may lack its last block.
     unfinished: bool,
 }
 
+/// What was not replayed of the files, in words.
+#[derive(Debug, Default)]
+struct LeftOut {
+    torn: Vec<String>,
+    older: Vec<String>,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let what_if = what_if(args)?;
-    let (logs, key) = logs(args)?;
-    ensure!(
-        !logs.is_empty(),
-        "there is no ledger yet: it is written once a playback has begun, unless [ledger] one_in \
-         is 0"
-    );
-    let mut outcome = Outcome::default();
-    let mut before: Option<(u64, [u8; HASH_LEN])> = None;
-    let (mut torn, mut older, mut replayed) = (Vec::new(), Vec::new(), 0_u32);
-    for Log { name, bytes, unfinished } in &logs {
-        let opened = ledger::open(bytes, *unfinished, |hash, seal| is_sealed(&key, hash, seal));
-        if *unfinished && opened == Err(Fault::Cut(0)) {
-            torn.push(format!("{name} is torn in its first block, and left out"));
-            continue;
-        }
-        let opened = opened.with_context(|| format!("{name} is refused"))?;
-        torn.extend(tail(name, &opened));
-        follows(before, &opened).with_context(|| format!("{name} is refused"))?;
-        before = Some((opened.file, opened.hash));
-        match ledger::replay(&opened, &what_if) {
-            Err(fault @ Fault::Older) => older.push(format!("{name} is left out: {fault}")),
-            made => {
-                outcome.add(made.with_context(|| name.clone())?);
-                replayed += 1;
-            }
-        }
+    match &args.session {
+        Some(draw) => told::run(args, draw),
+        None => run_all(args),
     }
-    torn.iter().chain(&older).for_each(|said| eprintln!("{said}"));
-    ensure!(0 < replayed, "nothing is replayed: no file of this version has a block that is whole");
+}
+
+fn run_all(args: &Args) -> anyhow::Result<()> {
+    let what_if = what_if(args)?;
+    let mut outcome = Outcome::default();
+    let LeftOut { torn, older } = each(args, |opened| {
+        outcome.add(ledger::replay(opened, &what_if)?);
+        Ok(())
+    })?;
     if let Some(name) = outcome.unknown.first() {
         bail!("{name} is in none of the files: `nearcast fleet show` has the names");
     }
@@ -113,33 +114,76 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Does something with each file, oldest first, once all its seals hold and it follows the one
+/// before. One is in memory at a time.
+fn each(
+    args: &Args,
+    mut make: impl FnMut(&Opened<'_>) -> Result<(), Fault>,
+) -> anyhow::Result<LeftOut> {
+    let (logs, key) = logs(args)?;
+    let (mut left_out, mut made, mut empty) = (LeftOut::default(), 0_u32, 0);
+    let mut before: Option<(u64, [u8; HASH_LEN])> = None;
+    for Log { name, read, unfinished } in &logs {
+        let bytes = read()?;
+        // One that is opened now has nothing to say.
+        if bytes.is_empty() && args.files.is_empty() {
+            empty += 1;
+            continue;
+        }
+        let opened = ledger::open(&bytes, *unfinished, |hash, seal| is_sealed(&key, hash, seal));
+        if *unfinished && opened == Err(Fault::Cut(0)) {
+            left_out.torn.push(format!("{name} is torn in its first block, and left out"));
+            continue;
+        }
+        let opened = opened.with_context(|| format!("{name} is refused"))?;
+        left_out.torn.extend(tail(name, &opened));
+        follows(before, &opened).with_context(|| format!("{name} is refused"))?;
+        before = Some((opened.file, opened.hash));
+        match make(&opened) {
+            Err(fault @ Fault::Older) => {
+                left_out.older.push(format!("{name} is left out: {fault}"));
+            }
+            Err(fault) => return Err(fault).with_context(|| name.clone()),
+            Ok(()) => made += 1,
+        }
+    }
+    ensure!(
+        empty < logs.len(),
+        "there is no ledger yet: it is written once a playback has begun, unless [ledger] one_in \
+         is 0"
+    );
+    left_out.torn.iter().chain(&left_out.older).for_each(|said| eprintln!("{said}"));
+    ensure!(0 < made, "nothing is replayed: no file of this version has a block that is whole");
+    Ok(left_out)
+}
+
 /// The files, and the key of their seals.
 fn logs(args: &Args) -> anyhow::Result<(Vec<Log>, [u8; 32])> {
-    let control = || args.query.control.client();
-    let asked = || control()?.get::<LedgerOut>("/v1/ledger");
+    let asked = || args.query.control.client()?.get::<LedgerOut>("/v1/ledger");
     if args.files.is_empty() {
         let shown = asked()?;
         let key = key(args.key.as_ref().unwrap_or(&shown.public_key))?;
-        let control = control()?;
-        let fetched = shown.files.iter().map(|file| {
-            let bytes = fetch(&control, &file.name, args.save.as_deref())?;
-            let unfinished = file.open || args.unfinished;
-            Ok(Log { name: file.name.clone(), bytes, unfinished })
-        });
-        // One that is opened now, and empty, has nothing to say.
-        let fetched = fetched.filter(|log| !log.as_ref().is_ok_and(|log| log.bytes.is_empty()));
-        return Ok((fetched.collect::<anyhow::Result<_>>()?, key));
+        let control = args.query.control.client()?;
+        let log = |file: LedgerFile| {
+            let (control, save, name) = (control.clone(), args.save.clone(), file.name.clone());
+            Log {
+                name: file.name,
+                read: Box::new(move || fetch(&control, &name, save.as_deref())),
+                unfinished: file.open || args.unfinished,
+            }
+        };
+        return Ok((shown.files.into_iter().map(log).collect(), key));
     }
-    let read = args.files.iter().map(|path| {
-        let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-        Ok(Log { name: path.display().to_string(), bytes, unfinished: args.unfinished })
-    });
-    let read = read.collect::<anyhow::Result<_>>()?;
     let key = match &args.key {
         Some(text) => key(text)?,
         None => key(&asked().context("whose seals are these? say --key")?.public_key)?,
     };
-    Ok((read, key))
+    let log = |path: &PathBuf| {
+        let (name, path) = (path.display().to_string(), path.clone());
+        let read = move || fs::read(&path).with_context(|| path.display().to_string());
+        Log { name, read: Box::new(read), unfinished: args.unfinished }
+    };
+    Ok((args.files.iter().map(log).collect(), key))
 }
 
 fn fetch(control: &Control, name: &str, save: Option<&Path>) -> anyhow::Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::{Decision, Fault, HASH_LEN, Kind, Ledger, SIGNATURE_LEN, WhatIf, open, replay};
+use ledger::{Decision, Fault, HASH_LEN, Kind, Ledger, SIGNATURE_LEN, WhatIf, open, replay, tell};
 use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
@@ -40,6 +40,9 @@ fn raw(entries: &[u8]) {
         if let Ok(outcome) = replay(&opened, &what_if) {
             assert!(outcome.differing <= outcome.decisions, "each is counted once");
         }
+    }
+    if let Ok(told) = tell(&opened, &[]) {
+        assert!(told.iter().all(|told| told.number != 0), "they are counted from one");
     }
 }
 

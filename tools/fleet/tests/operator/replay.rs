@@ -118,6 +118,39 @@ fn without_a_site_or_under_another_policy_the_summary_says_who_would_go_where() 
 }
 
 #[test]
+fn of_one_playback_each_decision_is_told_with_all_its_reasons() {
+    let place = Written::new();
+    let [one, two] = &place.files;
+    let mark = hex(&draw(EACH + 3)[..4]);
+    let said = place.says(&[one, two], &["--session", &mark]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "2027-01-15T08:08:23Z", "{said}");
+    let head = "The playback began: film-1, from 4 of 4 appliances (generation 0)";
+    assert_eq!(lines[1], head, "{said}");
+    assert!(lines[3].starts_with("RANK  APPLIANCE  SITE  WHY"), "{said}");
+    assert!(lines[4].contains("s1    own site: 10.0.0.0/24 is the longest match"), "{said}");
+    assert!(said.contains("holds the whole version"), "{said}");
+    assert_eq!(said.matches("load 0.0 % (CPU)").count(), 4, "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.says(&[one, two], &["--session", &mark, "--json"])).unwrap();
+    let [decision] = &json["decisions"].as_array().unwrap()[..] else { panic!("{json}") };
+    assert_eq!(
+        (&decision["kind"], &decision["at_unix_s"]),
+        (&"begun".into(), &1_800_000_503.into())
+    );
+    let first = &decision["candidates"][0];
+    assert_eq!((&first["rank"], &first["site"]), (&1.into(), &"s1".into()));
+    assert_eq!(first["reasons"][0]["code"], "first");
+
+    let said = place.refused(&[one], &["--session", &mark]);
+    assert!(said.contains("no decision about this playback is in these files"), "{said}");
+    let output = place.run(&[one], &["--session", "nobody"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = place.run(&[one], &["--session", &mark, "--without-site", "s0"]);
+    assert_eq!(output.status.code(), Some(2), "a player who went elsewhere is another question");
+}
+
+#[test]
 fn a_control_plane_without_a_ledger_says_so() {
     let control = Running::start();
     let output = control.nearcast(&["replay"]);
@@ -201,7 +234,7 @@ fn decide(ledger: &mut Ledger, from: u32) {
     for n in from..from + EACH {
         let (first, then) = if n % 2 == 0 { (0, 1) } else { (1, 0) };
         let near = [near(&names, first, 24, Step::First), near(&names, then, 8, Step::Prefix)];
-        let draw: [u8; 8] = blake3::hash(&n.to_le_bytes()).as_bytes()[..8].try_into().unwrap();
+        let draw = draw(n);
         let query =
             Query { near: &near, version: &version, session: &draw, plain: false, among: None };
         let list = rank(&view, &query, &LISTS);
@@ -217,6 +250,10 @@ fn decide(ledger: &mut Ledger, from: u32) {
             list: &list,
         });
     }
+}
+
+fn draw(n: u32) -> [u8; 8] {
+    blake3::hash(&n.to_le_bytes()).as_bytes()[..8].try_into().unwrap()
 }
 
 fn near(names: &[SiteId; 2], site: usize, len: u8, step: Step) -> Near<'_> {

@@ -328,11 +328,24 @@ pub struct Ledger {
     pub file_size: Text<Bytes>,
     /// Where they are. Default `ledger` in `folder`.
     pub folder: Option<PathBuf>,
+    /// Where each file is copied to once it has ended: a directory that exists, or
+    /// `s3://BUCKET/PREFIX/` with the bucket in `[[s3]]`. Several processes may have the same.
+    /// Default: nowhere.
+    pub archive: Option<Text<DocumentsPlace>>,
+    /// With an archive, a file that is as old as this is ended, too. 1 min to 30 d. Default `1 d`.
+    pub file_age: Text<Nanos>,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { one_in: 1, files: 16, file_size: Text(Bytes::mib(16)), folder: None }
+        Self {
+            one_in: 1,
+            files: 16,
+            file_size: Text(Bytes::mib(16)),
+            folder: None,
+            archive: None,
+            file_age: Text(DAY),
+        }
     }
 }
 
@@ -343,6 +356,10 @@ impl Ledger {
         }
         if !(Bytes::kib(64)..=Bytes::mib(32)).contains(&self.file_size.0) {
             return Err(wrong("ledger", "file_size", "use 64 KiB to 32 MiB"));
+        }
+        if self.archive.as_ref().is_some_and(|archive| archive.0 == DocumentsPlace::Database) {
+            let remedy = "name a directory by its whole path, or s3://BUCKET/PREFIX/";
+            return Err(wrong("ledger", "archive", remedy));
         }
         Ok(())
     }
@@ -499,6 +516,7 @@ impl Config {
             ("playback", "token_lifetime", playback.token_lifetime, Nanos::seconds(10), days(30)),
             ("playback", "grant_lifetime", playback.grant_lifetime, Nanos::seconds(10), DAY),
             ("documents", "keep", self.documents.keep, DAY, days(90)),
+            ("ledger", "file_age", self.ledger.file_age, MINUTE, days(30)),
         ] {
             if !(least..=most).contains(&span.0) {
                 return Err(wrong(section, key, format!("use {least} to {most}")));
@@ -731,6 +749,10 @@ mod tests {
         let documents = "state = \"s\"\n[documents]";
         refused(&format!("{documents}\nat = \"s3://docs\""), "with a slash at the end");
         refused(&format!("{documents}\nkeep = \"1 h\""), "use 1 d to 90 d");
+        let ledger = "state = \"s\"\n[ledger]";
+        refused(&format!("{ledger}\narchive = \"database\""), "name a directory");
+        refused(&format!("{ledger}\narchive = \"s3://docs\""), "with a slash at the end");
+        refused(&format!("{ledger}\nfile_age = \"1 s\""), "use 1 min to 30 d");
         refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`, expected one of `role`");
         refused("state = \"s\"\n[steering]\nttl = \"10\"", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 5 min");

@@ -28,7 +28,6 @@ use crate::control::{Control, Where};
 use crate::output;
 use crate::remove::Window;
 use crate::tree::Tree;
-use bucket::Bucket;
 use files::{Files, Job};
 use manifests::Manifests;
 use state::State;
@@ -42,7 +41,7 @@ mod manifests;
 mod state;
 mod walk;
 
-pub(crate) use bucket::Server;
+pub(crate) use bucket::{Bucket, Server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

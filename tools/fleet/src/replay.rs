@@ -1,28 +1,32 @@
 //! `nearcast replay`: makes the decisions of a ledger again, as they were or under others.
 
+mod logs;
 mod told;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use ledger::{Fault, HASH_LEN, Moved, Opened, Outcome, SIGNATURE_LEN, WhatIf};
-use model::id::{ApplianceId, SiteId, parse_hex};
+use model::id::{ApplianceId, SiteId};
 use model::topology::Weight;
 use serde::Deserialize;
 use serde_json::json;
-use wire::v1::fleet::{LedgerFile, LedgerOut};
 
-use crate::control::{Control, Query, encoded};
+use crate::control::Query;
+use crate::ingest::Server;
 use crate::output::{self, Table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Files of one process's ledger, oldest first [default: all that control has]
+    /// Files of one process's ledger, oldest first; a folder or s3://BUCKET/PREFIX/ stands for all
+    /// of that process in it [default: all that control has]
     #[arg(value_name = "LOG")]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    server: Server,
     /// Public key of the process that wrote them, in hex [default: control is asked]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -33,6 +37,9 @@ pub(crate) struct Args {
     /// the middle, or writes them still
     #[arg(long)]
     unfinished: bool,
+    /// Take files between which others are missing
+    #[arg(long)]
+    gaps: bool,
     /// Tell the decisions of this playback one by one, each with all reasons: a session, or its
     /// mark in logs
     #[arg(
@@ -69,19 +76,12 @@ struct Policy {
     serves_strangers: BTreeMap<String, bool>,
 }
 
-/// A file, and where it is from.
-struct Log {
-    name: String,
-    read: Box<dyn Fn() -> anyhow::Result<Vec<u8>>>,
-    /// It may lack its last block.
-    unfinished: bool,
-}
-
 /// What was not replayed of the files, in words.
 #[derive(Debug, Default)]
 struct LeftOut {
     torn: Vec<String>,
     older: Vec<String>,
+    gaps: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn run_all(args: &Args) -> anyhow::Result<()> {
     let what_if = what_if(args)?;
     let mut outcome = Outcome::default();
-    let LeftOut { torn, older } = each(args, |opened| {
+    let LeftOut { torn, older, gaps } = each(args, |opened| {
         outcome.add(ledger::replay(opened, &what_if)?);
         Ok(())
     })?;
@@ -105,6 +105,7 @@ fn run_all(args: &Args) -> anyhow::Result<()> {
         let mut object = object(&outcome);
         object["torn"] = torn.into();
         object["older"] = older.into();
+        object["gaps"] = gaps.into();
         output::json(&object)?;
     } else {
         lines(&outcome, what_if != WhatIf::default()).iter().try_for_each(|of| output::line(of))?;
@@ -120,10 +121,10 @@ fn each(
     args: &Args,
     mut make: impl FnMut(&Opened<'_>) -> Result<(), Fault>,
 ) -> anyhow::Result<LeftOut> {
-    let (logs, key) = logs(args)?;
+    let (logs, key) = logs::logs(args)?;
     let (mut left_out, mut made, mut empty) = (LeftOut::default(), 0_u32, 0);
     let mut before: Option<(u64, [u8; HASH_LEN])> = None;
-    for Log { name, read, unfinished } in &logs {
+    for logs::Log { name, read, unfinished } in &logs {
         let bytes = read()?;
         // One that is opened now has nothing to say.
         if bytes.is_empty() && args.files.is_empty() {
@@ -137,7 +138,13 @@ fn each(
         }
         let opened = opened.with_context(|| format!("{name} is refused"))?;
         left_out.torn.extend(tail(name, &opened));
-        follows(before, &opened).with_context(|| format!("{name} is refused"))?;
+        let gap = gap(before, &opened).with_context(|| format!("{name} is refused"))?;
+        ensure!(
+            gap == 0 || args.gaps,
+            "{name} is refused: it does not follow the file before it: {gap} between them are \
+             missing. --gaps takes it"
+        );
+        left_out.gaps.extend((0 < gap).then(|| format!("{gap} files before {name} are missing")));
         before = Some((opened.file, opened.hash));
         match make(&opened) {
             Err(fault @ Fault::Older) => {
@@ -152,70 +159,30 @@ fn each(
         "there is no ledger yet: it is written once a playback has begun, unless [ledger] one_in \
          is 0"
     );
-    left_out.torn.iter().chain(&left_out.older).for_each(|said| eprintln!("{said}"));
+    let LeftOut { torn, older, gaps } = &left_out;
+    torn.iter().chain(older).chain(gaps).for_each(|said| eprintln!("{said}"));
     ensure!(0 < made, "nothing is replayed: no file of this version has a block that is whole");
     Ok(left_out)
-}
-
-/// The files, and the key of their seals.
-fn logs(args: &Args) -> anyhow::Result<(Vec<Log>, [u8; 32])> {
-    let asked = || args.query.control.client()?.get::<LedgerOut>("/v1/ledger");
-    if args.files.is_empty() {
-        let shown = asked()?;
-        let key = key(args.key.as_ref().unwrap_or(&shown.public_key))?;
-        let control = args.query.control.client()?;
-        let log = |file: LedgerFile| {
-            let (control, save, name) = (control.clone(), args.save.clone(), file.name.clone());
-            Log {
-                name: file.name,
-                read: Box::new(move || fetch(&control, &name, save.as_deref())),
-                unfinished: file.open || args.unfinished,
-            }
-        };
-        return Ok((shown.files.into_iter().map(log).collect(), key));
-    }
-    let key = match &args.key {
-        Some(text) => key(text)?,
-        None => key(&asked().context("whose seals are these? say --key")?.public_key)?,
-    };
-    let log = |path: &PathBuf| {
-        let (name, path) = (path.display().to_string(), path.clone());
-        let read = move || fs::read(&path).with_context(|| path.display().to_string());
-        Log { name, read: Box::new(read), unfinished: args.unfinished }
-    };
-    Ok((args.files.iter().map(log).collect(), key))
-}
-
-fn fetch(control: &Control, name: &str, save: Option<&Path>) -> anyhow::Result<Vec<u8>> {
-    let bytes = control.bytes(&format!("/v1/ledger/{}", encoded(name)))?;
-    if let Some(folder) = save {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        let path = folder.join(Path::new(name).file_name().context("a file without a name")?);
-        fs::write(&path, &bytes).with_context(|| path.display().to_string())?;
-    }
-    Ok(bytes)
-}
-
-fn key(text: &str) -> anyhow::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    ensure!(parse_hex(text, &mut key), "\"{text}\" is no key: 32 bytes in hex are wanted");
-    Ok(key)
 }
 
 fn is_sealed(key: &[u8; 32], hash: &[u8; HASH_LEN], seal: &[u8; SIGNATURE_LEN]) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(&ledger::message(hash), seal).is_ok()
 }
 
-/// A file follows the one before it, unless its process had just started.
-fn follows(before: Option<(u64, [u8; HASH_LEN])>, opened: &Opened<'_>) -> anyhow::Result<()> {
-    let Some((number, hash)) = before else { return Ok(()) };
+/// How many files are missing between one and the one before it; of the first of a process, which
+/// follows none, nobody knows.
+fn gap(before: Option<(u64, [u8; HASH_LEN])>, opened: &Opened<'_>) -> anyhow::Result<u64> {
+    let Some((number, hash)) = before else { return Ok(0) };
     ensure!(number < opened.file, "it is not younger than the file before it: oldest first");
-    let is_first = opened.before == [0; HASH_LEN];
+    if opened.before == [0; HASH_LEN] {
+        return Ok(0);
+    }
+    let gap = opened.file - number - 1;
     ensure!(
-        is_first || (opened.file == number + 1 && opened.before == hash),
-        "it does not follow the file before it: one is missing between them, or was replaced"
+        0 < gap || opened.before == hash,
+        "it does not follow the file before it: that was replaced, or is cut"
     );
-    Ok(())
+    Ok(gap)
 }
 
 /// The end of a file that is left out.

@@ -4,17 +4,22 @@
 //! ```text
 //! request ── take ──> [ queue of QUEUE_MAX ] ──> thread: locate, put; each second, or at 64 KiB,
 //!              └ full: counted, dropped              a sealed block ──> STATE/ledger/N.ledger
+//!                                                                     ended ──> archive, if any
 //! ```
 //!
 //! A request pays for a copy of a few pointers. Files are not flushed to the drive block by block:
 //! what the last seconds decided is lost in a power cut, and the file has no last block then.
 
+mod archive;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +38,8 @@ use crate::clock::Clock;
 use crate::config;
 use crate::members::authority::random;
 use crate::metrics::Counter;
+use crate::state::documents::{DocumentError, Documents};
+use archive::Archive;
 
 model::metrics! {
     /// What the thread does with decisions, in counters or numbers.
@@ -43,10 +50,17 @@ model::metrics! {
         dropped: Counter("decisions_dropped_total"),
         /// Decisions that the ledger lacks because its files could not be written.
         lost: Counter("decisions_lost_total"),
+        /// Files of the ledger that are in the archive.
+        archived: Counter("ledger_files_archived_total"),
+        /// Tries to bring a file of the ledger into the archive that came to nothing.
+        archive_failed: Counter("ledger_archive_failed_total"),
+        /// Files of the ledger that the archive lacks: they made room for newer ones before they
+        /// could be brought there.
+        unarchived: Counter("ledger_files_unarchived_total"),
     }
 }
 
-/// Requests count those that are dropped, the thread all others.
+/// Requests count those that are dropped, the archive what comes into it, the thread all others.
 pub(crate) type Counters = LedgerCounts<Counter>;
 
 /// The ledger as requests see it.
@@ -58,7 +72,8 @@ pub(crate) struct Decisions {
     pub(crate) counters: Arc<Counters>,
     queue: SyncSender<Message>,
     writing: Mutex<Option<JoinHandle<()>>>,
-    open: Arc<Mutex<Open>>,
+    standing: Arc<Standing>,
+    archive: Option<Arc<Archive>>,
 }
 
 enum Message {
@@ -67,8 +82,44 @@ enum Message {
     End,
 }
 
-/// The file that is written to now, and how much of it is whole blocks; none before the first.
-type Open = Option<(u64, u64)>;
+/// What is known of the files by all who have to do with them. Held while a file is removed or
+/// looked for, and not while one is read, written or copied.
+#[derive(Debug, Default)]
+struct Standing(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The file that is written to now, and how much of it is whole blocks; none before the first.
+    open: Option<(u64, u64)>,
+    /// Files below this number are written to no more.
+    ended: u64,
+    /// Of those, the ones below this are in the archive; none if there is no archive.
+    archived: Option<u64>,
+    /// It is being copied into the archive.
+    copied: Option<u64>,
+}
+
+impl Standing {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// True of a file that should be in the archive, is not, and is on no way there.
+    fn lacks(&self, number: u64) -> bool {
+        self.archived.is_some_and(|below| below <= number) && self.copied != Some(number)
+    }
+}
+
+/// Why the ledger cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error(transparent)]
+    Key(#[from] SecretError),
+    #[error("[ledger] archive: {0}")]
+    Archive(#[from] DocumentError),
+}
 
 /// A decision on its way to the thread.
 pub(crate) struct Taken {
@@ -89,14 +140,22 @@ impl Decisions {
         config: &config::Config,
         steering: steering::Config,
         clock: Clock,
-    ) -> Result<Self, SecretError> {
-        let config::Ledger { one_in, files, file_size, folder } = &config.ledger;
+    ) -> Result<Self, LedgerError> {
+        let config::Ledger { one_in, files, file_size, folder, archive, file_age } = &config.ledger;
         let folder = folder.clone().unwrap_or_else(|| config.folder().join("ledger"));
         let key = key(config.folder())?;
         let public_key = hex(key.public_key().as_ref());
         let counters = Arc::new(Counters::default());
         let (queue, taken) = sync_channel(QUEUE_MAX);
-        let open = Arc::default();
+        let place = archive.as_ref().map(|place| Documents::open(place.0.clone(), &config.s3));
+        let standing = Arc::new(Standing::default());
+        let archive = place.transpose()?.flatten().map(|place| {
+            let (folder, key, counters) = (folder.clone(), public_key.clone(), counters.clone());
+            Arc::new(Archive::open(place, folder, key, counters, standing.clone()))
+        });
+        if *one_in == 0 {
+            standing.known().ended = u64::MAX;
+        }
         let writing = (0 < *one_in).then(|| {
             let mut files = Files {
                 folder: folder.clone(),
@@ -106,8 +165,10 @@ impl Decisions {
                 counters: counters.clone(),
                 clock,
                 ledger: Ledger::new(steering, 0),
+                file_age: archive.is_some().then(|| Duration::from_nanos(file_age.0.0)),
+                began: Instant::now(),
                 open: None,
-                shown: Arc::clone(&open),
+                standing: standing.clone(),
                 unsealed: 0,
                 is_failing: false,
             };
@@ -120,8 +181,16 @@ impl Decisions {
             counters,
             queue,
             writing: Mutex::new(writing),
-            open,
+            standing,
+            archive,
         })
+    }
+
+    /// Brings files that have ended into the archive, if there is one.
+    pub(crate) async fn archive(&self) {
+        if let Some(archive) = &self.archive {
+            archive.run().await;
+        }
     }
 
     /// The draw of a session whose decisions are kept.
@@ -184,7 +253,7 @@ impl Decisions {
 impl Decisions {
     /// Bytes of whole blocks, if the file is the one that is written to.
     fn open_len(&self, number: u64) -> Option<u64> {
-        let open = *self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.standing.known().open;
         open.filter(|(file, _)| *file == number).map(|(_, len)| len)
     }
 }
@@ -198,10 +267,14 @@ struct Files {
     counters: Arc<Counters>,
     clock: Clock,
     ledger: Ledger,
+    /// A file that is as old is ended; none for any age.
+    file_age: Option<Duration>,
+    /// When the first decision of the file came.
+    began: Instant,
     /// None before the first block of a file.
     open: Option<File>,
     /// The same for those who read.
-    shown: Arc<Mutex<Open>>,
+    standing: Arc<Standing>,
     /// Decisions that wait for their seal.
     unsealed: u64,
     /// The last block could not be written: that was said.
@@ -215,9 +288,9 @@ impl Files {
         loop {
             let next = match taken.try_recv() {
                 Err(TryRecvError::Empty) if self.ledger.is_idle() => {
-                    let next = taken.recv().unwrap_or(Message::End);
+                    let next = self.wait(taken);
                     sealed = Instant::now();
-                    Some(next)
+                    next
                 }
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Message::End),
@@ -231,6 +304,7 @@ impl Files {
                 None => std::thread::sleep(REST),
             }
             let is_full = self.file_size <= self.ledger.len() || self.ledger.is_full();
+            let is_full = is_full || self.age_left() == Some(Duration::ZERO);
             if is_over {
                 if !self.ledger.is_empty() {
                     self.seal(true);
@@ -240,21 +314,46 @@ impl Files {
             let is_due = SEAL_EVERY <= sealed.elapsed();
             if is_full || SEAL_AT <= self.ledger.waiting() || is_due {
                 sealed = Instant::now();
-                if !self.ledger.is_idle() {
+                if !self.ledger.is_idle() || is_full {
                     self.seal(is_full);
                 }
             }
         }
     }
 
-    /// The first file of this process comes after those that there are.
+    /// The next message; none if the file is old enough before one comes.
+    fn wait(&self, taken: &Receiver<Message>) -> Option<Message> {
+        let Some(left) = self.age_left() else {
+            return Some(taken.recv().unwrap_or(Message::End));
+        };
+        match taken.recv_timeout(left) {
+            Ok(next) => Some(next),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Message::End),
+        }
+    }
+
+    /// How long the file may get more; none for any time, as while it has nothing.
+    fn age_left(&self) -> Option<Duration> {
+        let age = self.file_age.filter(|_| !self.ledger.is_empty())?;
+        Some(age.saturating_sub(self.began.elapsed()))
+    }
+
+    /// The first file of this process comes after those that there are, and were.
     fn begin(&mut self) {
         let last = numbers(&self.folder).ok().and_then(|all| all.last().copied());
-        self.ledger = Ledger::new(*self.ledger.config(), last.map_or(0, |last| last + 1));
+        let mut known = self.standing.known();
+        // Also where somebody took them away: numbers of before are in the archive.
+        let first = last.map_or(0, |last| last + 1).max(known.archived.unwrap_or(0));
+        self.ledger = Ledger::new(*self.ledger.config(), first);
+        known.ended = first;
     }
 
     fn put(&mut self, taken: &Taken) {
         let near = taken.routes.locate(&taken.client).sites;
+        if self.ledger.is_empty() {
+            self.began = Instant::now();
+        }
         self.ledger.put(&Decision {
             kind: taken.kind,
             at: self.clock.unix(),
@@ -297,13 +396,14 @@ impl Files {
                 self.ledger = Ledger::new(*self.ledger.config(), number + 1);
             }
         }
+        self.standing.known().ended = self.ledger.file();
     }
 
     /// So much more of a file is whole, or it is not written to any more.
     fn show(&self, number: u64, more: Bytes, is_last: bool) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shown.filter(|(file, _)| *file == number).map_or(0, |(_, len)| len);
-        *shown = (!is_last).then_some((number, before + more.0));
+        let mut known = self.standing.known();
+        let before = known.open.filter(|(file, _)| *file == number).map_or(0, |(_, len)| len);
+        known.open = (!is_last).then_some((number, before + more.0));
     }
 
     fn write(&mut self, number: u64, block: &[u8], is_last: bool) -> io::Result<()> {
@@ -311,7 +411,13 @@ impl Files {
             Some(file) => file,
             closed @ None => {
                 fs::create_dir_all(&self.folder)?;
-                prune(&self.folder, self.files_max)?;
+                let (known, counters) = (self.standing.known(), &self.counters);
+                prune(&self.folder, self.files_max, |number| {
+                    if known.lacks(number) {
+                        counters.unarchived.count();
+                    }
+                })?;
+                drop(known);
                 let path = self.folder.join(file_name(number));
                 let file =
                     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
@@ -328,10 +434,11 @@ impl Files {
 }
 
 /// Removes the oldest files, so that there is room for one more.
-fn prune(folder: &Path, files_max: usize) -> io::Result<()> {
+fn prune(folder: &Path, files_max: usize, removed: impl Fn(u64)) -> io::Result<()> {
     let all = numbers(folder)?;
     for number in all.iter().take((all.len() + 1).saturating_sub(files_max)) {
         fs::remove_file(folder.join(file_name(*number)))?;
+        removed(*number);
     }
     Ok(())
 }
@@ -409,9 +516,9 @@ mod tests {
             fs::write(folder.path().join(file_name(number)), b"").unwrap();
         }
         fs::write(folder.path().join("notes"), b"").unwrap();
-        prune(folder.path(), 3).unwrap();
+        prune(folder.path(), 3, drop).unwrap();
         assert_eq!(numbers(folder.path()).unwrap(), [12, 13], "there is room for one more");
-        prune(folder.path(), 3).unwrap();
+        prune(folder.path(), 3, drop).unwrap();
         assert_eq!(numbers(folder.path()).unwrap(), [12, 13]);
         assert!(folder.path().join("notes").exists(), "that is not ours");
     }
@@ -444,7 +551,7 @@ mod tests {
         }
         decisions.close();
         decisions.take(taken());
-        let Counters { logged, dropped, lost } = &*decisions.counters;
+        let Counters { logged, dropped, lost, .. } = &*decisions.counters;
         let all = logged.value() + dropped.value() + lost.value();
         assert_eq!((lost.value(), all), (0, Bytes::of(count).0 + 1), "each is counted once");
         assert!(0 < dropped.value(), "one came after the end");
@@ -457,14 +564,149 @@ mod tests {
         assert_eq!((second.file, second.before), (first.file + 1, first.hash));
     }
 
-    fn opened(settings: &str) -> (tempfile::TempDir, Decisions) {
-        let place = tempfile::tempdir().unwrap();
-        let state = place.path().join("state");
-        fs::create_dir(&state).unwrap();
+    #[tokio::test]
+    async fn each_file_that_has_ended_is_in_the_archive_once_under_a_name_of_its_own() {
+        let place = prepared("file_size = \"64 KiB\"");
+        fs::create_dir(place.path().join("archive")).unwrap();
+        let decisions = reopened(&place);
+        assert!(!copies(&decisions).await, "nothing has ended");
+        write_files(&decisions, 3);
+        decisions.close();
+        let files = decisions.shown().unwrap().files;
+        let all = u64::try_from(files.len()).unwrap();
+        assert!(3 < all, "the last one ended with the process: {files:?}");
+        while copies(&decisions).await {}
+        assert_eq!(decisions.counters.archived.value(), all);
+        let archived = archived(&place, &decisions);
+        for (file, (name, bytes)) in files.iter().zip(&archived) {
+            assert!(name.starts_with(file.name.strip_suffix(".ledger").unwrap()), "{name}");
+            assert_eq!(decisions.read(&file.name).unwrap().as_ref(), Some(bytes));
+        }
+        assert_eq!(archived.len(), files.len());
+
+        let again = reopened(&place);
+        assert!(!copies(&again).await, "a restart knows of it");
+        again.close();
+        fs::remove_file(place.path().join("state/ledger/archived")).unwrap();
+        let again = reopened(&place);
+        write_files(&again, 0);
+        again.close();
+        while copies(&again).await {}
+        assert_eq!(again.counters.archived.value(), all + 1, "copied again");
+        assert_eq!(self::archived(&place, &again).len(), files.len() + 1, "to the same names");
+    }
+
+    #[tokio::test]
+    async fn with_the_archive_away_files_stay_as_far_as_there_is_room_and_the_rest_is_counted() {
+        let place = prepared("file_size = \"64 KiB\"\nfiles = 3");
+        let decisions = reopened(&place);
+        write_files(&decisions, 2);
+        let archive = decisions.archive.as_ref().unwrap();
+        let reason = archive.copy_next().await.unwrap_err();
+        assert!(reason.ends_with("archive/: there is no such folder"), "{reason}");
+        let (oldest, _) = archive.next().unwrap().unwrap();
+        write_files(&decisions, 6);
+        decisions.close();
+        let counted = || decisions.counters.unarchived.value();
+        let before = counted();
+        assert!(2 < before, "{before}");
+        archive.end_copy(oldest, false);
+        assert_eq!(counted(), before + 1, "who copied it counts it");
+        assert_eq!(decisions.counters.archive_failed.value(), 2);
+        fs::create_dir(place.path().join("archive")).unwrap();
+        while copies(&decisions).await {}
+        let ended = decisions.standing.known().ended;
+        assert_eq!(counted() + decisions.counters.archived.value(), ended, "each is in one count");
+        assert!(archived(&place, &decisions).len() >= 2);
+        assert_eq!(decisions.counters.lost.value(), 0);
+    }
+
+    #[tokio::test]
+    async fn two_processes_with_one_key_by_mistake_do_not_write_over_each_other() {
+        let places = ["", ""].map(prepared);
+        let key = places[0].path().join("state/ledger.key");
+        let first = reopened(&places[0]);
+        fs::copy(key, places[1].path().join("state/ledger.key")).unwrap();
+        let archive = tempfile::tempdir().unwrap();
+        let second = reopened(&places[1]);
+        for (count, (place, decisions)) in (1..).zip(places.iter().zip([first, second])) {
+            std::os::unix::fs::symlink(archive.path(), place.path().join("archive")).unwrap();
+            (0..count).for_each(|_| decisions.take(taken()));
+            decisions.close();
+            while copies(&decisions).await {}
+            assert_eq!(decisions.counters.archived.value(), 1);
+        }
+        let keys: Vec<_> = fs::read_dir(archive.path()).unwrap().collect();
+        let [Ok(of_key)] = &keys[..] else { panic!("{keys:?}") };
+        assert_eq!(fs::read_dir(of_key.path()).unwrap().count(), 2, "of number 0 both");
+    }
+
+    #[test]
+    fn with_an_archive_a_file_that_is_old_ends_though_nothing_more_is_decided() {
+        let place = prepared("");
         let file = place.path().join("control.toml");
-        fs::write(&file, format!("state = {state:?}\n[ledger]\n{settings}")).unwrap();
+        let mut config = config::Config::load(&file, std::iter::empty()).unwrap();
+        config.ledger.file_age.0 = model::units::Nanos::millis(1200);
+        let decisions = Decisions::open(&config, LISTS, Clock::start()).unwrap();
+        decisions.take(taken());
+        while decisions.standing.known().ended == 0 {
+            std::thread::yield_now();
+        }
+        decisions.close();
+        let [file] = &decisions.shown().unwrap().files[..] else { panic!("one file") };
+        let bytes = decisions.read(&file.name).unwrap().unwrap();
+        assert!(ledger::open(&bytes, false, |_, _| true).is_ok(), "it has a last block");
+    }
+
+    async fn copies(decisions: &Decisions) -> bool {
+        decisions.archive.as_ref().unwrap().copy_next().await.unwrap()
+    }
+
+    /// Decides until so many more files have ended, and once more.
+    fn write_files(decisions: &Decisions, count: u64) {
+        let until = decisions.standing.known().ended + count;
+        while decisions.standing.known().ended < until {
+            (0..QUEUE_MAX / 2).for_each(|_| decisions.take(taken()));
+        }
+        decisions.take(taken());
+    }
+
+    fn archived(place: &tempfile::TempDir, decisions: &Decisions) -> Vec<(String, Vec<u8>)> {
+        let folder = place.path().join("archive").join(&decisions.public_key);
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut all: Vec<_> = entries
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn opened(settings: &str) -> (tempfile::TempDir, Decisions) {
+        let place = prepared(settings);
+        let file = place.path().join("control.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let text: String = text.split_inclusive('\n').filter(|l| !l.contains("archive")).collect();
+        fs::write(file, text).unwrap();
+        let decisions = reopened(&place);
+        (place, decisions)
+    }
+
+    /// Settings with an archive, which is not there yet.
+    fn prepared(settings: &str) -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let [state, archive] = ["state", "archive"].map(|name| place.path().join(name));
+        fs::create_dir(&state).unwrap();
+        let settings = format!("state = {state:?}\n[ledger]\narchive = {archive:?}\n{settings}");
+        fs::write(place.path().join("control.toml"), settings).unwrap();
+        place
+    }
+
+    fn reopened(place: &tempfile::TempDir) -> Decisions {
+        let file = place.path().join("control.toml");
         let config = config::Config::load(&file, std::iter::empty()).unwrap();
-        (place, Decisions::open(&config, LISTS, Clock::start()).unwrap())
+        Decisions::open(&config, LISTS, Clock::start()).unwrap()
     }
 
     fn taken() -> Taken {

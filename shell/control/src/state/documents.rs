@@ -116,7 +116,7 @@ pub enum DocumentError {
          would have them in {0}: give both the same"
     )]
     InDatabase(String),
-    #[error("[documents] at: {0}")]
+    #[error("{0}")]
     Place(String),
     #[error(transparent)]
     Bucket(#[from] BucketError),
@@ -158,8 +158,9 @@ impl Documents {
                 let of_it = s3.iter().filter(|settings| settings.bucket == *name);
                 let buckets = Buckets::open(&of_it.cloned().collect::<Vec<_>>())?;
                 buckets.client(name)?;
-                let prefix = Path::parse(prefix)
-                    .map_err(|error| DocumentError::Place(format!("{place}: {error}")))?;
+                let prefix = Path::parse(prefix).map_err(|error| {
+                    DocumentError::Place(format!("{place} is no place in a bucket: {error}"))
+                })?;
                 (At::Bucket { buckets: Box::new(buckets), name: name.clone() }, prefix)
             }
         };
@@ -265,6 +266,24 @@ impl Documents {
             Ok(()) | Err(Fault::NotThere) => Ok(()),
             Err(Fault::Other(error)) => Err(error),
         }
+    }
+
+    /// Writes a file below a place that no database has; the reason if it cannot. After this
+    /// returns it is there, whatever happens. A folder that is missing is not made: it may be one
+    /// that is not mounted.
+    pub(crate) async fn put_file(
+        &self,
+        names: [&str; 2],
+        bytes: Vec<u8>,
+    ) -> std::result::Result<(), String> {
+        let path = names.iter().fold(self.prefix.clone(), |path, name| path.join(*name));
+        self.write(path, bytes).await.map_err(|error| {
+            if let DocumentError::Away { place, reason } = error {
+                format!("{place}: {reason}")
+            } else {
+                error.to_string()
+            }
+        })
     }
 
     pub(crate) fn missing(&self, name: &Hash) -> DocumentError {

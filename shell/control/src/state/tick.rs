@@ -62,7 +62,9 @@ pub(crate) async fn run(control: Arc<Control>) {
             }
         }
     };
-    tokio::join!(ticking, writing, refreshing, placing, control.look_after_documents());
+    let looking_after = control.look_after_documents();
+    let archiving = control.decisions.archive();
+    tokio::join!(ticking, writing, refreshing, placing, looking_after, archiving);
 }
 
 /// How often the director is told that this process reads what comes, and somebody looks whether it

@@ -142,13 +142,17 @@ fn start() -> (Server, Running, tempfile::TempDir) {
 }
 
 fn settings(server: &Server, dir: &tempfile::TempDir) -> String {
+    format!("[documents]\nat = \"s3://films/one fleet/\"\n{}", bucket_settings(server, dir))
+}
+
+/// The bucket, as a process may write to it.
+pub(crate) fn bucket_settings(server: &Server, dir: &tempfile::TempDir) -> String {
     let secret = dir.path().join("secret");
     std::fs::write(&secret, SECRET).unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
     format!(
-        "[documents]\nat = \"s3://films/one fleet/\"\n[[s3]]\nbucket = \"films\"\n\
-         endpoint = {:?}\nregion = {REGION:?}\naccess_key_id = {ID:?}\n\
-         secret_access_key_file = {secret:?}\n",
+        "[[s3]]\nbucket = \"films\"\nendpoint = {:?}\nregion = {REGION:?}\n\
+         access_key_id = {ID:?}\nsecret_access_key_file = {secret:?}\n",
         server.endpoint()
     )
 }

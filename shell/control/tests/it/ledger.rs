@@ -1,6 +1,7 @@
 //! The ledger of a process: what it decided is in it, can be made again, and cannot be changed.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use ledger::{Fault, Opened, WhatIf};
@@ -8,7 +9,10 @@ use model::id::parse_hex;
 use serde_json::json;
 
 use crate::control::Running;
+use crate::documents::bucket_settings;
+use crate::failover::until;
 use crate::players::with_appliances;
+use crate::s3_server::Server;
 
 #[test]
 fn what_was_decided_is_in_the_ledger_and_can_be_made_again() {
@@ -66,6 +70,45 @@ fn what_was_decided_is_in_the_ledger_and_can_be_made_again() {
 }
 
 #[test]
+fn ended_files_are_in_a_bucket_and_nobody_waits_where_it_is_away() {
+    let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+    let archive = bucket_settings(&server, &dir);
+    let (mut control, mut appliances, _) =
+        with_appliances(&format!("[ledger]\narchive = \"s3://films/ledgers/\"\n{archive}"));
+    control.playback("film");
+    let archived = || server.bucket().below("ledgers/");
+    control.restart();
+    until(Instant::now(), || archived().len() == 1);
+    let key = control.json("/v1/ledger")["public_key"].as_str().unwrap().to_owned();
+    let (name, bytes) = archived().remove(0);
+    assert!(name.starts_with(&format!("{key}/0000000000-")) && name.ends_with(".ledger"), "{name}");
+    let here = files(&control);
+    assert_eq!(bytes[..], std::fs::read(&here[0]).unwrap(), "and it is here, too");
+    assert_eq!(ledger::replay(&open(&bytes, &key).unwrap(), &WhatIf::default()).unwrap().begun, 1);
+
+    let mut play = |control: &Running| {
+        until(Instant::now(), || {
+            appliances.iter_mut().for_each(|appliance| drop(appliance.report(control)));
+            control.post("/v1/playbacks", &json!({ "asset": "film" })).status == 200
+        });
+    };
+    server.bucket().set_away(true);
+    play(&control);
+    control.restart();
+    let metric = |name: &str| {
+        let metrics = control.get("/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+        line.trim().parse::<u64>().unwrap()
+    };
+    until(Instant::now(), || 0 < metric("nearcast_control_ledger_archive_failed_total "));
+    play(&control);
+    assert!(2 <= files(&control).len(), "nothing goes");
+    server.bucket().set_away(false);
+    until(Instant::now(), || archived().len() == 2);
+    assert_eq!(metric("nearcast_control_ledger_files_unarchived_total "), 0);
+}
+
+#[test]
 fn with_none_to_be_kept_there_is_no_ledger() {
     let (mut control, _, _) = with_appliances("[ledger]\none_in = 0");
     control.playback("film");
@@ -77,6 +120,7 @@ fn with_none_to_be_kept_there_is_no_ledger() {
 fn files(control: &Running) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(control.state().join("ledger")).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|of| of == "ledger"));
     files.sort();
     files
 }

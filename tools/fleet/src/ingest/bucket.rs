@@ -46,7 +46,7 @@ pub(crate) struct Server {
 }
 
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     name: String,
     prefix: String,
     server: String,
@@ -58,12 +58,15 @@ pub(super) struct Bucket {
     ahead: Arc<Mutex<Option<Ahead>>>,
 }
 
+/// Reads a file.
+pub(crate) type Reads = Box<dyn Fn() -> anyhow::Result<Vec<u8>>>;
+
 /// The pieces that were asked for, in order.
 type Ahead = mpsc::Receiver<JoinHandle<Result<Vec<u8>, String>>>;
 
 impl Bucket {
     /// The bucket of `s3://bucket/prefix/`. Asks nobody anything yet.
-    pub(super) fn open(source: &str, server: &Server) -> anyhow::Result<Self> {
+    pub(crate) fn open(source: &str, server: &Server) -> anyhow::Result<Self> {
         let place = wire::convert::Bucket::of(source).with_context(|| {
             format!("\"{source}\" is not a bucket: write for example s3://films/some-film/")
         })?;
@@ -108,6 +111,18 @@ impl Bucket {
             tags: Mutex::default(),
             ahead: Arc::default(),
         })
+    }
+
+    /// Its files, by path in their order: each is read when it is asked for.
+    pub(crate) fn readers(self) -> anyhow::Result<Vec<(String, Reads)>> {
+        let bucket = Arc::new(self);
+        let stamps = bucket.list()?;
+        let readers = stamps.into_iter().map(|(path, stamp)| {
+            let (bucket, of) = (bucket.clone(), path.clone());
+            let read: Reads = Box::new(move || bucket.read(&of, stamp));
+            (path, read)
+        });
+        Ok(readers.collect())
     }
 
     /// Names the state file: the same for one bucket, from every folder that ingest is started in.

@@ -30,13 +30,14 @@ pub(super) fn draw(text: &str) -> Result<Draw, String> {
 
 pub(super) fn run(args: &Args, draw: &Draw) -> anyhow::Result<()> {
     let mut told: Vec<Told> = Vec::new();
-    let LeftOut { torn, older } = each(args, |opened| {
+    let LeftOut { torn, older, gaps } = each(args, |opened| {
         told.extend(ledger::tell(opened, draw)?);
         Ok(())
     })?;
     if args.query.json {
         let decisions: Vec<Value> = told.iter().map(object).collect();
-        output::json(&json!({ "decisions": decisions, "torn": torn, "older": older }))?;
+        let object = json!({ "decisions": decisions, "torn": torn, "older": older, "gaps": gaps });
+        output::json(&object)?;
     } else {
         lines(&told, output::colours()).iter().try_for_each(|line| output::line(line))?;
     }

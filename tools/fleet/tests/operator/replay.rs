@@ -16,6 +16,7 @@ use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
 use steering::{Config, Query, rank};
 
 use crate::running::Running;
+use crate::s3_server::{ID, REGION, SECRET, Server};
 
 const LISTS: Config = Config { pathways_min: 2, pathways_max: 4, explains: false };
 
@@ -151,6 +152,62 @@ fn of_one_playback_each_decision_is_told_with_all_its_reasons() {
 }
 
 #[test]
+fn an_archive_is_replayed_from_its_folder_or_its_bucket() {
+    let place = Written::new();
+    let server = Server::start();
+    let archive = place.folder.path().join("archive");
+    let of_key = archive.join(&place.key);
+    fs::create_dir_all(&of_key).unwrap();
+    for (number, file) in place.files.iter().enumerate() {
+        let (name, bytes) = (format!("{number:010}-0f0f.ledger"), fs::read(file).unwrap());
+        fs::write(of_key.join(&name), &bytes).unwrap();
+        server.bucket().put(&format!("ledgers/{}/{name}", place.key), bytes);
+    }
+    server.bucket().put("ledgers/another-key/0000000000-0f0f.ledger", *b"of another process");
+    let address = PathBuf::from("s3://films/ledgers/");
+    let endpoint = server.endpoint();
+    let in_bucket = ["--endpoint", &endpoint, "--region", REGION];
+    for (of, more) in [(&archive, &[][..]), (&of_key, &[]), (&address, &in_bucket)] {
+        let said = place.says(&[of], more);
+        assert!(said.ends_with("\n1000 decisions, the same\n"), "{said}");
+    }
+    let said = place.refused(&[&PathBuf::from("s3://films/ledgers")], &in_bucket);
+    assert!(said.contains("with a slash at the end"), "{said}");
+    let said = place.refused(&[&PathBuf::from("s3://films/elsewhere/")], &in_bucket);
+    assert!(said.contains("nothing of the process with this key"), "{said}");
+    let said = place.refused(&[&archive], &["--key", &"00".repeat(32)]);
+    assert!(said.contains("archive has no files of a ledger, nor 0000"), "{said}");
+}
+
+#[test]
+fn files_between_which_one_is_missing_are_taken_where_that_is_said() {
+    let place = Written::new();
+    let mut ledger = Ledger::new(LISTS, 2);
+    let mut file = || {
+        decide(&mut ledger, 3 * EACH);
+        ledger.seal(UnixSeconds(9), true, sign)
+    };
+    file();
+    let fourth = place.folder.path().join("fourth");
+    fs::write(&fourth, file()).unwrap();
+    let [one, two] = &place.files;
+    let said = place.refused(&[one, two, &fourth], &[]);
+    assert!(said.contains("fourth is refused") && said.contains("--gaps takes it"), "{said}");
+    let output = place.run(&[one, two, &fourth], &["--gaps", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["decisions"], 3 * EACH);
+    let said = json["gaps"][0].as_str().unwrap();
+    assert!(said.starts_with("1 files before") && said.ends_with("fourth are missing"), "{said}");
+    let replaced = place.folder.path().join("replaced");
+    let mut other = Ledger::new(LISTS, 0);
+    decide(&mut other, 7);
+    fs::write(&replaced, other.seal(UnixSeconds(9), true, sign)).unwrap();
+    let said = place.refused(&[&replaced, two], &["--gaps"]);
+    assert!(said.contains("that was replaced, or is cut"), "{said}");
+}
+
+#[test]
 fn a_control_plane_without_a_ledger_says_so() {
     let control = Running::start();
     let output = control.nearcast(&["replay"]);
@@ -190,6 +247,7 @@ impl Written {
     fn run(&self, files: &[&PathBuf], arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nearcast"));
         command.arg("replay").args(files).args(arguments);
+        command.env("AWS_ACCESS_KEY_ID", ID).env("AWS_SECRET_ACCESS_KEY", SECRET);
         if !arguments.contains(&"--key") {
             command.args(["--key", &self.key]);
         }

@@ -27,7 +27,7 @@ use crate::members::own::Own;
 use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
 use crate::place;
-use crate::state::decisions::Decisions;
+use crate::state::decisions::{Decisions, LedgerError};
 use crate::state::directing::Directing;
 use crate::state::documents::{DocumentError, Documents};
 use crate::state::front::FollowError;
@@ -85,6 +85,8 @@ pub enum OpenError {
     Bucket(#[from] BucketError),
     #[error(transparent)]
     Document(#[from] DocumentError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(

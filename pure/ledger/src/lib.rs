@@ -29,6 +29,7 @@
 mod block;
 mod changes;
 mod codec;
+mod copies;
 mod entry;
 mod near;
 mod picture;

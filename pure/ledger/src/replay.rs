@@ -13,6 +13,7 @@ use steering::{Config, Query, RankedList};
 
 use crate::block::{Fault, Opened};
 use crate::codec::Input;
+use crate::copies::FewerCopies;
 use crate::entry::Entry;
 use crate::near::{self, NearSite};
 use crate::picture::{self, NUMBERS_MAX, Vital};
@@ -26,6 +27,11 @@ pub struct WhatIf {
     pub without_sites: BTreeSet<SiteId>,
     pub without_appliances: BTreeSet<ApplianceId>,
     pub weights: BTreeMap<ApplianceId, Weight>,
+    /// The share of its sessions that an appliance takes all the time, in thousandths.
+    pub shares: BTreeMap<ApplianceId, u32>,
+    /// Appliances of a site that hold a version, at most: of those that did, the ones that
+    /// placement would have chosen first. More of them are not known.
+    pub copies: Option<u32>,
     /// Whether a site serves clients that none of its prefixes covers.
     pub serves_strangers: BTreeMap<SiteId, bool>,
     pub pathways_min: Option<usize>,
@@ -140,9 +146,11 @@ pub fn tell(opened: &Opened<'_>, draw: &[u8]) -> Result<Vec<Told>, Fault> {
 
 impl WhatIf {
     fn names(&self) -> impl Iterator<Item = String> {
-        let Self { without_sites, without_appliances, weights, serves_strangers, .. } = self;
+        let Self { without_sites, without_appliances, weights, shares, serves_strangers, .. } =
+            self;
         let sites = without_sites.iter().chain(serves_strangers.keys()).map(ToString::to_string);
-        let appliances = without_appliances.iter().chain(weights.keys()).map(ToString::to_string);
+        let appliances = without_appliances.iter().chain(weights.keys()).chain(shares.keys());
+        let appliances = appliances.map(ToString::to_string);
         sites.chain(appliances)
     }
 
@@ -159,6 +167,9 @@ impl WhatIf {
         for appliance in &mut site.appliances {
             if let Some(weight) = self.weights.get(&appliance.id) {
                 appliance.weight = *weight;
+            }
+            if let Some(share) = self.shares.get(&appliance.id) {
+                appliance.share_permille = *share;
             }
         }
         site
@@ -179,6 +190,7 @@ struct Replay<'w> {
     /// Names of appliances, with their sites: of those that went, too.
     names: BTreeMap<u32, (ApplianceId, SiteId)>,
     versions: BTreeMap<u32, AssetVersionId>,
+    fewer: FewerCopies,
     /// The clients' sites, each with their form under other conditions.
     near: Vec<Vec<NearSite>>,
     known: BTreeSet<String>,
@@ -200,6 +212,7 @@ impl<'w> Replay<'w> {
             view: FleetView::default(),
             names: BTreeMap::new(),
             versions: BTreeMap::new(),
+            fewer: FewerCopies::new(what_if.copies),
             near: Vec::new(),
             known: BTreeSet::new(),
             nameless: (site, version),
@@ -239,7 +252,10 @@ impl<'w> Replay<'w> {
             Entry::Vital { site, at, vital } => self.vital(site, at, &vital)?,
             Entry::Size(size) => self.resize(size)?,
             Entry::Holders { version, id, holders } => {
-                self.hold(version, id, Arc::new(holders));
+                let holders = Arc::new(holders);
+                self.fewer.held(&id, &holders);
+                self.hold(&id, holders);
+                self.versions.insert(version, id);
             }
             Entry::Partial { version, renditions } => self.hold_partly(version, renditions)?,
             Entry::Near(near) => {
@@ -265,6 +281,7 @@ impl<'w> Replay<'w> {
         }
         self.show(number, &site);
         self.sites.insert(number, site);
+        self.fewer.sites_changed();
         Ok(())
     }
 
@@ -282,8 +299,8 @@ impl<'w> Replay<'w> {
     }
 
     /// Versions get numbers of the replay's own, without gaps.
-    fn hold(&mut self, version: u32, id: AssetVersionId, holders: Arc<NumberSet>) {
-        let before = self.view.versions.get(&id).and_then(|at| self.view.holders.get_mut(*at));
+    fn hold(&mut self, id: &AssetVersionId, holders: Arc<NumberSet>) {
+        let before = self.view.versions.get(id).and_then(|at| self.view.holders.get_mut(*at));
         match before {
             Some(before) => *before = holders,
             None => {
@@ -291,7 +308,6 @@ impl<'w> Replay<'w> {
                 Arc::make_mut(&mut self.view.versions).insert(id.clone(), number);
             }
         }
-        self.versions.insert(version, id);
     }
 
     fn hold_partly(
@@ -342,6 +358,11 @@ impl<'w> Replay<'w> {
         if self.telling.is_some_and(|draw| !record.draw.starts_with(draw)) {
             self.outcome.decisions += 1;
             return Ok(());
+        }
+        if let Some(id) = record.version.and_then(|number| self.versions.get(&number).cloned())
+            && let Some(fewer) = self.fewer.of(&id, &self.sites, &self.view)
+        {
+            self.hold(&id, fewer);
         }
         let near = self.near.get(model::number::index(record.near));
         let near = near.ok_or("the client's sites of a decision")?;

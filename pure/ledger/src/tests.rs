@@ -255,6 +255,54 @@ fn under_another_policy_only_what_it_changes_is_other() {
 }
 
 #[test]
+fn with_a_share_taken_away_or_fewer_copies_sessions_go_to_others() {
+    let mut world = World::new(2, 3);
+    let bytes = world.write(2000, false);
+    let opened = open(&bytes, false, genuine).unwrap();
+    let [first, site]: [&str; 2] = ["s1-a0", "s1"];
+    let none = WhatIf { shares: [(first.parse().unwrap(), 0)].into(), ..WhatIf::default() };
+    let outcome = replay(&opened, &none).unwrap();
+    assert!(0 < outcome.sessions_moved() && outcome.unknown.is_empty());
+    let site = Some(site.parse().unwrap());
+    assert!(outcome.moved.keys().all(|(from, _)| *from == site), "{:?}", outcome.moved.keys());
+    let misspelt = WhatIf { shares: [("s1-a9".parse().unwrap(), 0)].into(), ..none };
+    assert_eq!(replay(&opened, &misspelt).unwrap().unknown, ["s1-a9".to_owned()].into());
+
+    let copies = |copies| WhatIf { copies: Some(copies), ..WhatIf::default() };
+    let as_many = replay(&opened, &copies(3)).unwrap();
+    assert_eq!(as_many.differing, 0, "nobody has more");
+}
+
+#[test]
+fn with_one_copy_a_site_has_the_one_that_placement_puts_first_and_when_it_goes_the_next() {
+    let mut world = World::new(2, 3);
+    let mut ledger = Ledger::new(CONFIG, 0);
+    let (version, near) = (world.versions[0].clone(), world.near());
+    let mut put = |view: &Arc<FleetView>, draws: std::ops::Range<u8>| {
+        for draw in draws {
+            let list = rank(view, &version, &near, [draw; 8], None);
+            ledger.put(&decision(view, &version, &near, [draw; 8], None, &list));
+        }
+    };
+    put(&world.view, 0..5);
+    let mut site = world.view.sites.get(0).unwrap().as_ref().clone();
+    let members = site.appliances.clone();
+    let order = placement::order(&version, members.iter().map(|of| (&of.id, of.weight)));
+    let [first, next] = [order[0], order[1]].map(|at| members[at].id.to_string());
+    let view = Arc::make_mut(&mut world.view);
+    view.take_appliance(members[order[0]].number);
+    site.appliances.remove(order[0]);
+    view.put_site(0, Arc::new(site));
+    put(&world.view, 5..20);
+    let bytes = ledger.seal(UnixSeconds(9), true, sign);
+    let opened = open(&bytes, false, genuine).unwrap();
+    let what_if = WhatIf { copies: Some(1), pathways_max: Some(1), ..WhatIf::default() };
+    let outcome = replay(&opened, &what_if).unwrap();
+    let now: Vec<String> = outcome.differences.iter().map(|of| of.now.join(" ")).collect();
+    assert_eq!(now, [vec![first; 5], vec![next; 15]].concat());
+}
+
+#[test]
 fn no_address_is_in_a_file() {
     let mut bytes = Vec::new();
     let [v4, v6] = ["203.0.113.77/32", "2001:db8:1:2:3:4:5:6/128"].map(|of| of.parse().unwrap());

@@ -157,11 +157,21 @@ pub fn place(candidates: &[Candidate], demands: &[Demand], config: &Config) -> P
 
 /// The candidates, best first for `version`. Their order does not depend on who else is there.
 pub fn rank<'a>(version: &AssetVersionId, candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
+    let named = candidates.iter().map(|c| (&c.id, c.weight));
+    order(version, named).into_iter().map(|at| candidates[at]).collect()
+}
+
+/// The places of appliances of one site among these, best first for `version`.
+pub fn order<'a>(
+    version: &AssetVersionId,
+    appliances: impl IntoIterator<Item = (&'a ApplianceId, Weight)>,
+) -> Vec<usize> {
     let key = version.as_str().as_bytes();
-    let score = |c: &Candidate| Score::of(key, c.id.as_str().as_bytes(), c.weight);
-    let mut scored: Vec<_> = candidates.iter().map(|c| (score(c), &c.id, *c)).collect();
-    scored.sort_unstable_by_key(|(score, id, _)| (*score, *id));
-    scored.into_iter().map(|(_, _, candidate)| candidate).collect()
+    let score = |id: &ApplianceId, weight| Score::of(key, id.as_str().as_bytes(), weight);
+    let scored = appliances.into_iter().enumerate();
+    let mut scored: Vec<_> = scored.map(|(at, (id, weight))| (score(id, weight), id, at)).collect();
+    scored.sort_unstable();
+    scored.into_iter().map(|(_, _, at)| at).collect()
 }
 
 /// Copies wanted in a site of so many appliances.

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// What if this appliance were not there? May be given again
     #[arg(long, value_name = "APPLIANCE")]
     without_appliance: Vec<ApplianceId>,
-    /// What if these were the weights, the pathways and the sites for all? A TOML file
+    /// What if these were the weights, shares, copies, pathways and sites for all? A TOML file
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
@@ -71,6 +71,11 @@ struct Policy {
     /// By appliance.
     #[serde(default)]
     weights: BTreeMap<String, u32>,
+    /// By appliance: the share of its sessions that it takes, in percent.
+    #[serde(default)]
+    shares: BTreeMap<String, u32>,
+    /// Appliances of each site that hold a version, at most.
+    copies: Option<u32>,
     /// By site: whether it serves clients that none of its prefixes covers.
     #[serde(default)]
     serves_strangers: BTreeMap<String, bool>,
@@ -212,6 +217,12 @@ fn what_if(args: &Args) -> anyhow::Result<WhatIf> {
         let id = name.parse().with_context(shown)?;
         what_if.weights.insert(id, weight.with_context(shown)?);
     }
+    for (name, share) in policy.shares {
+        ensure!(share <= 100, "{}: shares: {name}: use 0 to 100", shown());
+        what_if.shares.insert(name.parse().with_context(shown)?, 10 * share);
+    }
+    ensure!(policy.copies != Some(0), "{}: copies: use 1 or more", shown());
+    what_if.copies = policy.copies;
     for (name, serves) in policy.serves_strangers {
         what_if.serves_strangers.insert(name.parse().with_context(shown)?, serves);
     }

@@ -36,7 +36,8 @@ fn raw(entries: &[u8]) {
         is_older: false,
     };
     let without = WhatIf { without_sites: ["s0".parse().expect("a name")].into(), ..no_change() };
-    for what_if in [no_change(), without] {
+    let fewer = WhatIf { copies: Some(1), ..no_change() };
+    for what_if in [no_change(), without, fewer] {
         if let Ok(outcome) = replay(&opened, &what_if) {
             assert!(outcome.differing <= outcome.decisions, "each is counted once");
         }

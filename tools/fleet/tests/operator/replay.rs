@@ -113,9 +113,25 @@ fn without_a_site_or_under_another_policy_the_summary_says_who_would_go_where() 
     fs::write(&policy, "pathways_max = 1\n[weights]\na0 = 1000\n").unwrap();
     let said = place.says(&[one], &["--policy", policy.to_str().unwrap()]);
     assert_eq!(words(said.lines().last().unwrap())[..2], ["s0", "s0"], "{said}");
-    fs::write(&policy, "copies = 1\n").unwrap();
-    let said = place.refused(&[one], &["--policy", policy.to_str().unwrap()]);
-    assert!(said.contains("unknown field `copies`"), "{said}");
+    let under = |text: &str, of: fn(&Written, &[&PathBuf], &[&str]) -> String| {
+        fs::write(&policy, text).unwrap();
+        of(&place, &[one], &["--policy", policy.to_str().unwrap()])
+    };
+    let said = under("[shares]\na0 = 0\na1 = 0\n", Written::says);
+    assert_eq!(words(said.lines().last().unwrap())[..2], ["s0", "s1"], "{said}");
+    let said = under("copies = 1\n", Written::says);
+    assert!(said.contains("500 lists would be others"), "of two in each site one: {said}");
+    let said = under("copies = 2\n", Written::says);
+    assert!(said.contains("0 of 500 players") && said.contains("0 lists"), "{said}");
+    for (text, wanted) in [
+        ("copies = 0\n", "copies: use 1 or more"),
+        ("[shares]\na0 = 101\n", "shares: a0: use 0 to 100"),
+        ("[shares]\na9 = 50\n", "a9 is in none of the files"),
+        ("placement = 1\n", "unknown field `placement`"),
+    ] {
+        let said = under(text, Written::refused);
+        assert!(said.contains(wanted), "{said}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! drive     a folder whose operations fail, wait or are written down
 //! client    a load client that costs little, and compares what it gets
 //! postgres  a PostgreSQL server of the run's own
+//! bounds    what a run has to show, and whether it did
 //! process   one of the programs: its log, its readiness, its end
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! the run, on a signal too (`stop`).
 
 pub mod api;
+pub mod bounds;
 pub mod certificate;
 pub mod client;
 pub mod cpu;

@@ -25,6 +25,7 @@ use model::inventory::{Check, FilesDelta};
 use model::number::NumberSet;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::Bytes;
+use rig::bounds::{Bounds, DependsOn};
 use rig::cpu::Account;
 use rig::fleet::{Fleet, Plan, Role};
 use serde::Serialize;
@@ -73,6 +74,7 @@ struct Report {
     /// CPU time of the writer from its start until then.
     writer_cpu_s: f64,
     writer_memory_bytes: u64,
+    bounds: Bounds,
 }
 
 struct Storm {
@@ -128,11 +130,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let more = usize::try_from(args.objects)?.checked_sub(held.len()).context("a film has more")?;
     held.extend(ingest_more(&fleet, u32::try_from(more)?)?);
     let storm = Storm::new(&fleet, &held, args, &members[0])?;
-    let report = storm.all(args, &mut fleet, &members)?;
-    rig::say(args.json, &report, || text(&report))?;
-    let recovered = Duration::from_secs_f64(report.recovered_s);
-    ensure!(recovered <= RECOVERED_MAX, "recovered after {recovered:?}");
-    Ok(())
+    let mut report = storm.all(args, &mut fleet, &members)?;
+    let (most, shown) = (RECOVERED_MAX.as_secs_f64(), report.recovered_s);
+    report.bounds.at_most("recovered_s", most, shown, DependsOn::ProcessorAndLoad);
+    rig::say(args.json, &report, || text(&report) + "\n" + &report.bounds.text())?;
+    report.bounds.verdict()
 }
 
 impl Storm {
@@ -202,6 +204,7 @@ impl Storm {
             recovered_s: recovered.as_secs_f64(),
             writer_cpu_s: writer_cpu(fleet)?.as_secs_f64(),
             writer_memory_bytes: fleet.writer_memory()?.0,
+            bounds: Bounds::default(),
         })
     }
 

@@ -27,6 +27,7 @@ use model::topology::{Prefix, Site};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::Load;
 use playback::token::Session;
+use rig::bounds::{Bounds, DependsOn};
 use rig::print;
 use serde::Serialize;
 use tracing::info;
@@ -36,21 +37,21 @@ use world::{Draw, Holdings, Size, World};
 /// `nearcast-lab director`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = Size::DESIGN.appliances)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     appliances: u32,
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value_t = Size::DESIGN.sites)]
     sites: u32,
     /// Asset versions.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = Size::DESIGN.versions)]
     versions: u32,
     /// Files of all versions.
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = Size::DESIGN.files)]
     files: u32,
     /// Files held by all appliances together.
-    #[arg(long, default_value_t = 500_000_000)]
+    #[arg(long, default_value_t = Size::DESIGN.placements)]
     placements: u64,
-    #[arg(long, default_value_t = 1_200_000)]
+    #[arg(long, default_value_t = Size::DESIGN.prefixes)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     prefixes: u32,
     /// All of the above divided by this.
@@ -123,6 +124,10 @@ struct Report {
     /// From a database to right lists, with all of all appliances.
     #[serde(flatten)]
     restart: restart::Restart,
+    /// What is to be shown at the design size; at a smaller one a run that holds it shows nothing
+    /// of that.
+    bounds: Bounds,
+    is_design_size: bool,
 }
 
 /// As with so many appliances an operator would have it.
@@ -187,7 +192,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return print(&serde_json::to_string(&restart)?);
     }
     let desired = world.desired()?;
-    let mut report = Report { size: Some(size), ..Report::default() };
+    let is_design_size = size == Size::DESIGN;
+    let mut report = Report { size: Some(size), is_design_size, ..Report::default() };
     if args.front {
         let mut stand = Stand::follow(&world, desired)?;
         stand.all_report_all(&mut report)?;
@@ -205,7 +211,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report.front_rss_gb = front_rss_gb(args)?;
     report.restart = restarted(args)?;
     ensure!(report.restart.lists == lists, "after a restart other lists are made");
-    print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
+    report.bounds = report.held_against();
+    let text = || format!("{report:#?}\n{}", report.bounds.text());
+    rig::say(args.json, &report, text)?;
+    report.bounds.verdict()
+}
+
+impl Report {
+    /// Its figures beside their bounds. `report_us` and `reports_per_s_core` are one figure, and
+    /// both are promised.
+    fn held_against(&self) -> Bounds {
+        let mut bounds = Bounds::default();
+        let cpu = DependsOn::Processor;
+        bounds.at_most("report_us", 20.0, self.report_us, cpu);
+        bounds.at_least("reports_per_s_core", 50_000.0, self.reports_per_s_core, cpu);
+        bounds.at_least("decisions_per_s_core", 500_000.0, self.decisions_per_s_core, cpu);
+        bounds.at_most("writer_rss_gb", 4.0, self.writer_rss_gb, DependsOn::Nothing);
+        bounds.at_most("front_rss_gb", 3.0, self.front_rss_gb, DependsOn::Nothing);
+        let clock = DependsOn::ProcessorAndLoad;
+        bounds.at_most("restart_s", 60.0, self.restart.restart_s, clock);
+        bounds.at_most("route_change_ms", 50.0, self.route_change_ms, clock);
+        bounds.at_most("route_flood_ms", 3000.0, self.route_flood_ms, clock);
+        bounds.at_most("stall_ms", 20.0, self.stall_ms, cpu);
+        bounds
+    }
 }
 
 /// The inventory of an appliance: its state, all that it holds, and whether its delta is out.
@@ -640,4 +669,52 @@ fn gigabytes(bytes: u64) -> f64 {
         .0
         .checked_div(1_000_000)
         .map_or(0.0, |mb| u32::try_from(mb).map_or(f64::MAX, f64::from) / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a run on a fast machine might have it.
+    fn sound() -> Report {
+        let mut restart = restart::Restart::default();
+        restart.restart_s = 60.0;
+        Report {
+            report_us: 20.0,
+            reports_per_s_core: 50_000.0,
+            decisions_per_s_core: 500_000.0,
+            writer_rss_gb: 4.0,
+            front_rss_gb: 3.0,
+            restart,
+            route_change_ms: 50.0,
+            route_flood_ms: 3000.0,
+            stall_ms: 20.0,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn each_figure_beyond_its_bound_makes_the_run_invalid() {
+        sound().held_against().verdict().unwrap();
+        type Case = (&'static str, fn(&mut Report));
+        let changes: [Case; 9] = [
+            ("report_us", |of| of.report_us = 20.1),
+            ("reports_per_s_core", |of| of.reports_per_s_core = 49_999.0),
+            ("decisions_per_s_core", |of| of.decisions_per_s_core = 499_999.0),
+            ("writer_rss_gb", |of| of.writer_rss_gb = 4.001),
+            ("front_rss_gb", |of| of.front_rss_gb = 3.001),
+            ("restart_s", |of| of.restart.restart_s = 60.1),
+            ("route_change_ms", |of| of.route_change_ms = 50.1),
+            ("route_flood_ms", |of| of.route_flood_ms = 3000.1),
+            ("stall_ms", |of| of.stall_ms = 20.1),
+        ];
+        let whole = serde_json::to_value(sound()).unwrap();
+        for (name, change) in changes {
+            let mut report = sound();
+            change(&mut report);
+            let said = report.held_against().verdict().unwrap_err().to_string();
+            assert!(said.starts_with(&format!("not held: {name} ")), "{said}");
+            assert!(whole.get(name).is_some(), "{name} is a figure of the report");
+        }
+    }
 }

@@ -32,7 +32,7 @@ use super::{BEGIN, CONFIG, Stand, State, at_once, gigabytes};
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Restart {
     /// The sum of the next three, by the clock.
-    restart_s: f64,
+    pub(super) restart_s: f64,
     /// Desired state out of the database; and the CPU time of all threads for that.
     read_s: f64,
     read_cpu_s: f64,

@@ -16,7 +16,7 @@ use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 
 /// How large a world is.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Size {
     pub(super) appliances: u32,
     pub(super) sites: u32,
@@ -25,6 +25,18 @@ pub(super) struct Size {
     /// Files held by all appliances together.
     pub(super) placements: u64,
     pub(super) prefixes: u32,
+}
+
+impl Size {
+    /// What all is designed for: its bounds are those of this size.
+    pub(super) const DESIGN: Self = Self {
+        appliances: 20_000,
+        sites: 8000,
+        versions: 100_000,
+        files: 10_000_000,
+        placements: 500_000_000,
+        prefixes: 1_200_000,
+    };
 }
 
 /// The world, as far as it is not drawn again when it is asked for.

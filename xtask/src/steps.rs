@@ -1,4 +1,5 @@
-//! The gate: steps in order, cheapest first, each with its time, to the first failure.
+//! The gate: steps in order, cheapest first, each with its time, to the first failure. The nightly
+//! run goes on after one, so that a morning knows all of them: docs/internals/nightly.md.
 //!
 //! Clippy, tests and binaries share one target folder and one set of features (the workspace's),
 //! so each library is compiled twice at most: once to be looked at and once to be run.
@@ -55,7 +56,7 @@ const CHECK: [Step; 13] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 19] = [
+const NIGHTLY: [Step; 25] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -77,27 +78,47 @@ const NIGHTLY: [Step; 19] = [
     Step { name: "lab-faults", run: |root| labs(root, &FAULTS) },
     Step { name: "lab-viewers", run: |root| labs(root, &VIEWERS) },
     Step { name: "lab-tls", run: |root| labs(root, &OLD_TLS) },
+    Step { name: "lab-drain", run: |root| lab(root, "release", &["drain"]) },
+    Step { name: "lab-takedown", run: takedowns },
+    Step { name: "lab-outage", run: |root| lab(root, "release", &["outage"]) },
+    Step { name: "lab-storm", run: |root| lab(root, "release", &["storm"]) },
+    Step { name: "lab-steer", run: |root| lab(root, "release", &["steer"]) },
+    Step { name: "lab-director", run: |root| lab(root, "release", &DIRECTOR) },
     Step { name: "vm", run: |root| run_program(root, "./x", &["vm", "test", "--json"]) },
     // `docs/reports` says what to make of what is found.
     Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },
 ];
 
 pub(crate) fn check(root: &Path, only: &[String]) -> Result<bool> {
-    run(root, &CHECK, only, &say)
+    run(root, &CHECK, only, AfterFailure::Stop, &say)
 }
 
 /// Steps that are too long for the gate.
 pub(crate) fn nightly(root: &Path, only: &[String]) -> Result<bool> {
-    run(root, &NIGHTLY, only, &say)
+    run(root, &NIGHTLY, only, AfterFailure::GoOn, &say)
+}
+
+/// What a run does after a step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterFailure {
+    Stop,
+    GoOn,
 }
 
 /// The last line is the summary, alone: tests one by one, every other step as one.
-fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Result<bool> {
+fn run(
+    root: &Path,
+    steps: &[Step],
+    only: &[String],
+    after: AfterFailure,
+    say: &dyn Fn(&str),
+) -> Result<bool> {
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("no step is called \"{unknown}\": there are {}", names.join(", "));
     }
     let mut total = Count::default();
+    let mut failed = Vec::new();
     let start = Instant::now();
     let wanted = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
     for step in steps.iter().filter(wanted) {
@@ -112,10 +133,16 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
         let seconds = began.elapsed().as_secs_f64();
         say(&format!("<== {} {word}, {} passed, {seconds:.1} s", step.name, count.passed));
         if 0 < count.failed {
-            break;
+            failed.push(step.name);
+            if after == AfterFailure::Stop {
+                break;
+            }
         }
     }
     say(&format!("{:.1} s in all", start.elapsed().as_secs_f64()));
+    if !failed.is_empty() {
+        say(&format!("failed: {}", failed.join(", ")));
+    }
     say(&format!("{} passed, {} failed", total.passed, total.failed));
     Ok(total.failed == 0 && 0 < total.passed)
 }
@@ -383,6 +410,19 @@ const OLD_TLS: [&str; 3] = [
     "handshake --peer nginx --tls 1.2 --bound 1 --key rsa",
 ];
 
+/// The design size, with few changes: each of its plans takes most of a minute.
+const DIRECTOR: [&str; 7] =
+    ["director", "--changes", "8", "--reports", "100000", "--decisions", "100000"];
+
+/// The third appliance is away in both ways.
+fn takedowns(root: &Path) -> Result<Count> {
+    let mut total = Count::default();
+    for away in ["stopped", "killed"] {
+        total += lab(root, "release", &["takedown", "--away", away])?;
+    }
+    Ok(total)
+}
+
 fn labs(root: &Path, runs: &[&str]) -> Result<Count> {
     let mut total = Count::default();
     for line in runs {
@@ -454,10 +494,25 @@ mod tests {
         ];
         let said = RefCell::new(Vec::new());
         let say = |line: &str| said.borrow_mut().push(line.to_owned());
-        assert!(!run(Path::new("."), &steps, &[], &say).unwrap());
+        let run = |only: &[String]| run(Path::new("."), &steps, only, AfterFailure::Stop, &say);
+        assert!(!run(&[]).unwrap());
         assert_eq!(said.borrow().last().unwrap(), "1 passed, 1 failed");
-        assert!(run(Path::new("."), &steps, &["a".into()], &say).unwrap());
+        assert!(run(&["a".into()]).unwrap());
         assert_eq!(said.borrow().last().unwrap(), "1 passed, 0 failed");
-        assert!(run(Path::new("."), &steps, &["d".into()], &say).is_err());
+        assert!(run(&["d".into()]).is_err());
+    }
+
+    #[test]
+    fn the_nightly_run_goes_on_and_names_all_that_failed() {
+        let steps = [
+            Step { name: "a", run: |_| bail!("on purpose") },
+            Step { name: "b", run: |_| Ok(PASSED) },
+            Step { name: "c", run: |_| Ok(FAILED) },
+        ];
+        let said = RefCell::new(Vec::new());
+        let say = |line: &str| said.borrow_mut().push(line.to_owned());
+        assert!(!run(Path::new("."), &steps, &[], AfterFailure::GoOn, &say).unwrap());
+        let said = said.borrow();
+        assert_eq!(said[said.len() - 2..], ["failed: a, c", "1 passed, 2 failed"]);
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests, also what is no #[test]")]
 
+mod before;
 mod control;
 mod documents;
 mod drives;

@@ -46,11 +46,16 @@ impl TestFile {
     pub(crate) fn new(path: &str, len: usize) -> Self {
         let mut bytes = vec![0; len];
         blake3::Hasher::new().update(path.as_bytes()).finalize_xof().fill(&mut bytes);
+        Self::of(path, bytes)
+    }
+
+    /// These bytes.
+    pub(crate) fn of(path: &str, bytes: Vec<u8>) -> Self {
         let pieces: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
         let single = pieces.len() == 1;
         let hashes: Vec<BlockHash> =
             (0..).zip(&pieces).map(|(i, piece)| block_hash(i, piece, single)).collect();
-        let blocks = Blocks::of_hashes(Bytes::of(len), hashes).unwrap();
+        let blocks = Blocks::of_hashes(Bytes::of(bytes.len()), hashes).unwrap();
         Self { path: path.to_owned(), bytes: Arc::new(bytes), blocks }
     }
 

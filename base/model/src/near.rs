@@ -3,15 +3,13 @@
 
 use std::fmt;
 
-use crate::id::SiteId;
 use crate::place::Nearness;
 use crate::topology::Prefix;
 
 /// One site of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Near<'a> {
-    pub site: &'a SiteId,
-    /// The same site in the picture of the fleet.
+pub struct Near {
+    /// The site in the picture of the fleet.
     pub number: u32,
     pub by: By,
     /// What put it behind the one before it.
@@ -74,7 +72,7 @@ pub enum Step {
     NoRoute,
 }
 
-impl Near<'_> {
+impl Near {
     /// True if an operator said so.
     #[inline]
     pub fn is_static(&self) -> bool {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use model::id::AssetVersionId;
+use model::near::Near;
 use model::number::NumberSet;
 use model::units::Bytes;
 use model::view::SiteView;
 
 use crate::codec::{Input, put, put_text};
-use crate::near::{self, NearSite};
+use crate::near;
 use crate::picture::{self, Vital};
 use crate::record::Record;
 
@@ -55,7 +56,7 @@ pub(crate) enum Entry {
         renditions: Vec<NumberSet>,
     },
     /// A client's sites, under the next number of the file.
-    Near(Vec<NearSite>),
+    Near(Vec<Near>),
     Decision(Record),
 }
 

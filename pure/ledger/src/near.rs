@@ -1,19 +1,10 @@
 //! A client's sites in a file: all that orders them, and no address.
 
-use model::id::SiteId;
 use model::near::{By, Class, Near, Route, Step};
 use model::place::{Nearness, Shares};
 use model::topology::Prefix;
 
 use crate::codec::{Input, put};
-
-/// One site of a client, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NearSite {
-    pub(crate) number: u32,
-    pub(crate) by: By,
-    pub(crate) step: Step,
-}
 
 /// Bits of a prefix that are kept: of one client in 256, and of one household in 65,536.
 const V4_BYTES: usize = 3;
@@ -33,9 +24,9 @@ const CLASSES: [Class; 3] = [Class::Embedded, Class::Private, Class::Public];
 const SHARES: [Shares; 4] = [Shares::City, Shares::Region, Shares::Country, Shares::Nothing];
 
 /// Adds a client's sites.
-pub(crate) fn encode(bytes: &mut Vec<u8>, near: &[Near<'_>]) {
+pub(crate) fn encode(bytes: &mut Vec<u8>, near: &[Near]) {
     put(bytes, model::units::Bytes::of(near.len()).0);
-    for Near { site: _, number, by, step } in near {
+    for Near { number, by, step } in near {
         put(bytes, *number);
         bytes.push(code(&STEPS, step));
         match by {
@@ -76,13 +67,13 @@ fn encode_route(bytes: &mut Vec<u8>, route: &Route) {
 }
 
 /// Reads what [`encode`] wrote.
-pub(crate) fn decode(input: &mut Input<'_>) -> Option<Vec<NearSite>> {
+pub(crate) fn decode(input: &mut Input<'_>) -> Option<Vec<Near>> {
     let count = input.count()?;
-    let near: Vec<NearSite> = (0..count).map(|_| decode_one(input)).collect::<Option<_>>()?;
+    let near: Vec<Near> = (0..count).map(|_| decode_one(input)).collect::<Option<_>>()?;
     near.first().is_none_or(|first| first.step == Step::First).then_some(near)
 }
 
-fn decode_one(input: &mut Input<'_>) -> Option<NearSite> {
+fn decode_one(input: &mut Input<'_>) -> Option<Near> {
     let number = input.narrow()?;
     let step = of_code(&STEPS, input.byte()?)?;
     let by = match input.byte()? {
@@ -93,7 +84,7 @@ fn decode_one(input: &mut Input<'_>) -> Option<NearSite> {
         }
         _ => return None,
     };
-    Some(NearSite { number, by, step })
+    Some(Near { number, by, step })
 }
 
 fn decode_route(input: &mut Input<'_>) -> Option<Route> {
@@ -124,18 +115,9 @@ fn decode_route(input: &mut Input<'_>) -> Option<Route> {
     Some(Route { prefix, class, is_static, path_len, neighbour, med })
 }
 
-/// The same for [`steering::rank`], which asks for the numbers of sites and not for their names.
-pub(crate) fn lend<'a>(near: &'a [NearSite], anybody: &'a SiteId) -> Vec<Near<'a>> {
-    let lend = |of: &NearSite| {
-        let NearSite { number, by, step } = *of;
-        Near { site: anybody, number, by, step }
-    };
-    near.iter().map(lend).collect()
-}
-
 /// A client's sites as they would be without one of them.
-pub(crate) fn without(near: &[NearSite], gone: impl Fn(u32) -> bool) -> Vec<NearSite> {
-    let mut left: Vec<NearSite> = Vec::with_capacity(near.len());
+pub(crate) fn without(near: &[Near], gone: impl Fn(u32) -> bool) -> Vec<Near> {
+    let mut left: Vec<Near> = Vec::with_capacity(near.len());
     let mut skipped: Option<Step> = None;
     for site in near {
         if gone(site.number) {
@@ -147,7 +129,7 @@ pub(crate) fn without(near: &[NearSite], gone: impl Fn(u32) -> bool) -> Vec<Near
             Some(before) => coarser(before, site.step),
             None => site.step,
         };
-        left.push(NearSite { step, ..*site });
+        left.push(Near { step, ..*site });
     }
     left
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::near::Near;
 use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
@@ -15,7 +16,7 @@ use crate::block::{Fault, Opened};
 use crate::codec::Input;
 use crate::copies::FewerCopies;
 use crate::entry::Entry;
-use crate::near::{self, NearSite};
+use crate::near;
 use crate::picture::{self, NUMBERS_MAX, Vital};
 use crate::record::{ANSWERS_MAX, Answer, Kind, Record};
 use crate::writer::counted;
@@ -192,17 +193,16 @@ struct Replay<'w> {
     versions: BTreeMap<u32, AssetVersionId>,
     fewer: FewerCopies,
     /// The clients' sites, each with their form under other conditions.
-    near: Vec<Vec<NearSite>>,
+    near: Vec<Vec<Near>>,
     known: BTreeSet<String>,
-    /// In place of names that nobody asks for.
-    nameless: (SiteId, AssetVersionId),
+    /// In place of a name that nobody asks for.
+    nameless: AssetVersionId,
     outcome: Outcome,
 }
 
 impl<'w> Replay<'w> {
     fn new(what_if: &'w WhatIf) -> Self {
-        let site = "of-the-ledger".parse().expect("it is a name");
-        let version = "unknown-to-the-ledger".parse().expect("it is a name");
+        let nameless = "unknown-to-the-ledger".parse().expect("it is a name");
         Self {
             what_if,
             telling: None,
@@ -215,7 +215,7 @@ impl<'w> Replay<'w> {
             fewer: FewerCopies::new(what_if.copies),
             near: Vec::new(),
             known: BTreeSet::new(),
-            nameless: (site, version),
+            nameless,
             outcome: Outcome::default(),
         }
     }
@@ -368,14 +368,13 @@ impl<'w> Replay<'w> {
         let near = near.ok_or("the client's sites of a decision")?;
         let version = match record.version {
             Some(number) => self.versions.get(&number).ok_or("the version of a decision")?,
-            None => &self.nameless.1,
+            None => &self.nameless,
         };
         let among: Option<Vec<ApplianceId>> = record.among.as_ref().map(|among| {
             among.iter().filter_map(|number| Some(self.names.get(number)?.0.clone())).collect()
         });
-        let near = near::lend(near, &self.nameless.0);
         let query = Query {
-            near: &near,
+            near,
             version,
             session: &record.draw,
             plain: record.plain,

@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use super::*;
 use crate::codec::Input;
-use crate::near::NearSite;
 use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Record};
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::near::{By, Class, Near, Route, Step};
@@ -306,17 +305,16 @@ fn with_one_copy_a_site_has_the_one_that_placement_puts_first_and_when_it_goes_t
 fn no_address_is_in_a_file() {
     let mut bytes = Vec::new();
     let [v4, v6] = ["203.0.113.77/32", "2001:db8:1:2:3:4:5:6/128"].map(|of| of.parse().unwrap());
-    let site: SiteId = "s".parse().unwrap();
     let near = |prefix, step| {
         let by = By::Route(Route { prefix, ..route() });
-        Near { site: &site, number: 3, by, step }
+        Near { number: 3, by, step }
     };
     near::encode(&mut bytes, &[near(v4, Step::First), near(v6, Step::Prefix)]);
     let has = |part: &[u8]| bytes.windows(part.len()).any(|of| of == part);
     assert!(has(&[203, 0, 113]) && !has(&[203, 0, 113, 77]));
     assert!(has(&[0x20, 0x01, 0x0d, 0xb8, 0, 1]) && !has(&[0x0d, 0xb8, 0, 1, 0, 2]));
     let read = near::decode(&mut Input::new(&bytes)).unwrap();
-    let prefix = |of: &NearSite| match of.by {
+    let prefix = |of: &Near| match of.by {
         By::Route(route) => route.prefix.to_string(),
         By::Place(_) => String::new(),
     };
@@ -430,13 +428,12 @@ proptest! {
     fn a_clients_sites_are_read_as_they_were_written(
         near in proptest::collection::vec(near_site(), 0..9)
     ) {
-        let anybody: SiteId = "s".parse().unwrap();
         let mut near = near;
         if let Some(first) = near.first_mut() {
             first.step = Step::First;
         }
         let mut bytes = Vec::new();
-        near::encode(&mut bytes, &near::lend(&near, &anybody));
+        near::encode(&mut bytes, &near);
         let mut input = Input::new(&bytes);
         prop_assert_eq!(near::decode(&mut input), Some(near));
         prop_assert!(input.is_empty());
@@ -539,12 +536,11 @@ impl World {
     }
 
     fn put(&mut self, ledger: &mut Ledger, count: u32, happens: bool, is_last: bool) -> Vec<u8> {
-        let names = self.names.clone();
         for _ in 0..count {
             if happens && self.draw(20) == 0 {
                 self.happen();
             }
-            let near = self.sites_of_a_client(&names);
+            let near = self.sites_of_a_client();
             let draw = spread(self.state).to_le_bytes();
             let is_late = self.is_late && self.draw(4) == 0;
             let view = Arc::clone(if is_late { &self.before } else { &self.view });
@@ -565,20 +561,19 @@ impl World {
         ledger.seal(UnixSeconds(9), is_last, sign)
     }
 
-    fn near(&self) -> Vec<Near<'static>> {
-        let name: &'static SiteId = Box::leak(Box::new(self.names[0].clone()));
-        vec![Near { site: name, number: 0, by: By::Route(route()), step: Step::First }]
+    fn near(&self) -> Vec<Near> {
+        vec![Near { number: 0, by: By::Route(route()), step: Step::First }]
     }
 
-    fn sites_of_a_client<'a>(&mut self, names: &'a [SiteId]) -> Vec<Near<'a>> {
-        let count = self.draw(4);
-        let first = self.draw(u32::try_from(names.len()).unwrap());
-        let sites = (0..count).zip((0..).zip(names).cycle().skip(model::number::index(first)));
-        let sites = sites.take(names.len()).map(|(at, (number, site))| {
+    fn sites_of_a_client(&mut self) -> Vec<Near> {
+        let all = u32::try_from(self.names.len()).unwrap();
+        let (count, first) = (self.draw(4), self.draw(all));
+        let sites = (0..count.min(all)).map(|at| {
+            let number = (first + at) % all;
             let len = u8::try_from(24 - at).unwrap();
             let prefix = Prefix::new([10, 0, 0, 0].into(), len).unwrap();
             let step = if at == 0 { Step::First } else { Step::Prefix };
-            Near { site, number, by: By::Route(Route { prefix, ..route() }), step }
+            Near { number, by: By::Route(Route { prefix, ..route() }), step }
         });
         sites.collect()
     }
@@ -693,7 +688,7 @@ fn route() -> Route {
     Route { prefix, class: Class::Private, is_static: false, path_len: 2, neighbour, med }
 }
 
-fn near_site() -> impl Strategy<Value = NearSite> {
+fn near_site() -> impl Strategy<Value = Near> {
     let steps = [Step::Prefix, Step::Class, Step::Path, Step::Med, Step::Place, Step::Name];
     let steps = prop::sample::select(steps.to_vec());
     let v4 = (any::<[u8; 3]>(), 0_u8..=32)
@@ -709,7 +704,7 @@ fn near_site() -> impl Strategy<Value = NearSite> {
     });
     let shares = prop::sample::select(vec![Shares::City, Shares::Country, Shares::Nothing]);
     let place = (shares, any::<u32>()).prop_map(|(shares, km)| By::Place(Nearness { shares, km }));
-    (any::<u32>(), prop_oneof![route, place], steps).prop_map(|(number, by, step)| NearSite {
+    (any::<u32>(), prop_oneof![route, place], steps).prop_map(|(number, by, step)| Near {
         number,
         by,
         step,
@@ -719,7 +714,7 @@ fn near_site() -> impl Strategy<Value = NearSite> {
 fn rank(
     view: &FleetView,
     version: &AssetVersionId,
-    near: &[Near<'_>],
+    near: &[Near],
     draw: [u8; 8],
     among: Option<&[ApplianceId]>,
 ) -> RankedList {
@@ -730,7 +725,7 @@ fn rank(
 fn decision<'a>(
     view: &'a Arc<FleetView>,
     version: &'a AssetVersionId,
-    near: &'a [Near<'a>],
+    near: &'a [Near],
     draw: [u8; 8],
     among: Option<&'a [ApplianceId]>,
     list: &'a RankedList,

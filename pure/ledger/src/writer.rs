@@ -26,7 +26,7 @@ pub struct Decision<'a> {
     pub plain: bool,
     pub version: &'a AssetVersionId,
     pub view: &'a Arc<FleetView>,
-    pub near: &'a [Near<'a>],
+    pub near: &'a [Near],
     /// The pathways of a ticket.
     pub among: Option<&'a [ApplianceId]>,
     pub list: &'a RankedList,
@@ -181,7 +181,7 @@ impl Ledger {
         }
     }
 
-    fn put_near(&mut self, near: &[Near<'_>]) -> u32 {
+    fn put_near(&mut self, near: &[Near]) -> u32 {
         self.scratch.clear();
         near::encode(&mut self.scratch, near);
         if let Some(number) = self.near.get(self.scratch.as_slice()) {

@@ -19,6 +19,12 @@ pub(crate) struct Way {
     pub(crate) heard: Option<Arc<Attributes>>,
     /// Which of its site's tables it was heard in: those of an older one are going.
     pub(crate) table: u32,
+    /// As [`sort`] found it.
+    pub(crate) class: Class,
+    /// Behind the one before it, of the same prefix; as [`sort`] found it.
+    pub(crate) step: Step,
+    /// Of the prefix, in its node of the tree.
+    pub(crate) slot: u8,
 }
 
 /// A site as the order sees it.
@@ -31,11 +37,17 @@ pub(crate) struct Known {
 }
 
 impl Way {
-    pub(crate) fn route(&self, prefix: Prefix, site: &Known) -> Route {
+    /// One that is not sorted yet.
+    pub(crate) fn new(site: u32, table: u32, heard: Option<Arc<Attributes>>) -> Self {
+        Self { site, heard, table, class: Class::Public, step: Step::First, slot: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn route(&self, prefix: Prefix) -> Route {
         let heard = self.heard.as_deref();
         Route {
             prefix,
-            class: self.class(site),
+            class: self.class,
             is_static: heard.is_none(),
             path_len: heard.map_or(0, Attributes::path_len),
             neighbour: heard.and_then(Attributes::neighbour),
@@ -60,16 +72,20 @@ impl Way {
 pub(crate) fn sort(ways: &mut [Way], place: Option<&Place>, sites: &[Option<Known>]) {
     let known =
         |way: &Way| sites[index(way.site)].as_ref().expect("ways of a site that is gone are gone");
-    let closeness =
-        |way: &Way| (way.class(known(way)), way.heard.as_ref().map_or(0, |heard| heard.path_len()));
-    let last = |way: &Way| {
-        let known = known(way);
-        (Nearness::of(place, known.place.as_ref()), &known.id, way.heard.is_some())
-    };
+    ways.iter_mut().for_each(|way| way.class = way.class(known(way)));
+    let closeness = |way: &Way| (way.class, way.heard.as_ref().map_or(0, |heard| heard.path_len()));
+    let nearness = |way: &Way| Nearness::of(place, known(way).place.as_ref());
+    let last = |way: &Way| (nearness(way), &known(way).id, way.heard.is_some());
     ways.sort_by(|a, b| closeness(a).cmp(&closeness(b)).then_with(|| last(a).cmp(&last(b))));
     assert!(ways.is_sorted_by_key(&closeness), "a MED decides among equals only");
     for group in ways.chunk_by_mut(|a, b| closeness(a) == closeness(b)) {
         sort_by_med(group);
+    }
+    for at in 0..ways.len() {
+        ways[at].step = match at.checked_sub(1).map(|before| &ways[before]) {
+            None => Step::First,
+            Some(before) => behind(before, &ways[at], || nearness(before) < nearness(&ways[at])),
+        };
     }
 }
 
@@ -100,14 +116,15 @@ fn med(way: &Way) -> u32 {
     way.heard.as_ref().and_then(|heard| heard.med()).unwrap_or(0)
 }
 
-/// What put a route behind the one before it, at one prefix or a longer one.
-pub(crate) fn step(before: &Route, route: &Route, is_nearer: impl Fn() -> bool) -> Step {
-    let peers = before.neighbour.is_some() && before.neighbour == route.neighbour;
+/// What put a way behind another one of the same prefix.
+pub(crate) fn behind(before: &Way, way: &Way, is_nearer: impl Fn() -> bool) -> Step {
+    let path_len = |way: &Way| way.heard.as_ref().map_or(0, |heard| heard.path_len());
+    let neighbour = |way: &Way| way.heard.as_ref().and_then(|heard| heard.neighbour());
+    let peers = neighbour(before).is_some() && neighbour(before) == neighbour(way);
     match () {
-        () if route.prefix.prefix_len() < before.prefix.prefix_len() => Step::Prefix,
-        () if before.class < route.class => Step::Class,
-        () if before.path_len < route.path_len => Step::Path,
-        () if peers && before.med.unwrap_or(0) < route.med.unwrap_or(0) => Step::Med,
+        () if before.class < way.class => Step::Class,
+        () if path_len(before) < path_len(way) => Step::Path,
+        () if peers && med(before) < med(way) => Step::Med,
         () if is_nearer() => Step::Place,
         () => Step::Name,
     }

@@ -16,22 +16,19 @@ use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::filter::Longest;
 use crate::hearing::Difference;
-use crate::order::{Known, Way, sort, step};
+use crate::order::{Known, Way, behind, sort};
 
 mod family;
 mod work;
 
-use family::{Family, Net, Ways};
+use family::{Family, Net};
 use work::Work;
 pub use work::{Done, SLICE};
 
 /// Most sites that a client is told of. Beyond the first eight or so a client never comes.
 pub const NEAR_MAX: usize = 32;
 
-/// Few clients have more prefixes.
-const USUAL: usize = 8;
-
-/// Few clients have more sites: 896 bytes, where [`NEAR_MAX`] of them take 1,792.
+/// Few clients have more sites.
 const SITES_USUAL: usize = 16;
 
 /// Sites that are looked up by the distance to a client's place.
@@ -48,11 +45,11 @@ pub struct Table {
 
 /// A client's sites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Located<'a> {
+pub struct Located {
     /// The longest prefix that covers the client.
     pub longest: Option<Prefix>,
     /// Best first, each once.
-    pub sites: Vec<Near<'a>>,
+    pub sites: Vec<Near>,
 }
 
 /// Prefixes that one site alone has, also when shorter ones are looked at.
@@ -124,38 +121,41 @@ impl Table {
     /// The sites of a client, best first: those with a prefix that covers it, by the order of this
     /// room; then the nearest ones, if anybody knows where the client is. Others are as good as
     /// each other.
-    pub fn locate(&self, client: &Prefix) -> Located<'_> {
+    pub fn locate(&self, client: &Prefix) -> Located {
         match client {
             Prefix::V4(net) => self.locate_in(&self.v4, *net),
             Prefix::V6(net) => self.locate_in(&self.v6, *net),
         }
     }
 
-    fn locate_in<'a, N: Net>(&'a self, family: &'a Family<N>, client: N) -> Located<'a> {
-        let covering = family.covering(client);
-        let longest = covering.first().map(|(prefix, _)| prefix.any());
-        let mut sites: Vec<Near<'a>> = Vec::with_capacity(SITES_USUAL);
+    fn locate_in<N: Net>(&self, family: &Family<N>, client: N) -> Located {
+        let (mut longest, mut sites) = (None, Vec::with_capacity(SITES_USUAL));
         // Beside them, so that one that comes again is found in two cache lines.
         let mut numbers = [0; NEAR_MAX];
-        for (prefix, ways) in covering {
-            for way in ways.iter() {
+        for (prefix, ways) in family.covering(client) {
+            longest.get_or_insert_with(|| prefix.any());
+            let mut before: Option<usize> = None;
+            for (at, way) in ways.iter().enumerate() {
                 if NEAR_MAX <= sites.len() {
                     return Located { longest, sites };
                 }
                 if numbers[..sites.len()].contains(&way.site) {
                     continue;
                 }
-                numbers[sites.len()] = way.site;
-                let known = self.known(way.site);
-                let route = way.route(prefix.any(), known);
-                let step = match sites.last() {
-                    Some(Near { by: By::Route(before), number, .. }) => {
-                        step(before, &route, || self.is_nearer(&prefix.any(), *number, known))
+                let step = match before {
+                    None if sites.is_empty() => Step::First,
+                    None => Step::Prefix,
+                    Some(before) if before + 1 == at => way.step,
+                    Some(before) => {
+                        let (before, number) = (&ways[before], ways[before].site);
+                        let known = || self.known(way.site);
+                        behind(before, way, || self.is_nearer(&prefix.any(), number, known()))
                     }
-                    _ => Step::First,
                 };
-                let (site, number) = (&known.id, way.site);
-                sites.push(Near { site, number, by: By::Route(route), step });
+                before = Some(at);
+                numbers[sites.len()] = way.site;
+                let by = By::Route(way.route(prefix.any()));
+                sites.push(Near { number: way.site, by, step });
             }
         }
         assert!(longest.is_some() || sites.is_empty(), "ways are those of a prefix");
@@ -169,8 +169,7 @@ impl Table {
                 Some(Near { by: By::Place(_), .. }) => Step::Place,
                 None => Step::First,
             };
-            let (site, number) = (&self.known(*number).id, *number);
-            sites.push(Near { site, number, by: By::Place(*nearness), step });
+            sites.push(Near { number: *number, by: By::Place(*nearness), step });
         }
         assert!(sites.len() <= NEAR_MAX, "no more than that are looked at");
         Located { longest, sites }
@@ -179,12 +178,17 @@ impl Table {
     /// The longest prefix that covers a client.
     pub fn longest(&self, client: &Prefix) -> Option<Prefix> {
         match client {
-            Prefix::V4(net) => self.v4.covering(*net).first().map(|(net, _)| Prefix::V4(*net)),
-            Prefix::V6(net) => self.v6.covering(*net).first().map(|(net, _)| Prefix::V6(*net)),
+            Prefix::V4(net) => self.v4.covering(*net).next().map(|(net, _)| net.any()),
+            Prefix::V6(net) => self.v6.covering(*net).next().map(|(net, _)| net.any()),
         }
     }
 
-    /// How many prefixes there are, of IPv4 and of IPv6. O(parts).
+    /// The site of this number; none if it is gone.
+    pub fn site(&self, number: u32) -> Option<&SiteId> {
+        self.sites.get(index(number))?.as_ref().map(|known| &known.id)
+    }
+
+    /// How many prefixes there are, of IPv4 and of IPv6.
     pub fn len(&self) -> (usize, usize) {
         (self.v4.len(), self.v6.len())
     }
@@ -205,24 +209,25 @@ impl Table {
     }
 
     fn unshared_in<N: Net>(&self, family: &Family<N>, examples_max: usize, to: &mut Unshared) {
-        for (prefix, ways) in family.iter() {
-            let alone = |ways: &Ways, site: u32| ways.iter().all(|way| way.site == site);
-            let Some(site) = ways.first().map(|way| way.site) else { continue };
+        let alone = |ways: &[Way], site: u32| ways.iter().all(|way| way.site == site);
+        family.each(|prefix, ways| {
+            let site = ways[0].site;
             // An operator's word is not what a network announced.
             let is_static = ways.iter().any(|way| way.heard.is_none());
-            if is_static || !alone(ways, site) {
-                continue;
+            if is_static
+                || !alone(ways, site)
+                || !family.covering(prefix).all(|(_, ways)| alone(ways, site))
+            {
+                return;
             }
-            if family.covering(prefix).iter().all(|(_, ways)| alone(ways, site)) {
-                let id = self.known(site).id.clone();
-                let (count, examples) = to.by_site.entry(id).or_default();
-                *count += 1;
-                if examples.len() < examples_max {
-                    examples.push(prefix.any());
-                }
-                assert!(examples.len() <= examples_max, "the rest is counted");
+            let id = self.known(site).id.clone();
+            let (count, examples) = to.by_site.entry(id).or_default();
+            *count += 1;
+            if examples.len() < examples_max {
+                examples.push(prefix.any());
             }
-        }
+            assert!(examples.len() <= examples_max, "the rest is counted");
+        });
     }
 
     fn known(&self, number: u32) -> &Known {
@@ -458,7 +463,7 @@ impl Routes {
             self.change(prefix, |ways| ways.retain(|way| !is_static(way)));
         }
         for prefix in now.difference(&before) {
-            self.change(prefix, |ways| ways.push(Way { site: number, heard: None, table: 0 }));
+            self.change(prefix, |ways| ways.push(Way::new(number, 0, None)));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{Distance, Fitness};
 
 /// Whether an appliance's site is for the client at all: an embedded one serves those whom it
 /// announced.
-pub(crate) fn locate(serves_strangers: bool, near: Option<&Near<'_>>) -> bool {
+pub(crate) fn locate(serves_strangers: bool, near: Option<&Near>) -> bool {
     serves_strangers || near.is_some_and(|near| matches!(near.by, By::Route(_)))
 }
 
@@ -82,15 +82,15 @@ pub(crate) fn draw(draws: Draws, position: &Position) -> Score {
 /// The place of one of the client's sites. Those that operators gave the same prefix, and that are
 /// equal but for their names, share its clients: they have one place. O(sites before it), which are
 /// few.
-pub(crate) fn place(near: &[Near<'_>], at: usize) -> usize {
+pub(crate) fn place(near: &[Near], at: usize) -> usize {
     assert!(at < near.len(), "it is one of the client's sites");
-    let is_equal = |near: &Near<'_>| near.step == Step::Name && near.is_static();
+    let is_equal = |near: &Near| near.step == Step::Name && near.is_static();
     let first = near[..=at].iter().rposition(|near| !is_equal(near));
     first.expect("one is the first")
 }
 
 /// How near one of the client's sites is.
-pub(crate) fn distance(near: &[Near<'_>], at: usize) -> Distance {
+pub(crate) fn distance(near: &[Near], at: usize) -> Distance {
     let place = place(near, at);
     let step = near[place].step;
     match near[at].by {

@@ -78,7 +78,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// The client's sites, best first, each once.
-    pub near: &'a [Near<'a>],
+    pub near: &'a [Near],
     pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
@@ -231,7 +231,7 @@ struct Way {
 impl Way {
     const ELSEWHERE: Self = Self { place: usize::MAX, near: None };
 
-    fn of(near: &[Near<'_>], at: usize) -> Self {
+    fn of(near: &[Near], at: usize) -> Self {
         Self { place: place(near, at), near: Some(at) }
     }
 }

@@ -57,7 +57,7 @@ pub struct Nearest {
 /// serves: so the counts under a name are all decisions about the same clients. O(appliances of
 /// these sites).
 pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Option<Nearest> {
-    let for_client = |(at, near): (usize, &Near<'_>)| -> Option<(usize, u32)> {
+    let for_client = |(at, near): (usize, &Near)| -> Option<(usize, u32)> {
         let position = view.position(*view.of_site(near.number).first()?)?;
         let is_for_client = chain::locate(position.serves_strangers, Some(near));
         is_for_client.then(|| (chain::place(query.near, at), near.number))

@@ -163,9 +163,8 @@ fn a_client_that_is_led_past_its_nearest_site_is_counted_by_the_cause() {
 #[test]
 fn sites_of_one_prefix_are_counted_under_the_first_whichever_serves() {
     let mut view = fleet();
-    let b = "b".parse().unwrap();
     let mut near = near(&"10.9.9.9/32".parse().unwrap());
-    near.push(Near { site: &b, number: 1, by: near[0].by, step: Step::Name });
+    near.push(Near { number: 1, by: near[0].by, step: Step::Name });
     let (mut by_a, mut by_b) = (0, 0);
     for session in 0..40_u8 {
         let session = [session; 8];
@@ -287,13 +286,12 @@ fn an_embedded_site_serves_only_clients_that_were_announced_to_it() {
 #[test]
 fn the_order_of_the_clients_sites_is_kept_and_each_step_told() {
     let view = fleet();
-    let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
     let route = heard("8.8.8.0/24".parse().unwrap());
     let route = Route { neighbour: Some(7), med: Some(10), ..route };
-    let one = Near { site: &b, number: 1, by: By::Route(route), step: Step::First };
+    let one = Near { number: 1, by: By::Route(route), step: Step::First };
     let farther = Route { med: Some(20), ..route };
-    let two = Near { site: &a, number: 0, by: By::Route(farther), step: Step::Med };
-    let told = |near: &[Near<'_>]| {
+    let two = Near { number: 0, by: By::Route(farther), step: Step::Med };
+    let told = |near: &[Near]| {
         let list = rank(&view, &Query { near, ..query("8.8.8.8", b"s") }, &CONFIG);
         let of = &list.candidates[2];
         (names(&list)[0][..1].to_owned(), of.distance.to_string(), of.distance.code())
@@ -316,11 +314,10 @@ fn the_order_of_the_clients_sites_is_kept_and_each_step_told() {
 #[test]
 fn sites_that_operators_gave_the_same_prefix_share_its_clients() {
     let view = fleet();
-    let [a, b] = ["a", "b"].map(|name| -> SiteId { name.parse().unwrap() });
     let firsts = |is_static| {
         let by = By::Route(Route { is_static, ..heard("10.0.0.0/8".parse().unwrap()) });
-        let near = [(0, &a, Step::First), (1, &b, Step::Name)];
-        let near = near.map(|(number, site, step)| Near { site, number, by, step });
+        let near = [(0, Step::First), (1, Step::Name)];
+        let near = near.map(|(number, step)| Near { number, by, step });
         let first = |session: u8| {
             let query = Query { near: &near, session: &[session], ..query("10.0.0.1", b"") };
             names(&rank(&view, &query, &CONFIG))[0].clone()
@@ -483,9 +480,7 @@ fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
 }
 
 /// What the table of routes says of a client of these sites, whose prefixes are all static.
-fn near(client: &Prefix) -> Vec<Near<'static>> {
-    static SITES: std::sync::LazyLock<[SiteId; 2]> =
-        std::sync::LazyLock::new(|| ["a", "b"].map(|name| name.parse().unwrap()));
+fn near(client: &Prefix) -> Vec<Near> {
     let mut covering: Vec<(u32, Prefix)> = PREFIXES
         .iter()
         .map(|(site, prefix)| (*site, prefix.parse().unwrap()))
@@ -495,7 +490,7 @@ fn near(client: &Prefix) -> Vec<Near<'static>> {
     let near = |(at, (number, prefix)): (usize, (u32, Prefix))| {
         let step = if at == 0 { Step::First } else { Step::Prefix };
         let by = By::Route(Route { is_static: true, path_len: 0, ..heard(prefix) });
-        Near { site: &SITES[usize::try_from(number).unwrap()], number, by, step }
+        Near { number, by, step }
     };
     covering.into_iter().enumerate().map(near).collect()
 }

@@ -1,68 +1,80 @@
-//! The prefixes of one family, in parts that are copied when they change while somebody reads.
+//! The prefixes of one family: a tree that takes six bits of an address at a time, and of which a
+//! copy shares all that stays as it is.
 //!
 //! ```text
-//! IPv4  /0 to /11 ──> short      /12 to /17 ──> 4,096 groups      /18 to /32 ──> 64 parts of each
-//! IPv6  /0 to /23                /24 to /39                       /40 to /128    256
+//! 10.1.2.0/24 ──> bits 1-6 ──> 7-12 ──> 13-18 ──> 19-24   four nodes, of which the first two stay
+//!                                                        in a core's cache
 //! ```
 //!
-//! A part has so few prefixes that a copy takes no time, also where one network has many: those of
-//! a /12 are at most 63 and 64 times 2^15 - 1, of which the internet has up to some thousands.
+//! A node knows by one bit each which prefixes of up to six bits more have ways (a tree bitmap:
+//! Eatherton, Varghese and Dittia, 2004). Nodes that have none, and lead to one other only, are
+//! left out: there are fewer than twice as many nodes as prefixes. A change copies the nodes above
+//! it that somebody else reads, at most 22, of at most 64 pointers and 126 prefixes each.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use model::number::index;
 use model::topology::Prefix;
-use prefix_trie::PrefixMap;
 
-use super::USUAL;
 use crate::order::Way;
 
-/// The ways to a prefix, best first.
-pub(super) type Ways = Arc<[Way]>;
-
+/// The prefixes of a family, with the ways to each.
 #[derive(Clone, Debug)]
-pub(super) struct Family<N: prefix_trie::Prefix> {
-    /// Prefixes too short for a group.
-    short: Part<N>,
-    groups: Arc<Vec<Option<Arc<Group<N>>>>>,
+pub(super) struct Family<N> {
+    root: Arc<Node>,
+    len: usize,
+    net: PhantomData<N>,
 }
 
-type Part<N> = Arc<PrefixMap<N, Ways>>;
+/// Bits of a node.
+const STRIDE: u8 = 6;
 
-#[derive(Clone, Debug)]
-struct Group<N: prefix_trie::Prefix> {
-    /// Prefixes too short for a part.
-    short: Part<N>,
-    parts: Vec<Option<Part<N>>>,
+/// Nodes between the first bit and the last.
+const DEPTHS: usize = 22;
+
+/// The prefixes that begin with the same bits, and are up to six bits longer.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// Those bits, the highest first; the others are 0.
+    base: u128,
+    /// How many: a multiple of six.
+    depth: u8,
+    /// By slot: whether there is such a prefix. The slot of one that is `n` bits longer is `2^n`
+    /// and those bits, so a longer one has a higher bit; and 1 is the root's own, without bits.
+    held: u128,
+    /// By the next six bits: whether longer prefixes begin with them.
+    below: u64,
+    /// In the order of their slots; those to one prefix best first.
+    ways: Box<[Way]>,
+    /// In the order of their bits.
+    nodes: Box<[Arc<Self>]>,
 }
 
-pub(super) const GROUPS: usize = 4096;
+/// A prefix as bits: the highest first, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    bits: u128,
+    len: u8,
+}
 
 /// A prefix of one family.
-pub(super) trait Net: prefix_trie::Prefix + Copy {
-    /// The parts of a group.
-    const PARTS: usize;
-    /// The group that it is in; none if it is in many.
-    fn group(&self) -> Option<usize>;
-    /// The part of the group that it is in; none if it is in many.
-    fn part(&self) -> Option<usize>;
+pub(super) trait Net: Copy {
+    fn key(self) -> Key;
+    /// One that [`Net::key`] gave, or a shorter one.
+    fn of(key: Key) -> Self;
     fn any(self) -> Prefix;
 }
 
 impl Net for Ipv4Net {
-    const PARTS: usize = 64;
-
-    /// By the first 12 bits.
-    fn group(&self) -> Option<usize> {
-        let head = u32::from(self.network()) >> 20;
-        assert!(head < 4096, "12 bits are left");
-        (12 <= self.prefix_len()).then(|| usize::try_from(head).expect("12 bits"))
+    fn key(self) -> Key {
+        Key { bits: u128::from(u32::from(self.network())) << 96, len: self.prefix_len() }
     }
 
-    /// By the next six.
-    fn part(&self) -> Option<usize> {
-        let next = u32::from(self.network()) >> 14 & 63;
-        (18 <= self.prefix_len()).then(|| usize::try_from(next).expect("six bits"))
+    fn of(key: Key) -> Self {
+        let bits = u32::try_from(key.bits >> 96).expect("32 bits are left");
+        Self::new(bits.into(), key.len).expect("no longer than the family has them")
     }
 
     fn any(self) -> Prefix {
@@ -71,16 +83,12 @@ impl Net for Ipv4Net {
 }
 
 impl Net for Ipv6Net {
-    const PARTS: usize = 256;
-
-    /// By a hash of the first 24 bits, of which registries use a few thousand values.
-    fn group(&self) -> Option<usize> {
-        (24 <= self.prefix_len()).then(|| hash(u128::from(self.network()) >> 104, 12))
+    fn key(self) -> Key {
+        Key { bits: self.network().into(), len: self.prefix_len() }
     }
 
-    /// By a hash of the first 40: networks have theirs in a row, or with gaps.
-    fn part(&self) -> Option<usize> {
-        (40 <= self.prefix_len()).then(|| hash(u128::from(self.network()) >> 88, 8))
+    fn of(key: Key) -> Self {
+        Self::new(key.bits.into(), key.len).expect("no longer than the family has them")
     }
 
     fn any(self) -> Prefix {
@@ -88,124 +96,387 @@ impl Net for Ipv6Net {
     }
 }
 
-/// So many bits of a hash. Fibonacci hashing: 2^64 divided by the golden ratio.
-fn hash(head: u128, bits: u32) -> usize {
-    let head = u64::try_from(head).expect("at most 64 bits");
-    let hash = head.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - bits);
-    usize::try_from(hash).expect("so many bits")
+impl Key {
+    /// Of the node that has it.
+    fn depth(self) -> u8 {
+        self.len.saturating_sub(1) / STRIDE * STRIDE
+    }
+
+    /// Its first bits.
+    fn cut(self, len: u8) -> Self {
+        let rest = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+        Self { bits: self.bits & !rest, len }
+    }
+
+    /// The six bits after so many.
+    #[inline]
+    fn six(self, depth: u8) -> usize {
+        let six = (self.bits << depth) >> (128 - STRIDE);
+        usize::try_from(six).expect("six bits")
+    }
+
+    /// True if it begins with the bits of a node.
+    #[inline]
+    fn is_below(self, node: &Node) -> bool {
+        self.shared(node.base) >= node.depth
+    }
+
+    /// The first bits that it has in common with others.
+    #[inline]
+    fn shared(self, bits: u128) -> u8 {
+        u8::try_from((self.bits ^ bits).leading_zeros()).expect("at most 128")
+    }
 }
 
-impl<N: Net> Default for Family<N> {
+/// By six bits: the slots of all that begin as they do.
+const COVERING: [u128; 64] = {
+    let (mut all, mut six) = ([0; 64], 0);
+    while six < 64 {
+        let mut len = 0;
+        while len <= 6 {
+            all[six] |= 1_u128 << ((1 << len) | (six >> (6 - len)));
+            len += 1;
+        }
+        six += 1;
+    }
+    all
+};
+
+impl Node {
+    /// The place of a prefix that it has, or may have.
+    fn slot(&self, key: Key) -> u8 {
+        assert_eq!(key.depth(), self.depth, "another node has it");
+        let more = key.len - self.depth;
+        let bits = key.six(self.depth) >> (STRIDE - more);
+        u8::try_from(1 << more | bits).expect("seven bits")
+    }
+
+    /// The slots of its prefixes that cover what begins with its bits and is so long.
+    #[inline]
+    fn covering(&self, client: Key) -> u128 {
+        let more = (client.len - self.depth).min(STRIDE);
+        let no_longer = u128::MAX >> (127 - ((2_u32 << more) - 1));
+        self.held & COVERING[client.six(self.depth)] & no_longer
+    }
+
+    /// The prefix of a slot.
+    fn key(&self, slot: u8) -> Key {
+        let more = u8::try_from(slot.ilog2()).expect("at most six");
+        let bits = u128::from(slot ^ (1 << more));
+        let len = self.depth + more;
+        Key { bits: self.base | bits.checked_shl(128 - u32::from(len)).unwrap_or(0), len }
+    }
+
+    /// The ways to the prefix of a slot.
+    #[inline]
+    fn ways(&self, slot: u8) -> &[Way] {
+        let from = &self.ways[self.ways.partition_point(|way| way.slot < slot)..];
+        let len = from.iter().take_while(|way| way.slot == slot).count();
+        &from[..len]
+    }
+
+    /// Where the node of the next six bits is, or would be.
+    #[inline]
+    fn place(&self, six: usize) -> (bool, usize) {
+        let bit = 1_u64 << six;
+        let before = (self.below & (bit - 1)).count_ones();
+        (self.below & bit != 0, index(before))
+    }
+
+    fn next(&self, client: Key) -> Option<&Self> {
+        let (is_there, at) = self.place(client.six(self.depth));
+        if !is_there || client.len <= self.depth + STRIDE {
+            return None;
+        }
+        let node = &*self.nodes[at];
+        (node.depth < client.len && client.is_below(node)).then_some(node)
+    }
+
+    /// True if neither it nor what it leads to has a prefix.
+    fn is_empty(&self) -> bool {
+        self.held == 0 && self.below == 0
+    }
+
+    /// Changes the ways to a prefix; gives whether it had some, and has some.
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut Vec<Way>)) -> (bool, bool) {
+        if key.depth() == self.depth {
+            return self.change_own(self.slot(key), change);
+        }
+        let six = key.six(self.depth);
+        let (is_there, at) = self.place(six);
+        if !is_there {
+            let mut node = Self::at(key, key.depth());
+            let changed = node.change(key, change);
+            if !node.is_empty() {
+                self.put(six, at, node);
+            }
+            return changed;
+        }
+        let node = &mut self.nodes[at];
+        let depth = key.depth().min(key.shared(node.base) / STRIDE * STRIDE);
+        if depth < node.depth {
+            // Both go on below a node that is not there yet.
+            let mut fork = Self::at(key, depth);
+            let known = Key { bits: node.base, len: node.depth };
+            fork.below = 1 << known.six(depth);
+            fork.nodes = Box::new([Arc::clone(node)]);
+            let changed = fork.change(key, change);
+            if changed.1 {
+                *node = Arc::new(fork);
+            }
+            return changed;
+        }
+        let below = Arc::make_mut(node);
+        let changed = below.change(key, change);
+        if below.is_empty() {
+            self.take(six, at);
+        } else if below.held == 0
+            && let [only] = &*below.nodes
+        {
+            *node = Arc::clone(only);
+        }
+        changed
+    }
+
+    fn change_own(&mut self, slot: u8, change: impl FnOnce(&mut Vec<Way>)) -> (bool, bool) {
+        let first = self.ways.partition_point(|way| way.slot < slot);
+        let mut own = self.ways(slot).to_vec();
+        let (len, bit) = (own.len(), 1_u128 << slot);
+        change(&mut own);
+        own.iter_mut().for_each(|way| way.slot = slot);
+        let has = !own.is_empty();
+        self.held = if has { self.held | bit } else { self.held & !bit };
+        if own.len() == len {
+            self.ways[first..first + len].swap_with_slice(&mut own);
+        } else {
+            let mut all = std::mem::take(&mut self.ways).into_vec();
+            all.splice(first..first + len, own);
+            self.ways = all.into();
+        }
+        (len != 0, has)
+    }
+
+    /// One that may have a prefix, or lead to it.
+    fn at(key: Key, depth: u8) -> Self {
+        Self { base: key.cut(depth).bits, depth, ..Self::default() }
+    }
+
+    fn put(&mut self, six: usize, at: usize, node: Self) {
+        let mut nodes = std::mem::take(&mut self.nodes).into_vec();
+        nodes.insert(at, Arc::new(node));
+        self.nodes = nodes.into();
+        self.below |= 1 << six;
+    }
+
+    fn take(&mut self, six: usize, at: usize) {
+        let mut nodes = std::mem::take(&mut self.nodes).into_vec();
+        nodes.remove(at);
+        self.nodes = nodes.into();
+        self.below &= !(1 << six);
+    }
+
+    /// Looks at its prefixes, then at those below, from one on; false once `look` says enough.
+    fn look(&self, from: Key, look: &mut impl FnMut(Key, &[Way]) -> bool) -> bool {
+        let is_inside = from.depth() >= self.depth && from.is_below(self);
+        if !is_inside && from.bits > self.base && from.shared(self.base) < from.depth() {
+            // All that begins with its bits comes before.
+            return true;
+        }
+        let (slot, six) = match () {
+            () if !is_inside => (0, 0),
+            () if from.depth() == self.depth => (self.slot(from), 0),
+            () => (u8::MAX, from.six(self.depth)),
+        };
+        let own = self.ways.chunk_by(|a, b| a.slot == b.slot).filter(|ways| slot <= ways[0].slot);
+        for ways in own {
+            if !look(self.key(ways[0].slot), ways) {
+                return false;
+            }
+        }
+        let (_, first) = self.place(six);
+        self.nodes[first..].iter().all(|node| node.look(from, look))
+    }
+}
+
+impl<N> Default for Family<N> {
     fn default() -> Self {
-        Self { short: Arc::default(), groups: Arc::new(vec![None; GROUPS]) }
-    }
-}
-
-impl<N: Net> Default for Group<N> {
-    fn default() -> Self {
-        Self { short: Arc::default(), parts: vec![None; N::PARTS] }
-    }
-}
-
-impl<N: Net> Group<N> {
-    fn of(&self, part: Option<usize>) -> Option<&Part<N>> {
-        part.and_then(|at| self.parts[at].as_ref())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (N, &Ways)> {
-        self.short.iter().chain(self.parts.iter().flatten().flat_map(|part| part.iter()))
-    }
-
-    fn len(&self) -> usize {
-        self.short.len() + self.parts.iter().flatten().map(|part| part.len()).sum::<usize>()
+        Self { root: Arc::default(), len: 0, net: PhantomData }
     }
 }
 
 impl<N: Net> Family<N> {
     /// The prefixes that cover a client, longest first.
-    pub(super) fn covering(&self, client: N) -> Vec<(N, &Ways)> {
-        let group = client.group().and_then(|group| self.groups[group].as_deref());
-        let part = group.and_then(|group| group.of(client.part()));
-        let mut found = Vec::with_capacity(USUAL);
-        for part in [Some(&self.short), group.map(|group| &group.short), part] {
-            found.extend(part.into_iter().flat_map(|part| part.cover(&client)));
+    #[inline]
+    pub(super) fn covering(&self, client: N) -> impl Iterator<Item = (N, &[Way])> {
+        let client = client.key();
+        let (mut found, mut len) = ([(&*self.root, 0); DEPTHS], 0);
+        let mut next = Some(&*self.root);
+        while let Some(node) = next {
+            found[len] = (node, node.covering(client));
+            len += 1;
+            next = node.next(client);
         }
-        found.reverse();
-        assert!(found.len() <= 129, "a family has no more lengths");
-        found
+        std::iter::from_fn(move || {
+            loop {
+                let (node, slots) = &mut found[len.checked_sub(1)?];
+                if let Some(slot) = slots.checked_ilog2() {
+                    *slots ^= 1 << slot;
+                    let slot = u8::try_from(slot).expect("there are 128");
+                    let key = node.key(slot);
+                    return Some((N::of(key), node.ways(slot)));
+                }
+                len -= 1;
+            }
+        })
     }
 
     /// Changes the ways to a prefix; one without ways goes.
     pub(super) fn change(&mut self, prefix: N, change: impl FnOnce(&mut Vec<Way>)) {
-        let part = match prefix.group() {
-            None => &mut self.short,
-            Some(group) => {
-                let group = Arc::make_mut(&mut self.groups)[group].get_or_insert_default();
-                let group = Arc::make_mut(group);
-                match prefix.part() {
-                    None => &mut group.short,
-                    Some(part) => group.parts[part].get_or_insert_default(),
-                }
-            }
-        };
-        let part = Arc::make_mut(part);
-        let mut ways = part.get(&prefix).map(|ways| ways.to_vec()).unwrap_or_default();
-        change(&mut ways);
-        if ways.is_empty() {
-            part.remove(&prefix);
-        } else {
-            part.insert(prefix, ways.into());
+        match Arc::make_mut(&mut self.root).change(prefix.key(), change) {
+            (false, true) => self.len += 1,
+            (true, false) => self.len -= 1,
+            (true, true) | (false, false) => {}
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (N, &Ways)> {
-        self.short.iter().chain(self.groups.iter().flatten().flat_map(|group| group.iter()))
+    /// Looks at each prefix, in an order of its own.
+    pub(super) fn each(&self, mut look: impl FnMut(N, &[Way])) {
+        let mut all = |key, ways: &[Way]| {
+            look(N::of(key), ways);
+            true
+        };
+        self.root.look(Key { bits: 0, len: 0 }, &mut all);
     }
 
-    /// O(parts).
     pub(super) fn len(&self) -> usize {
-        self.short.len() + self.groups.iter().flatten().map(|group| group.len()).sum::<usize>()
+        self.len
     }
 
-    /// Looks at the prefixes of one group, of the short ones for 0, and takes what `look` gives in
-    /// place of their ways. Gives how many it looked at.
+    /// Looks at so many prefixes, and takes what `look` gives in place of their ways. Begins with
+    /// the first, or with one that it gave before; gives how many it looked at, and the next.
     pub(super) fn replace(
         &mut self,
-        at: usize,
-        mut look: impl FnMut(N, &Ways) -> Option<Vec<Way>>,
-    ) -> usize {
-        let (mut looked, mut changes) = (0, Vec::new());
-        let mut take = |(prefix, ways): (N, &Ways)| {
+        from: Option<Key>,
+        most: usize,
+        mut look: impl FnMut(N, &[Way]) -> Option<Vec<Way>>,
+    ) -> (usize, Option<Key>) {
+        let (mut looked, mut changes, mut next) = (0, Vec::new(), None);
+        self.root.look(from.unwrap_or(Key { bits: 0, len: 0 }), &mut |key, ways| {
+            if looked == most {
+                next = Some(key);
+                return false;
+            }
             looked += 1;
-            changes.extend(look(prefix, ways).map(|ways| (prefix, ways)));
-        };
-        match at.checked_sub(1) {
-            None => self.short.iter().for_each(&mut take),
-            Some(at) => self.groups[at].iter().for_each(|of| of.iter().for_each(&mut take)),
+            changes.extend(look(N::of(key), ways).map(|ways| (key, ways)));
+            true
+        });
+        for (key, ways) in changes {
+            self.change(N::of(key), |all| *all = ways);
         }
-        for (prefix, ways) in changes {
-            self.change(prefix, |all| *all = ways);
-        }
-        looked
+        assert!(looked <= most, "that is a slice");
+        (looked, next)
     }
 
-    /// How many parts are not shared with the other, and the prefixes in them.
+    /// The nodes that are not shared with the other, and the ways in them.
     #[cfg(test)]
     pub(super) fn unshared(&self, other: &Self) -> (usize, usize) {
-        let mut all: Vec<&Part<N>> = Vec::new();
-        let mut known = std::collections::BTreeSet::new();
-        for (family, is_known) in [(other, true), (self, false)] {
-            let groups = family.groups.iter().flatten();
-            let parts = groups
-                .flat_map(|group| [&group.short].into_iter().chain(group.parts.iter().flatten()));
-            for part in [&family.short].into_iter().chain(parts) {
-                if is_known {
-                    known.insert(Arc::as_ptr(part));
-                } else if !known.contains(&Arc::as_ptr(part)) {
-                    all.push(part);
-                }
+        let (mut known, mut left) = (std::collections::BTreeSet::new(), vec![&other.root]);
+        while let Some(node) = left.pop() {
+            known.insert(Arc::as_ptr(node));
+            left.extend(&node.nodes);
+        }
+        let (mut nodes, mut ways) = (0, 0);
+        left.push(&self.root);
+        while let Some(node) = left.pop() {
+            if !known.contains(&Arc::as_ptr(node)) {
+                nodes += 1;
+                ways += node.ways.len();
+                left.extend(&node.nodes);
             }
         }
-        (all.len(), all.into_iter().map(|part| part.len()).sum())
+        (nodes, ways)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Addresses of few values, some of which share all bits but the last; of all lengths.
+    fn net() -> impl Strategy<Value = Ipv6Net> {
+        let bits = prop_oneof![Just(0), Just(1), Just(1 << 127), any::<u8>().prop_map(u128::from)];
+        let shift = prop_oneof![Just(0), Just(120), Just(64), 0..120_u32];
+        let len = prop_oneof![0..=128_u8, (0..=21_u8).prop_map(|n| n * STRIDE)];
+        (bits, shift, len).prop_map(|(bits, shift, len)| {
+            Ipv6Net::new((bits << shift).into(), len).unwrap().trunc()
+        })
+    }
+
+    /// Nodes, and whether each is needed.
+    fn nodes(node: &Node) -> usize {
+        assert!(node.depth == 0 || node.held != 0 || 1 < node.nodes.len(), "it leads somewhere");
+        assert_eq!(node.nodes.len(), usize::try_from(node.below.count_ones()).unwrap());
+        1 + node.nodes.iter().map(|node| nodes(node)).sum::<usize>()
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_is_a_map_with_all_that_cover_a_client(
+            changes in proptest::collection::vec((net(), 0..3_u32), 0..60),
+            clients in proptest::collection::vec(net(), 1..20),
+            from in net(),
+            most in 1..9_usize,
+        ) {
+            let (mut family, mut map) = (Family::default(), BTreeMap::new());
+            for (net, count) in changes {
+                let ways: Vec<Way> = (0..count).map(|site| Way::new(site, 0, None)).collect();
+                family.change(net, |all| *all = ways);
+                if count == 0 { map.remove(&net) } else { map.insert(net, count) };
+                prop_assert_eq!(family.len(), map.len());
+                prop_assert!(nodes(&family.root) <= 2 * map.len() + 1);
+            }
+            let of = |net, ways: &[Way]| (net, u32::try_from(ways.len()).unwrap());
+            for client in clients.iter().chain(map.keys()) {
+                let found = family.covering(*client).map(|(net, ways)| of(net, ways));
+                let mut all: Vec<_> = map.iter().filter(|(net, _)| net.contains(client)).collect();
+                all.sort_by_key(|(net, _)| std::cmp::Reverse(net.prefix_len()));
+                prop_assert!(found.eq(all.into_iter().map(|(net, count)| (*net, *count))));
+            }
+            // All of them, in slices; and from anywhere on, the same as follows in the whole.
+            let mut each = Vec::new();
+            family.each(|net, ways| each.push(of(net, ways)));
+            prop_assert_eq!(each.iter().copied().collect::<BTreeMap<_, _>>(), map.clone());
+            let (mut next, mut slices) = (None, Vec::new());
+            loop {
+                let (looked, then) = family.replace(next, most, |net, ways| {
+                    slices.push(of(net, ways));
+                    None
+                });
+                prop_assert!(looked <= most);
+                next = then;
+                if next.is_none() {
+                    break;
+                }
+            }
+            prop_assert_eq!(&slices, &each);
+            let mut rest = Vec::new();
+            family.replace(Some(from.key()), usize::MAX, |net, ways| {
+                rest.push(of(net, ways));
+                None
+            });
+            prop_assert!(each.ends_with(&rest));
+            let mut with = family.clone();
+            with.change(from, |all| *all = vec![Way::new(9, 0, None)]);
+            let mut order = Vec::new();
+            with.each(|net, _| order.push(net));
+            let at = order.iter().position(|net| *net == from).unwrap();
+            let mut rest: Vec<_> = rest.into_iter().map(|(net, _)| net).collect();
+            rest.retain(|net| *net != from);
+            prop_assert_eq!(&order[at + 1..], &rest[..]);
+        }
     }
 }

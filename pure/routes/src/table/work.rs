@@ -12,7 +12,7 @@ use model::id::SiteId;
 use model::number::index;
 use model::topology::Prefix;
 
-use super::family::{GROUPS, Ways};
+use super::family::Key;
 use super::{Own, Places, Routes, Table, Tally, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
@@ -53,17 +53,18 @@ pub struct Done {
     pub digest: Digest,
 }
 
-/// A walk over the groups of both families.
+/// A walk over the prefixes of both families.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
-    next: usize,
+    has_begun: bool,
+    /// It is through with IPv4.
+    is_in_v6: bool,
+    /// The next prefix; none for the first.
+    next: Option<Key>,
 }
 
 /// Prefixes that are worked on at a time: some milliseconds.
 pub const SLICE: usize = 1024;
-
-/// Groups of a family, and its short prefixes.
-const PLACES: usize = GROUPS + 1;
 
 /// As many looks at sites cost as much as one at a prefix.
 const SITES_PER_PREFIX: usize = 16;
@@ -99,7 +100,7 @@ impl Work {
         match self {
             Self::Hear(hear) => hear.heard.is_some(),
             Self::Forget { walk, .. } | Self::Leave { walk, .. } | Self::Order { walk, .. } => {
-                0 < walk.next
+                walk.has_begun
             }
             // It is beside the table until it is done.
             Self::Place { .. } => false,
@@ -123,8 +124,7 @@ impl Routes {
         self.work.front().is_some_and(Work::has_begun)
     }
 
-    /// Does work on so many prefixes, or of one group more: a 4,096th of a family. Gives the sites
-    /// whose word is known from now on.
+    /// Does work on so many prefixes. Gives the sites whose word is known from now on.
     pub fn go_on(&mut self, mut prefixes: usize) -> Vec<Done> {
         let mut done = Vec::new();
         while 0 < prefixes
@@ -161,7 +161,7 @@ impl Routes {
     /// A site is gone; one walk does for all that go before it has begun.
     pub(super) fn leave(&mut self, number: u32, table: u32) {
         let pending = self.work.iter_mut().find_map(|work| match work {
-            Work::Leave { sites, walk } => (walk.next == 0).then_some(sites),
+            Work::Leave { sites, walk } => (!walk.has_begun).then_some(sites),
             Work::Hear(_) | Work::Forget { .. } | Work::Order { .. } | Work::Place { .. } => None,
         });
         if let Some(sites) = pending {
@@ -192,7 +192,7 @@ impl Routes {
     /// that change before it has begun.
     pub(super) fn order(&mut self, moved: BTreeSet<u32>) {
         let pending = self.work.iter_mut().find_map(|work| match work {
-            Work::Order { of, walk } => (walk.next == 0).then_some(of),
+            Work::Order { of, walk } => (!walk.has_begun).then_some(of),
             Work::Hear(_) | Work::Forget { .. } | Work::Leave { .. } | Work::Place { .. } => None,
         });
         match pending {
@@ -242,7 +242,7 @@ impl Routes {
                     let mut sorted = ways.to_vec();
                     sort(&mut sorted, places.of(prefix), sites);
                     assert_eq!(sorted.len(), ways.len(), "the same ways in another order");
-                    let key = |way: &Way| (way.site, way.heard.is_some());
+                    let key = |way: &Way| (way.site, way.heard.is_some(), way.class, way.step);
                     (!sorted.iter().map(key).eq(ways.iter().map(key))).then_some(sorted)
                 })
             }
@@ -301,7 +301,7 @@ impl Routes {
             self.change(&prefix.trunc(), |ways| {
                 take(ways, (number, table), &prefix, &mut heard);
                 heard.put(&prefix, &attributes);
-                ways.push(Way { site: number, heard: Some(attributes), table });
+                ways.push(Way::new(number, table, Some(attributes)));
             });
         }
         hear.heard = Some(heard);
@@ -361,27 +361,30 @@ impl Table {
         })
     }
 
-    /// Looks at the prefixes of the next groups, while there is something left of `left`; true if
-    /// it has seen all.
+    /// Looks at the next prefixes, at most `left`; true if it has seen all.
     fn walk(
         &mut self,
         walk: &mut Walk,
         left: &mut usize,
-        look: impl Fn(&Prefix, &Ways, &[Option<Known>], &Places) -> Option<Vec<Way>>,
+        look: impl Fn(&Prefix, &[Way], &[Option<Known>], &Places) -> Option<Vec<Way>>,
     ) -> bool {
         let Self { sites, v4, v6, places } = self;
-        while walk.next < 2 * PLACES && 0 < *left {
-            let looked = match walk.next.checked_sub(PLACES) {
-                None => {
-                    v4.replace(walk.next, |net, ways| look(&Prefix::V4(net), ways, sites, places))
-                }
-                Some(at) => v6.replace(at, |net, ways| look(&Prefix::V6(net), ways, sites, places)),
+        walk.has_begun = true;
+        while 0 < *left {
+            let (looked, next) = if walk.is_in_v6 {
+                let look = |net, ways: &[Way]| look(&Prefix::V6(net), ways, sites, places);
+                v6.replace(walk.next, *left, look)
+            } else {
+                let look = |net, ways: &[Way]| look(&Prefix::V4(net), ways, sites, places);
+                v4.replace(walk.next, *left, look)
             };
-            *left = left.saturating_sub(looked);
-            walk.next += 1;
+            *left -= looked;
+            walk.next = next;
+            if next.is_none() && std::mem::replace(&mut walk.is_in_v6, true) {
+                return true;
+            }
         }
-        assert!(walk.next <= 2 * PLACES, "there are two families");
-        walk.next == 2 * PLACES
+        false
     }
 }
 

@@ -307,7 +307,7 @@ fn decide(ledger: &mut Ledger, from: u32) {
     let version = "film-1".parse().unwrap();
     for n in from..from + EACH {
         let (first, then) = if n % 2 == 0 { (0, 1) } else { (1, 0) };
-        let near = [near(&names, first, 24, Step::First), near(&names, then, 8, Step::Prefix)];
+        let near = [near(first, 24, Step::First), near(then, 8, Step::Prefix)];
         let draw = draw(n);
         let query =
             Query { near: &near, version: &version, session: &draw, plain: false, among: None };
@@ -330,12 +330,12 @@ fn draw(n: u32) -> [u8; 8] {
     blake3::hash(&n.to_le_bytes()).as_bytes()[..8].try_into().unwrap()
 }
 
-fn near(names: &[SiteId; 2], site: usize, len: u8, step: Step) -> Near<'_> {
+fn near(site: u32, len: u8, step: Step) -> Near {
     let prefix = model::topology::Prefix::new([10, 0, 0, 0].into(), len).unwrap();
     let (neighbour, med) = (None, None);
     let class = Class::Private;
     let route = Route { prefix, class, is_static: false, path_len: 1, neighbour, med };
-    Near { site: &names[site], number: site.try_into().unwrap(), by: By::Route(route), step }
+    Near { number: site, by: By::Route(route), step }
 }
 
 fn fleet(names: &[SiteId; 2]) -> FleetView {

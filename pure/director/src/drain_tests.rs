@@ -58,7 +58,7 @@ impl Stage {
 
     fn polled(&self) -> Vec<ApplianceId> {
         let ticket = ticket(&["a1", "a2"]);
-        self.director.snapshot().steer(&ticket, &STEERING)
+        self.director.snapshot().steer(&ticket, &STEERING).into_iter().cloned().collect()
     }
 }
 

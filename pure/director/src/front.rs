@@ -3,8 +3,7 @@
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
 //! steered by.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use model::units::UnixSeconds;
 use model::view::{FleetView, Renditions};
 use playback::token::Session;
 use routes::filter::Longest;
-use steering::{Nearest, Query, RankedList};
+use steering::{Nearest, Query, RankedList, Wanted};
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::Policy;
@@ -60,12 +59,12 @@ pub struct Choice {
 /// The answer to a playback that is steered.
 #[derive(Clone, Debug)]
 pub struct Steered<'a> {
-    /// All appliances of its pathways.
-    pub among: Cow<'a, [ApplianceId]>,
+    /// All appliances of its pathways, by number, but for those that are not registered any more.
+    pub among: Vec<u32>,
     /// Those, best first.
     pub list: RankedList,
     /// Its pathways as they should be used now, best first. Never empty if the ticket's are not.
-    pub pathways: Vec<ApplianceId>,
+    pub pathways: Vec<&'a ApplianceId>,
     /// Its nearest site, and whether the first pathway leads past it.
     pub nearest: Option<Nearest>,
 }
@@ -166,6 +165,7 @@ impl Snapshot {
         let Player { client, session, plain } = *player;
         let draw = session.draw();
         let near = self.routes.locate(&client).sites;
+        let version = Wanted::of(&self.view, version);
         let query = Query { near: &near, version, session: &draw, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
@@ -179,16 +179,22 @@ impl Snapshot {
     /// The pathways of a playback as they should be used now, best first, lost ones left out: those
     /// with an appliance that is not good. If all are, the order that the playback began with,
     /// those with fewer such appliances first. Never empty if the ticket is not.
-    pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
+    pub fn steer<'a>(&self, ticket: &'a Ticket, config: &steering::Config) -> Vec<&'a ApplianceId> {
         self.steered(ticket, config).pathways
     }
 
     /// The same, with all that a poll counts and keeps. Its client is looked up once.
     pub fn steered<'a>(&self, ticket: &'a Ticket, config: &steering::Config) -> Steered<'a> {
-        let (near, among) = (self.routes.locate(&ticket.client).sites, ticket.appliances());
+        let near = self.routes.locate(&ticket.client).sites;
+        let ways = self.ways(ticket);
+        let mut among: Vec<u32> = ways.iter().flat_map(|way| way.numbers()).collect();
+        if !ticket.parts.is_empty() {
+            among.sort_unstable();
+            among.dedup();
+        }
         let query = Query {
             near: &near,
-            version: &ticket.version,
+            version: Wanted::of(&self.view, &ticket.version),
             session: &ticket.session.draw(),
             plain: ticket.plain,
             among: Some(&among),
@@ -196,11 +202,12 @@ impl Snapshot {
         // All of them are asked about, not only those that a new playback would get.
         let config = steering::Config { explains: !ticket.parts.is_empty(), ..*config };
         let list = steering::rank(&self.view, &query, &config);
-        let pathways = Self::pathways(ticket, &list);
-        let nearest = pathways.first().and_then(|first| {
-            let led: Vec<_> = ticket.parts(first).map(|(id, _)| id).collect();
+        let ways = sort(ways, &list);
+        let nearest = ways.first().and_then(|first| {
+            let led: Vec<u32> = first.numbers().collect();
             steering::nearest(&self.view, &query, &led)
         });
+        let pathways = ways.into_iter().map(|way| way.pathway).collect();
         Steered { among, list, pathways, nearest }
     }
 
@@ -208,32 +215,66 @@ impl Snapshot {
     pub fn nearest(&self, player: &Player<'_>, choice: &Choice) -> Option<Nearest> {
         let RankedList { candidates, pathways, .. } = &choice.list;
         let positions = pathways.first()?.positions();
-        let led: Vec<_> = positions.filter_map(|at| Some(&candidates.get(at)?.appliance)).collect();
+        let led: Vec<u32> =
+            positions.filter_map(|at| Some(candidates.get(at)?.appliance)).collect();
         let near = self.routes.locate(&player.client).sites;
         let session = &player.session.draw();
-        let version = choice.version.id();
+        let version = Wanted::of(&self.view, choice.version.id());
         let query = Query { near: &near, version, session, plain: player.plain, among: None };
         steering::nearest(&self.view, &query, &led)
     }
 
-    /// The good ones of a list of a playback's pathways; all of them if there is none, those that
-    /// have lost less first.
-    fn pathways(ticket: &Ticket, list: &RankedList) -> Vec<ApplianceId> {
-        let good = list.candidates.iter().filter(|candidate| candidate.standing.is_good());
-        let good: BTreeMap<&ApplianceId, (usize, Renditions)> =
-            good.zip(0..).map(|(of, at)| (&of.appliance, (at, of.held))).collect();
-        // Healthy, with a rendition that the player does not have from it, is not good.
-        let has = |(id, part): &(&ApplianceId, Renditions)| {
-            good.get(*id).is_some_and(|(_, held)| held.has_all(*part))
+    /// The pathways of a ticket, in its order.
+    fn ways<'a>(&self, ticket: &'a Ticket) -> Vec<Pathway<'a>> {
+        let number = |id: &ApplianceId| self.view.appliances.get(id).copied();
+        let way = |pathway| {
+            let parts = ticket.parts.get(pathway).into_iter().flatten();
+            let parts = parts.map(|(id, part)| (number(id), *part)).collect();
+            Pathway { pathway, lead: number(pathway), parts }
         };
-        let lost = |pathway: &ApplianceId| ticket.parts(pathway).filter(|of| !has(of)).count();
-        let is_good = |pathway: &&ApplianceId| lost(pathway) == 0;
-        let mut best: Vec<_> = ticket.pathways.iter().filter(is_good).cloned().collect();
-        best.sort_by_key(|id| good.get(id).map(|(at, _)| *at));
-        if best.is_empty() {
-            best.clone_from(&ticket.pathways);
-            best.sort_by_key(lost);
-        }
-        best
+        ticket.pathways.iter().map(way).collect()
     }
+}
+
+/// A pathway of a ticket.
+struct Pathway<'a> {
+    pathway: &'a ApplianceId,
+    /// The number of the appliance that it is named for; none if that is not registered any more.
+    lead: Option<u32>,
+    /// Where it has several: each of them, with the renditions that it has there.
+    parts: Vec<(Option<u32>, Renditions)>,
+}
+
+impl Pathway<'_> {
+    fn each(&self) -> impl Iterator<Item = (Option<u32>, Renditions)> {
+        let alone = self.parts.is_empty().then_some((self.lead, Renditions::ALL));
+        self.parts.iter().copied().chain(alone)
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.each().filter_map(|(number, _)| number)
+    }
+}
+
+/// The good ones of a list of a playback's pathways; all of them if there is none, those that have
+/// lost less first. O(pathways x appliances of the list), which are few.
+fn sort<'a>(mut ways: Vec<Pathway<'a>>, list: &RankedList) -> Vec<Pathway<'a>> {
+    let good = list.candidates.iter().filter(|candidate| candidate.standing.is_good());
+    let place = |number: Option<u32>| {
+        let mut good = good.clone().enumerate();
+        good.find(|(_, of)| Some(of.appliance) == number)
+    };
+    // Healthy, with a rendition that the player does not have from it, is not good.
+    let has = |(number, part): &(Option<u32>, Renditions)| {
+        let place = place(*number);
+        place.is_some_and(|(_, of)| of.held.has_all(*part))
+    };
+    let lost = |way: &Pathway<'_>| way.each().filter(|part| !has(part)).count();
+    if ways.iter().any(|way| lost(way) == 0) {
+        ways.retain(|way| lost(way) == 0);
+        ways.sort_by_key(|way| place(way.lead).map(|(at, _)| at));
+    } else {
+        ways.sort_by_key(lost);
+    }
+    ways
 }

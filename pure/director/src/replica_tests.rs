@@ -20,14 +20,14 @@ fn a_replica_answers_players_as_its_writer_does_from_what_it_observes_itself() {
     assert_eq!(played(&replica), played(&writer));
     let ticket = tests::ticket(&["b1", "a1"]);
     let steered = replica.snapshot().steer(&ticket, &STEERING);
-    assert_eq!(steered, [id("a1"), id("b1")], "the site of the client first");
+    assert_eq!(steered, [&id("a1"), &id("b1")], "the site of the client first");
 
     let same = Delta { from: 1, to: 1, ..Delta::default() };
     replica.report(at(1000), &id("b1"), &Report { inventory: same, ..report(30) }).unwrap();
     replica.handle(at(2400), Event::Tick(UnixSeconds(2)));
     assert_eq!(probes(&mut replica), 2, "it asks for itself whether anybody answers");
     let steered = replica.snapshot().steer(&ticket, &STEERING);
-    assert_eq!(steered, [id("b1")], "it notices by itself who is gone");
+    assert_eq!(steered, [&id("b1")], "it notices by itself who is gone");
 }
 
 #[test]

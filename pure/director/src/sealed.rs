@@ -1,8 +1,7 @@
 //! The text that a playback's URLs carry under a seal. The shell seals and opens it, so any front
 //! can answer them, also after a restart.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use model::id::{ApplianceId, AssetId, AssetVersionId};
@@ -55,27 +54,6 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The appliances of a pathway and the renditions that it has at each, from the one that it is
-    /// named for on.
-    pub(crate) fn parts<'a>(
-        &'a self,
-        pathway: &'a ApplianceId,
-    ) -> impl Iterator<Item = (&'a ApplianceId, Renditions)> {
-        let parts = self.parts.get(pathway);
-        let alone = parts.is_none().then_some((pathway, Renditions::ALL));
-        parts.into_iter().flatten().map(|(id, part)| (id, *part)).chain(alone)
-    }
-
-    /// The appliances of all its pathways, each once.
-    pub fn appliances(&self) -> Cow<'_, [ApplianceId]> {
-        if self.parts.is_empty() {
-            return Cow::Borrowed(&self.pathways);
-        }
-        let parts = self.pathways.iter().flat_map(|pathway| self.parts(pathway));
-        let all: BTreeSet<&ApplianceId> = parts.map(|(id, _)| id).collect();
-        all.into_iter().cloned().collect()
-    }
-
     /// True if its seal is short enough to be looked at again. One pathway always is.
     pub fn fits(&self) -> bool {
         self.fields().len() <= TICKET_FIELDS_LEN_MAX

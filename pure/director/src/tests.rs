@@ -208,8 +208,10 @@ pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
     let (asset, now) = ("film".parse().unwrap(), director.now_unix);
-    let choice = director.snapshot().choose(&asset, &player, now, &STEERING).unwrap();
-    let offered = choice.list.offered().iter().map(|c| c.appliance.to_string()).collect();
+    let snapshot = director.snapshot();
+    let choice = snapshot.choose(&asset, &player, now, &STEERING).unwrap();
+    let name = |number| snapshot.view.placed(number).unwrap().appliance.id.to_string();
+    let offered = choice.list.offered().iter().map(|c| name(c.appliance)).collect();
     (choice.version.id().to_string(), offered)
 }
 

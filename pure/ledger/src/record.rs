@@ -7,7 +7,7 @@
 
 use model::near::Step;
 use model::units::{Bytes, UnixSeconds};
-use model::view::Renditions;
+use model::view::{FleetView, Renditions};
 use steering::{Candidate, Distance, Fitness, Reason, Title};
 
 use crate::codec::{Input, put};
@@ -57,7 +57,7 @@ pub(crate) struct Answer {
     step: u8,
     fitness: u8,
     bottleneck: u8,
-    load_permille: u16,
+    pub(crate) load_permille: u16,
     /// Invariant: <= 1000, so that it has two bytes.
     share_permille: u16,
     weight: u16,
@@ -142,10 +142,10 @@ impl Record {
 }
 
 impl Answer {
-    /// Of a candidate whose appliance has this number.
-    pub(crate) fn of(appliance: u32, candidate: &Candidate) -> Self {
+    /// Of a candidate, in the picture of its list.
+    pub(crate) fn of(candidate: &Candidate, view: &FleetView) -> Self {
         let mut answer = Self {
-            appliance,
+            appliance: candidate.appliance,
             flags: 0,
             place: 0,
             step: 0,
@@ -155,7 +155,7 @@ impl Answer {
             share_permille: 0,
             weight: 0,
         };
-        candidate.reasons().iter().for_each(|reason| answer.add(reason));
+        candidate.reasons(view).iter().for_each(|reason| answer.add(reason));
         answer
     }
 
@@ -178,7 +178,7 @@ impl Answer {
                 self.flags |= flag(*is_spilled, SPILLED);
                 self.bottleneck = picture::place(&picture::BOTTLENECKS, bottleneck);
                 self.load_permille = u16::try_from(*load_permille).unwrap_or(u16::MAX);
-                self.share_permille = u16::try_from((*share_permille).min(1000)).unwrap_or(1000);
+                self.share_permille = (*share_permille).min(1000);
             }
             // The score follows from the rest, and is seen in the order; so many of titles is in
             // the picture.

@@ -10,7 +10,7 @@ use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
 use model::view::{FleetView, SiteView};
-use steering::{Config, Query, RankedList};
+use steering::{Config, Query, RankedList, Wanted};
 
 use crate::block::{Fault, Opened};
 use crate::codec::Input;
@@ -370,15 +370,12 @@ impl<'w> Replay<'w> {
             Some(number) => self.versions.get(&number).ok_or("the version of a decision")?,
             None => &self.nameless,
         };
-        let among: Option<Vec<ApplianceId>> = record.among.as_ref().map(|among| {
-            among.iter().filter_map(|number| Some(self.names.get(number)?.0.clone())).collect()
-        });
         let query = Query {
             near,
-            version,
+            version: Wanted::of(&self.view, version),
             session: &record.draw,
             plain: record.plain,
-            among: among.as_deref(),
+            among: record.among.as_deref(),
         };
         let list = steering::rank(&self.view, &query, &self.config);
         let explains = Config { explains: true, ..self.config };
@@ -403,9 +400,7 @@ impl<'w> Replay<'w> {
         outcome.sessions.insert(record.draw);
         let appliance = |answer: &Answer| answer.appliance;
         let offered = list.offered().iter().take(ANSWERS_MAX);
-        let now: Vec<Answer> = offered
-            .filter_map(|of| Some(Answer::of(*self.view.appliances.get(&of.appliance)?, of)))
-            .collect();
+        let now: Vec<Answer> = offered.map(|of| Answer::of(of, &self.view)).collect();
         // Of other conditions only the answer matters: of course a reason is another.
         let is_same = match *self.what_if == WhatIf::default() {
             true => now == record.answers && counted(list.others) == record.others,

@@ -12,7 +12,7 @@ use model::topology::{Prefix, Weight};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
 use proptest::prelude::*;
-use steering::{Config, Query, RankedList};
+use steering::{Candidate, Config, Query, RankedList, Wanted};
 
 const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: false };
 
@@ -116,7 +116,7 @@ fn a_decision_that_does_not_follow_from_the_picture_is_told() {
     let mut odd = sound.clone();
     odd.candidates.swap(0, 1);
     let mut wrong_reason = sound.clone();
-    wrong_reason.candidates[0].load_permille += 1;
+    wrong_reason.candidates[0].share_permille -= 1;
     let mut others = sound.clone();
     others.others += 1;
     for list in [&sound, &odd, &wrong_reason, &others] {
@@ -125,9 +125,10 @@ fn a_decision_that_does_not_follow_from_the_picture_is_told() {
     let bytes = ledger.seal(UnixSeconds(9), true, sign);
     let outcome = replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).unwrap();
     assert_eq!((outcome.decisions, outcome.differing), (4, 3));
-    let [a, b] = [0, 1].map(|at| sound.candidates[at].appliance.to_string());
+    let name = |of: &Candidate| world.view.placed(of.appliance).unwrap().appliance.id.to_string();
+    let [a, b] = [0, 1].map(|at| name(&sound.candidates[at]));
     let all = |first: &str, then: &str| {
-        let rest = sound.candidates[2..].iter().map(|of| of.appliance.to_string());
+        let rest = sound.candidates[2..].iter().map(name);
         [first.to_owned(), then.to_owned()].into_iter().chain(rest).collect::<Vec<_>>().join(", ")
     };
     let texts: Vec<String> = outcome.differences.iter().map(ToString::to_string).collect();
@@ -393,10 +394,11 @@ fn seals_of_a_file_of_other_draws_are_checked_and_its_decisions_not_made_again()
 fn the_longest_record_fits() {
     let world = World::new(3, 2);
     let list = rank(&world.view, &world.versions[0], &world.near(), [1; 8], None);
-    let mut candidate = list.candidates[0].clone();
-    candidate.load_permille = u64::MAX;
-    candidate.share_permille = u32::MAX;
+    let mut candidate = list.candidates[0];
+    candidate.share_permille = u16::MAX;
     candidate.weight = Weight::new(1000).unwrap();
+    let mut answer = Answer::of(&candidate, &world.view);
+    (answer.appliance, answer.load_permille) = (u32::MAX, u16::MAX);
     let record = Record {
         kind: Kind::Steered,
         plain: true,
@@ -407,7 +409,7 @@ fn the_longest_record_fits() {
         generation: u64::MAX,
         others: u32::MAX,
         among: Some(vec![u32::MAX; AMONG_MAX]),
-        answers: vec![Answer::of(u32::MAX, &candidate); ANSWERS_MAX],
+        answers: vec![answer; ANSWERS_MAX],
     };
     let mut bytes = Vec::new();
     record.encode(&mut bytes);
@@ -551,9 +553,7 @@ impl World {
             if which != 0 {
                 ledger.put(&decision(&view, version, &near, draw, None, &list));
             } else {
-                let mut among: Vec<ApplianceId> =
-                    list.offered().iter().map(|of| of.appliance.clone()).collect();
-                among.push("s0-gone".parse().unwrap());
+                let among: Vec<u32> = list.offered().iter().map(|of| of.appliance).collect();
                 let list = rank(&view, version, &near, draw, Some(&among));
                 ledger.put(&decision(&view, version, &near, draw, Some(&among), &list));
             }
@@ -716,8 +716,9 @@ fn rank(
     version: &AssetVersionId,
     near: &[Near],
     draw: [u8; 8],
-    among: Option<&[ApplianceId]>,
+    among: Option<&[u32]>,
 ) -> RankedList {
+    let version = Wanted::of(view, version);
     let query = Query { near, version, session: &draw, plain: false, among };
     steering::rank(view, &query, &CONFIG)
 }
@@ -727,7 +728,7 @@ fn decision<'a>(
     version: &'a AssetVersionId,
     near: &'a [Near],
     draw: [u8; 8],
-    among: Option<&'a [ApplianceId]>,
+    among: Option<&'a [u32]>,
     list: &'a RankedList,
 ) -> Decision<'a> {
     let kind = if among.is_some() { Kind::Steered } else { Kind::Begun };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId};
+use model::id::AssetVersionId;
 use model::near::Near;
 use model::number::NumberSet;
 use model::units::{Bytes, UnixSeconds};
@@ -27,8 +27,8 @@ pub struct Decision<'a> {
     pub version: &'a AssetVersionId,
     pub view: &'a Arc<FleetView>,
     pub near: &'a [Near],
-    /// The pathways of a ticket.
-    pub among: Option<&'a [ApplianceId]>,
+    /// The appliances of a ticket's pathways, by number.
+    pub among: Option<&'a [u32]>,
     pub list: &'a RankedList,
 }
 
@@ -123,15 +123,9 @@ impl Ledger {
         }
         let version = self.put_version(view, decision.version);
         let near = self.put_near(decision.near);
-        let number = |id: &ApplianceId| view.appliances.get(id).copied();
-        let among = decision
-            .among
-            .map(|among| among.iter().filter_map(number).take(AMONG_MAX).collect::<Vec<u32>>());
-        // Whoever is not registered any more has no number, and is not looked at by the replay.
-        let unknown = decision.among.map_or(0, <[_]>::len) - among.as_ref().map_or(0, Vec::len);
+        let among = decision.among.map(|among| among.iter().copied().take(AMONG_MAX).collect());
         let answers = decision.list.offered().iter().take(ANSWERS_MAX);
-        let answers = answers
-            .filter_map(|candidate| Some(Answer::of(number(&candidate.appliance)?, candidate)));
+        let answers = answers.map(|candidate| Answer::of(candidate, view));
         let record = Record {
             kind: decision.kind,
             plain: decision.plain,
@@ -140,7 +134,7 @@ impl Ledger {
             version,
             near,
             generation: view.generation.0,
-            others: counted(decision.list.others.saturating_sub(Bytes::of(unknown).0)),
+            others: counted(decision.list.others),
             among,
             answers: answers.collect(),
         };

@@ -20,7 +20,7 @@
 //! not depend on the pathways of a playback, which never change; the title's own is one of them, in
 //! the last place if need be, so that the session can come back to it.
 
-use model::id::{ApplianceId, AssetVersionId};
+use model::id::ApplianceId;
 use model::rendezvous::{Draws, Score};
 use model::view::{FleetView, Renditions};
 
@@ -45,14 +45,13 @@ struct Own {
 }
 
 impl<'a> Affinity<'a> {
-    /// A title is a version: two of one asset have no block in common.
     pub(crate) fn of(
         view: &'a FleetView,
         holders: &'a Holders<'a>,
         session: Draws,
-        version: &AssetVersionId,
+        title: Draws,
     ) -> Self {
-        Self { view, holders, session, title: Draws::of(version.as_str().as_bytes()) }
+        Self { view, holders, session, title }
     }
 
     /// Sorts equals, of which the first so many are offered. O(equals log equals + appliances of a

@@ -34,8 +34,8 @@
 //! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
 //! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
 //!
-//! A list is made by numbers, out of the 32 bytes of each [`Position`]; names and loads are read of
-//! those that are told. Near appliances are looked for in the set of the version's holders first,
+//! A list is made by numbers, out of the 32 bytes of each [`Position`]: neither names nor loads are
+//! read. Near appliances are looked for in the set of the version's holders first,
 //! and of one that holds nothing of it no more is read, unless people ask, a playback's pathways
 //! are ranked, or so few hold it that such a one may be offered: then all begins again with
 //! everybody.
@@ -49,13 +49,13 @@ pub mod turns;
 
 use std::collections::BTreeSet;
 
-use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::id::AssetVersionId;
 use model::near::Near;
 use model::number::{NumberSet, index};
 use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
 use model::units::Bytes;
-use model::view::{Bottleneck, FleetView, Health, Placed, Position, Renditions};
+use model::view::{FleetView, Health, Position, Renditions};
 
 use crate::affinity::Affinity;
 use crate::chain::{Holders, distance, place};
@@ -79,13 +79,31 @@ pub struct Config {
 pub struct Query<'a> {
     /// The client's sites, best first, each once.
     pub near: &'a [Near],
-    pub version: &'a AssetVersionId,
+    pub version: Wanted,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
     /// Offer only appliances with a listener without TLS.
     pub plain: bool,
-    /// Consider only these; none for all.
-    pub among: Option<&'a [ApplianceId]>,
+    /// Consider only these, by number; none for all.
+    pub among: Option<&'a [u32]>,
+}
+
+/// The version that a player wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// In the picture; none if it does not know the version.
+    pub number: Option<u32>,
+    /// Those of its title.
+    draws: Draws,
+}
+
+impl Wanted {
+    /// The version of this name.
+    pub fn of(view: &FleetView, id: &AssetVersionId) -> Self {
+        // A title is a version: two of one asset have no block in common.
+        let draws = Draws::of(id.as_str().as_bytes());
+        Self { number: view.versions.get(id).copied(), draws }
+    }
 }
 
 /// Appliances for one player.
@@ -104,10 +122,11 @@ pub struct RankedList {
 }
 
 /// One appliance and the decision about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    pub appliance: ApplianceId,
-    pub site: SiteId,
+    /// By number, as its site.
+    pub appliance: u32,
+    pub site: u32,
     /// Whether it should be asked at all: what the steps came to.
     pub standing: Standing,
     pub distance: Distance,
@@ -116,12 +135,8 @@ pub struct Candidate {
     pub fitness: Fitness,
     /// What it holds of the version.
     pub held: Renditions,
-    /// What it is shortest of.
-    pub bottleneck: Bottleneck,
-    /// How much of that is in use, in thousandths.
-    pub load_permille: u64,
     /// The share of its sessions that it takes now, in thousandths.
-    pub share_permille: u32,
+    pub share_permille: u16,
     /// The session is none of that share.
     pub is_spilled: bool,
     /// Its part among the appliances of its site.
@@ -131,7 +146,7 @@ pub struct Candidate {
     /// Whether it is the title's own.
     pub title: Title,
     /// Of the sessions of titles that lead to it, so many follow them, in thousandths.
-    pub titles_permille: u32,
+    pub titles_permille: u16,
 }
 
 /// Whether an appliance should be asked, best first.
@@ -160,7 +175,7 @@ pub enum Standing {
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
     assert!(config.pathways_min <= config.pathways_max, "the least is at most the most");
-    let holders = Holders::of(view, view.versions.get(query.version).copied());
+    let holders = Holders::of(view, query.version.number);
     let mut ranking = Ranking::new(view, query, config, &holders);
     ranking.look_at_all();
     if ranking.lacks_others() {
@@ -172,10 +187,6 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
 
 /// Most appliances that are looked at though their sites do not announce the client.
 pub const OTHERS_MAX: usize = 32;
-
-/// Appliances that are found before the first of them is told: each lies somewhere else in memory,
-/// and the processor fetches them side by side. Arbitrary.
-const AT_ONCE: usize = 8;
 
 /// A list keeps no more, as a rule.
 const LOOKS: usize = 16;
@@ -250,7 +261,7 @@ impl<'a> Ranking<'a> {
             config,
             holders,
             draws,
-            affinity: Affinity::of(view, holders, draws, query.version),
+            affinity: Affinity::of(view, holders, draws, query.version.draws),
             keeps_all: config.explains || query.among.is_some(),
             looked: 0,
             looks: Vec::with_capacity(LOOKS),
@@ -274,10 +285,9 @@ impl<'a> Ranking<'a> {
         !self.keeps_all && self.possible() < self.wanted()
     }
 
-    fn look_at_named(&mut self, among: &[ApplianceId]) {
+    fn look_at_named(&mut self, among: &[u32]) {
         let near = self.query.near;
-        for id in among {
-            let Some(number) = self.view.appliances.get(id).copied() else { continue };
+        for number in among.iter().copied() {
             let Some(position) = self.view.position(number) else { continue };
             let at = near.iter().position(|near| near.number == position.site);
             self.look(number, at.map_or(Way::ELSEWHERE, |at| Way::of(near, at)));
@@ -443,13 +453,7 @@ impl<'a> Ranking<'a> {
         let offered_count = positions.max().map_or(0, |last| last + 1);
         assert!(offered_count <= self.looks.len(), "whoever is offered was looked at");
         let told = if config.explains { self.looks.len() } else { offered_count };
-        let mut candidates = Vec::with_capacity(told);
-        for looks in self.looks[..told].chunks(AT_ONCE) {
-            let found: [_; AT_ONCE] = std::array::from_fn(|at| view.placed(looks.get(at)?.number));
-            let of = looks.iter().zip(found);
-            candidates.extend(of.filter_map(|(look, placed)| look.candidate(placed, query)));
-        }
-        assert_eq!(candidates.len(), told, "whoever is told has its place in the picture");
+        let candidates = self.looks[..told].iter().map(|look| look.candidate(query)).collect();
         let all = query.among.map_or(view.appliances.len(), <[_]>::len);
         let others = Bytes::of(all.saturating_sub(looked)).0;
         RankedList { candidates, offered_count, pathways, is_good, others }
@@ -523,27 +527,23 @@ impl<'a> Ranking<'a> {
 }
 
 impl Look<'_> {
-    fn candidate(&self, placed: Option<Placed<'_>>, query: &Query<'_>) -> Option<Candidate> {
-        let Placed { site, appliance, .. } = placed?;
-        let (bottleneck, load_permille) = appliance.load.worst();
+    fn candidate(&self, query: &Query<'_>) -> Candidate {
         let distance = self.way.near.map_or(Distance::Elsewhere, |at| distance(query.near, at));
-        Some(Candidate {
-            appliance: appliance.id.clone(),
-            site: site.id.clone(),
+        Candidate {
+            appliance: self.number,
+            site: self.position.site,
             standing: self.standing,
             distance,
             is_for_client: self.is_for_client,
             fitness: self.fitness,
             held: self.held,
-            bottleneck,
-            load_permille,
-            share_permille: appliance.share_permille,
+            share_permille: self.position.share_permille,
             is_spilled: self.is_spilled,
-            weight: appliance.weight,
-            score: self.score?,
+            weight: self.position.weight,
+            score: self.score.expect("whoever is told was drawn for"),
             title: self.title,
-            titles_permille: appliance.titles_permille,
-        })
+            titles_permille: self.position.titles_permille,
+        }
     }
 }
 
@@ -598,10 +598,12 @@ impl Standing {
 }
 
 impl Candidate {
-    /// Why it is where it is in the list: one reason of each step, in their order.
-    pub fn reasons(&self) -> [Reason; 5] {
-        let Self { distance, is_for_client, .. } = *self;
-        let Self { bottleneck, load_permille, share_permille, is_spilled, .. } = *self;
+    /// Why it is where it is in the list, which was made of this picture: one reason of each step,
+    /// in their order.
+    pub fn reasons(&self, view: &FleetView) -> [Reason; 5] {
+        let Self { distance, is_for_client, share_permille, is_spilled, .. } = *self;
+        let load = view.placed(self.appliance).map(|placed| placed.appliance.load);
+        let (bottleneck, load_permille) = load.unwrap_or_default().worst();
         let Self { score, weight, title, titles_permille, .. } = *self;
         [
             Reason::Locate { distance, is_for_client },

@@ -28,7 +28,7 @@ pub enum Reason {
         /// How much of that is in use, in thousandths.
         load_permille: u64,
         /// The share of its sessions that it takes now, in thousandths.
-        share_permille: u32,
+        share_permille: u16,
         /// The session is none of that share.
         is_spilled: bool,
     },
@@ -40,7 +40,7 @@ pub enum Reason {
         /// Whether the title's leads here.
         title: Title,
         /// So many sessions follow those of titles that lead here, in thousandths.
-        titles_permille: u32,
+        titles_permille: u16,
     },
 }
 

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeSet;
 
-use model::id::ApplianceId;
 use model::near::Near;
 use model::rendezvous::Draws;
 use model::view::{FleetView, Renditions};
@@ -56,7 +55,7 @@ pub struct Nearest {
 /// Sites that share the first place count as one, under the name of the first, whichever of them
 /// serves: so the counts under a name are all decisions about the same clients. O(appliances of
 /// these sites).
-pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Option<Nearest> {
+pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[u32]) -> Option<Nearest> {
     let for_client = |(at, near): (usize, &Near)| -> Option<(usize, u32)> {
         let position = view.position(*view.of_site(near.number).first()?)?;
         let is_for_client = chain::locate(position.serves_strangers, Some(near));
@@ -66,8 +65,7 @@ pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Opt
     let (first, number) = *sites.peek()?;
     let equals: Vec<u32> =
         sites.take_while(|(place, _)| *place == first).map(|(_, number)| number).collect();
-    let site_of = |id: &ApplianceId| Some(view.position(*view.appliances.get(id)?)?.site);
-    let is_near = |id: &&ApplianceId| site_of(id).is_some_and(|site| equals.contains(&site));
+    let is_near = |number: &u32| view.position(*number).is_some_and(|of| equals.contains(&of.site));
     if !led.is_empty() && led.iter().all(is_near) {
         return Some(Nearest { site: number, shed: None });
     }
@@ -77,15 +75,12 @@ pub fn nearest(view: &FleetView, query: &Query<'_>, led: &[&ApplianceId]) -> Opt
 
 /// Why the nearest site, which has these appliances, does not serve all of the version.
 fn class(view: &FleetView, query: &Query<'_>, appliances: impl Iterator<Item = u32>) -> Shed {
-    let holders = Holders::of(view, view.versions.get(query.version).copied());
+    let holders = Holders::of(view, query.version.number);
     // One stands for all that cannot be told apart.
     let count = holders.parts.len().max(1);
     let mut lacking: BTreeSet<u32> = (0..).take(count).collect();
     let (draws, mut is_before) = (Draws::of(query.session), false);
-    let is_led = |number| {
-        let id = view.placed(number).map(|placed| &placed.appliance.id);
-        id.zip(query.among).is_none_or(|(id, among)| among.contains(id))
-    };
+    let is_led = |number| query.among.is_none_or(|among| among.contains(&number));
     for number in appliances {
         let Some(position) = view.position(number) else { continue };
         let held = holders.content(number);

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use model::id::Generation;
+use model::id::{ApplianceId, Generation};
 use model::near::{By, Class, Route, Step};
 use model::number::NumberSet;
 use model::place::Nearness;
@@ -122,7 +122,7 @@ fn a_share_takes_its_part_of_the_sessions_and_moves_no_others() {
 }
 
 /// Of a client of site a, whose list is made of this picture: whether it is led past the site.
-fn led_past(view: &FleetView, session: &[u8], among: Option<&[ApplianceId]>) -> Option<Shed> {
+fn led_past(view: &FleetView, session: &[u8], among: Option<&[u32]>) -> Option<Shed> {
     let query = Query { among, ..query("10.9.9.9", session) };
     let list = rank(view, &query, &CONFIG);
     let nearest = nearest(view, &query, &first(&list)).expect("a is near");
@@ -147,8 +147,8 @@ fn a_client_that_is_led_past_its_nearest_site_is_counted_by_the_cause() {
         near.iter().for_each(|id| alter(&mut view, id.as_str(), |of| of.health = health));
         assert_eq!(led_past(&view, b"s", None), Some(Shed::Health), "{health}");
     }
-    let elsewhere: Vec<ApplianceId> =
-        view.appliances.keys().filter(|id| !near.contains(id)).cloned().collect();
+    let elsewhere = view.appliances.iter().filter(|(id, _)| !near.contains(id));
+    let elsewhere: Vec<u32> = elsewhere.map(|(_, number)| *number).collect();
     assert_eq!(led_past(&view, b"s", Some(&elsewhere)), Some(Shed::Before));
     lose(&mut view, &near.iter().map(ApplianceId::as_str).collect::<Vec<_>>());
     assert_eq!(led_past(&view, b"s", None), Some(Shed::Content));
@@ -172,7 +172,7 @@ fn sites_of_one_prefix_are_counted_under_the_first_whichever_serves() {
         let list = rank(&view, &query, &CONFIG);
         let led = first(&list);
         assert_eq!(nearest(&view, &query, &led), Some(Nearest { site: 0, shed: None }));
-        let is_a = list.offered()[0].site.as_str() == "a";
+        let is_a = list.names[0].starts_with('a');
         (by_a, by_b) = (by_a + u32::from(is_a), by_b + u32::from(!is_a));
     }
     assert!(0 < by_a && 0 < by_b, "both serve: {by_a}, {by_b}");
@@ -183,9 +183,9 @@ fn sites_of_one_prefix_are_counted_under_the_first_whichever_serves() {
 }
 
 /// The appliances of the first pathway.
-fn first(list: &RankedList) -> Vec<&ApplianceId> {
+fn first(list: &RankedList) -> Vec<u32> {
     let positions = list.pathways[0].positions();
-    positions.map(|at| &list.candidates[at].appliance).collect()
+    positions.map(|at| list.candidates[at].appliance).collect()
 }
 
 fn near_a(view: &FleetView) -> Vec<ApplianceId> {
@@ -346,8 +346,8 @@ fn every_decision_says_why() {
     });
     let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
     let line = |c: &Candidate| {
-        let reasons = c.reasons().map(|reason| reason.to_string()).join("; ");
-        format!("{}: {reasons}", c.appliance)
+        let reasons = c.reasons(&view).map(|reason| reason.to_string()).join("; ");
+        format!("{}: {reasons}", name(&view, c))
     };
     let lines: Vec<String> = list.candidates.iter().map(line).collect();
     insta::assert_snapshot!(
@@ -361,12 +361,12 @@ fn each_step_adds_one_reason_and_its_code_says_what_the_step_found() {
     type Change = fn(&mut ApplianceView);
     let codes = |view: &FleetView, client: &str, name: &str| {
         let list = rank(view, &query(client, b"s"), &CONFIG);
-        let of = list.candidates.iter().find(|of| of.appliance.as_str() == name).unwrap();
+        let of = list.candidates[list.place(name)];
         assert_eq!(
-            of.reasons().map(|reason| reason.step()),
+            of.reasons(view).map(|reason| reason.step()),
             ["locate", "health", "content", "load", "affinity"]
         );
-        of.reasons().map(|reason| reason.code())
+        of.reasons(view).map(|reason| reason.code())
     };
     let usual = ["first", "healthy", "whole", "share", "draw"];
     assert_eq!(codes(&fleet(), "10.1.2.3", "b1"), usual);
@@ -404,7 +404,7 @@ proptest! {
         let session = session.to_le_bytes();
         let query = query("10.9.9.9", &session);
         let list = rank(&view, &query, &CONFIG);
-        let is_near = list.offered().first().is_some_and(|first| first.site.as_str() == "a");
+        let is_near = names(&list).first().is_some_and(|first| first.starts_with('a'));
         let found = nearest(&view, &query, &first(&list)).unwrap();
         prop_assert_eq!(found.shed, (!is_near).then_some(Shed::Health), "all hold it");
     }
@@ -419,7 +419,7 @@ proptest! {
         let config = Config { pathways_min: most.min(2), pathways_max: most, explains: true };
         let list = rank(&view, &query, &config);
         prop_assert!(list.offered_count <= most);
-        let named: BTreeSet<&ApplianceId> = list.candidates.iter().map(|c| &c.appliance).collect();
+        let named: BTreeSet<&String> = list.names.iter().collect();
         prop_assert_eq!(named.len(), list.candidates.len());
         let is_good = list.candidates.iter().map(|c| !c.standing.is_good());
         prop_assert!(is_good.is_sorted(), "good ones come first");
@@ -467,8 +467,39 @@ fn check(view: &FleetView, client: &str, wanted: &[&str]) {
     assert_eq!(given, wanted, "{client}");
 }
 
-fn names(list: &RankedList) -> Vec<String> {
-    list.offered().iter().map(|candidate| candidate.appliance.to_string()).collect()
+/// A list, and the names of all that are on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    list: RankedList,
+    names: Vec<String>,
+}
+
+impl std::ops::Deref for Named {
+    type Target = RankedList;
+
+    fn deref(&self) -> &RankedList {
+        &self.list
+    }
+}
+
+impl Named {
+    fn place(&self, name: &str) -> usize {
+        self.names.iter().position(|of| of == name).unwrap()
+    }
+}
+
+fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> Named {
+    let list = super::rank(view, query, config);
+    let names = list.candidates.iter().map(|of| name(view, of)).collect();
+    Named { list, names }
+}
+
+fn name(view: &FleetView, candidate: &Candidate) -> String {
+    view.placed(candidate.appliance).unwrap().appliance.id.to_string()
+}
+
+fn names(list: &Named) -> Vec<String> {
+    list.names[..list.offered_count].to_vec()
 }
 
 fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
@@ -476,7 +507,7 @@ fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
         .parse()
         .unwrap_or_else(|_| Prefix::from(client.parse::<std::net::IpAddr>().unwrap()));
     let near = near(&client).leak();
-    Query { near, version: version(), session, plain: false, among: None }
+    Query { near, version: wanted(0, version()), session, plain: false, among: None }
 }
 
 /// What the table of routes says of a client of these sites, whose prefixes are all static.
@@ -501,6 +532,10 @@ const PREFIXES: [(u32, &str); 3] = [(0, "10.0.0.0/8"), (1, "10.1.0.0/16"), (1, "
 fn heard(prefix: Prefix) -> Route {
     let (neighbour, med) = (None, None);
     Route { prefix, class: Class::Private, is_static: false, path_len: 3, neighbour, med }
+}
+
+fn wanted(number: u32, id: &AssetVersionId) -> Wanted {
+    Wanted { number: Some(number), draws: Draws::of(id.as_str().as_bytes()) }
 }
 
 fn version() -> &'static AssetVersionId {
@@ -645,7 +680,7 @@ proptest! {
         let mut ranking = Ranking::new(&view, &query, &config, &holders);
         ranking.keeps_all = true;
         ranking.look_at_all();
-        prop_assert_eq!(rank(&view, &query, &config), ranking.list());
+        prop_assert_eq!(super::rank(&view, &query, &config), ranking.list());
     }
 }
 
@@ -674,7 +709,7 @@ fn of_a_large_fleet_those_are_drawn_that_serve_strangers() {
         let list = rank(&large, &query("10.9.9.9", &session), &CONFIG);
         // One in 20 is of c.
         assert!(2 <= list.offered_count, "{list:?}");
-        assert!(list.candidates.iter().all(|c| c.site.as_str() != "b"), "{list:?}");
+        assert!(list.names.iter().all(|name| !name.starts_with('b')), "{list:?}");
     }
     embed(&mut large, 2);
     let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
@@ -687,9 +722,8 @@ fn of_a_large_fleet_in_an_outage_those_are_found_that_are_left() {
     for n in 4..=400 {
         alter(&mut large, &format!("c{n}"), |appliance| appliance.health = Health::Stale);
     }
-    let among = |list: &RankedList, left: &[&str]| {
-        names(list).iter().all(|name| left.contains(&name.as_str()))
-    };
+    let among =
+        |list: &Named, left: &[&str]| names(list).iter().all(|name| left.contains(&name.as_str()));
     for session in 0..50_u32 {
         let list = rank(&large, &query("10.9.9.9", &session.to_le_bytes()), &CONFIG);
         assert!(2 <= list.offered_count && among(&list, &["b1", "c1", "c2", "c3"]), "{list:?}");

@@ -7,7 +7,7 @@ use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
-use steering::{Config, Query, rank};
+use steering::{Config, Query, Wanted, rank};
 
 const CONFIG: Config = Config { pathways_min: 2, pathways_max: 4, explains: false };
 
@@ -97,7 +97,8 @@ fn damage([what, at]: &[u8; 2], file: &mut Vec<u8>) {
 fn decide(ledger: &mut Ledger, view: &Arc<FleetView>, step: u8) {
     let draw = [step; 8];
     let version = "film".parse().expect("a name");
-    let query = Query { near: &[], version: &version, session: &draw, plain: false, among: None };
+    let wanted = Wanted::of(view, &version);
+    let query = Query { near: &[], version: wanted, session: &draw, plain: false, among: None };
     let list = rank(view, &query, &CONFIG);
     ledger.put(&Decision {
         kind: Kind::Begun,

@@ -490,7 +490,8 @@ impl<'a> Stand<'a> {
             let choice = snapshot.choose(asset, &player, UnixSeconds(1), &STEERING)?;
             hasher.update(choice.version.id().as_str().as_bytes());
             for of in choice.list.offered() {
-                hasher.update(of.appliance.as_str().as_bytes());
+                let placed = snapshot.view.placed(of.appliance).context("it is there")?;
+                hasher.update(placed.appliance.id.as_str().as_bytes());
             }
         }
         Ok(hasher.finalize().to_string())
@@ -510,7 +511,9 @@ impl<'a> Stand<'a> {
             let Ok(choice) = black_box(choice) else { continue };
             lists += 1;
             if tickets.len() < POOL {
-                let offered = choice.list.offered().iter().map(|of| of.appliance.clone());
+                let offered = choice.list.offered().iter();
+                let offered = offered.filter_map(|of| snapshot.view.placed(of.appliance));
+                let offered = offered.map(|placed| placed.appliance.id.clone());
                 tickets.push(Ticket {
                     session: *session,
                     expires: UnixSeconds(1),

@@ -488,18 +488,20 @@ impl Control {
         let choice = snapshot.choose(&asset, &player, UnixSeconds(1), &STEERING).ok()?;
         self.world.count(|counts| counts.lists += 1);
         for candidate in choice.list.offered() {
-            let heard = self.heard.borrow().get(&candidate.appliance).copied();
+            let id = &snapshot.view.placed(candidate.appliance)?.appliance.id;
+            let heard = self.heard.borrow().get(id).copied();
             let most = CONFIG.stale_after.0 + 2 * TICK.0;
             let silent = heard.is_none_or(|at| most < self.world.stage.now().since(at).0);
             let is_good = candidate.standing.is_good();
-            self.world.stage.must(!(is_good && silent), || {
-                format!("a list names {}, which is silent", candidate.appliance)
-            });
+            self.world
+                .stage
+                .must(!(is_good && silent), || format!("a list names {id}, which is silent"));
         }
         let machines = self.world.machines.borrow();
         let place = |id: &ApplianceId| machines.iter().position(|machine| machine.id == *id);
         let offered = choice.list.offered().iter();
-        let places = offered.filter_map(|candidate| place(&candidate.appliance)).collect();
+        let id = |of: &steering::Candidate| Some(&snapshot.view.placed(of.appliance)?.appliance.id);
+        let places = offered.filter_map(|candidate| place(id(candidate)?)).collect();
         Some((Arc::clone(&choice.version.files), places))
     }
 

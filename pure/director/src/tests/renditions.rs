@@ -3,7 +3,7 @@ use model::inventory::{Check, FilesDelta};
 use model::view::Renditions;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use steering::Query;
+use steering::{Query, Wanted};
 
 /// Ten files of two renditions, and two that belong to none.
 const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
@@ -11,11 +11,12 @@ const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
 
 /// The renditions that an appliance holds of a version, by number, as a list for a player says.
 fn held(director: &Director, name: &str, version: &str) -> Vec<u32> {
-    let (version, among) = (version.parse().unwrap(), [id(name)]);
+    let view = &director.snapshot().view;
+    let (version, among) = (Wanted::of(view, &version.parse().unwrap()), [view.appliances[name]]);
     let (near, session, among) = (&[][..], &b"s"[..], Some(&among[..]));
-    let query = Query { near, version: &version, session, plain: false, among };
+    let query = Query { near, version, session, plain: false, among };
     let config = steering::Config { pathways_min: 1, pathways_max: 1, explains: true };
-    let held = steering::rank(&director.snapshot().view, &query, &config).candidates[0].held;
+    let held = steering::rank(view, &query, &config).candidates[0].held;
     assert!((2..64).all(|at| held.has(at) == (held == Renditions::ALL)), "it has two");
     (0..2).filter(|at| held.has(*at)).map(|at| at + 1).collect()
 }

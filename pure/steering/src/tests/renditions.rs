@@ -25,8 +25,8 @@ fn fleet(sites: &[(&str, &[u32])]) -> FleetView {
 }
 
 /// The pathways, each as its name and the appliances of the three renditions.
-fn pathways(list: &RankedList) -> Vec<String> {
-    let name = |at: usize| list.candidates[at].appliance.as_str();
+fn pathways(list: &Named) -> Vec<String> {
+    let name = |at: usize| list.names[at].as_str();
     let text = |pathway: &Pathway| {
         let of: Vec<&str> = pathway.renditions.iter().map(|at| name(*at)).collect();
         format!("{}: {}", name(pathway.lead), of.join(" ")).trim_end_matches([':', ' ']).to_owned()
@@ -80,7 +80,7 @@ fn a_near_one_that_takes_no_more_is_last_for_each_rendition_and_not_first_for_on
     let mut view = fleet(&[("a", &[0b001; 4]), ("b", &[ALL]), ("c", &[ALL; 5])]);
     alter(&mut view, "b1", |b1| b1.share_permille = 0);
     let list = rank(&view, &query("10.1.0.1", b"s"), &CONFIG);
-    let b1 = list.candidates.iter().position(|of| of.appliance.as_str() == "b1").unwrap();
+    let b1 = list.place("b1");
     let uses = |pathway: &Pathway| pathway.positions().any(|at| at == b1);
     let using = list.pathways.iter().enumerate().filter(|(_, of)| uses(of));
     let using: Vec<usize> = using.map(|(nth, _)| nth).collect();
@@ -95,7 +95,7 @@ fn a_rendition_that_one_healthy_one_holds_has_a_doubtful_one_too() {
     let list = rank(&view, &query("10.1.0.1", b"s"), &CONFIG);
     assert!(list.is_good);
     let leads: BTreeSet<&str> =
-        list.pathways.iter().map(|of| list.candidates[of.lead].appliance.as_str()).collect();
+        list.pathways.iter().map(|of| list.names[of.lead].as_str()).collect();
     assert!(leads.contains("a1") && leads.contains("a2"), "{:?}", pathways(&list));
 }
 
@@ -149,7 +149,7 @@ proptest! {
             }
         }
         let list = rank(&view, &query("10.1.0.1", &session), &CONFIG);
-        let of = |at: usize| appliances[list.candidates[at].appliance.as_str()];
+        let of = |at: usize| appliances[&list.names[at]];
         let is_mixed = appliances.values().any(|(held, _)| *held != 0 && *held != ALL);
         let is_there = |at: usize| move |(held, up): &(u32, bool)| *up && held >> at & 1 == 1;
         let covered = (0..3).all(|at| appliances.values().any(is_there(at)));
@@ -161,8 +161,8 @@ proptest! {
             prop_assert!(list.pathways.iter().all(|pathway| pathway.renditions.is_empty()));
             return Ok(());
         }
-        let is_whole = |of: &&Candidate| appliances[of.appliance.as_str()] == (ALL, true);
-        let whole_count = list.offered().iter().filter(is_whole).count();
+        let is_whole = |name: &&String| appliances[*name] == (ALL, true);
+        let whole_count = names(&list).iter().filter(is_whole).count();
         let leads_around = |pathway: &Pathway| 2 <= whole_count && pathway.renditions.is_empty();
         for at in 0..3 {
             let is_up = |of_it: &usize| is_there(at)(&of(*of_it));

@@ -19,16 +19,19 @@ fn fleet(appliances: u32, titles_permille: u32) -> FleetView {
 const TITLES: u32 = 60;
 const A: &str = "10.9.9.9";
 
+fn titled(title: u32) -> Wanted {
+    wanted(1 + title, &version(title))
+}
+
 fn version(title: u32) -> AssetVersionId {
     format!("title-{title}").parse().unwrap()
 }
 
-fn list(view: &FleetView, title: u32, session: u32, among: Option<&[ApplianceId]>) -> RankedList {
-    let version = version(title);
+fn list(view: &FleetView, title: u32, session: u32, among: Option<&[u32]>) -> Named {
     // Each title has its own sessions.
     let session = [title.to_le_bytes(), session.to_le_bytes()].concat();
     let config = Config { explains: false, ..CONFIG };
-    rank(view, &Query { version: &version, among, ..query(A, &session) }, &config)
+    rank(view, &Query { version: titled(title), among, ..query(A, &session) }, &config)
 }
 
 /// The first of the list of each title and session.
@@ -36,7 +39,7 @@ fn firsts(view: &FleetView, sessions: u32) -> Vec<((u32, u32), String)> {
     let each = (0..TITLES).flat_map(|title| (0..sessions).map(move |session| (title, session)));
     each.map(|(title, session)| {
         let list = list(view, title, session, None);
-        ((title, session), list.candidates[0].appliance.to_string())
+        ((title, session), list.names[0].clone())
     })
     .collect()
 }
@@ -155,8 +158,8 @@ fn health_content_and_share_come_before_the_title() {
         change(&mut view, &own);
         for session in 0..20 {
             let list = list(&view, 0, session, None);
-            assert_eq!(list.candidates[0].site.as_str(), "a", "{n}: siblings first");
-            assert_ne!(list.candidates[0].appliance.as_str(), own, "{n}");
+            assert!(list.names[0].starts_with('a'), "{n}: siblings first");
+            assert_ne!(list.names[0], own, "{n}");
         }
     }
 }
@@ -183,9 +186,8 @@ fn each_says_whether_the_title_leads_there() {
     let told = |titles: u32| {
         let mut view = fleet(2, titles);
         embed(&mut view, 1);
-        let version = version(0);
-        let list = rank(&view, &Query { version: &version, ..query(A, b"s") }, &CONFIG);
-        let told = list.offered().iter().map(|of| of.reasons()[4]);
+        let list = rank(&view, &Query { version: titled(0), ..query(A, b"s") }, &CONFIG);
+        let told = list.offered().iter().map(|of| of.reasons(&view)[4]);
         told.map(|reason| (reason.code(), reason.to_string())).collect::<Vec<_>>()
     };
     let codes = |titles| told(titles).into_iter().map(|(code, _)| code).collect::<Vec<_>>();
@@ -212,7 +214,7 @@ fn where_appliances_hold_a_part_the_title_leads_to_one_that_holds_the_rest_too()
     all(&mut view, |of| of.titles_permille = 1000);
     let bases = |session: u8| {
         let list = rank(&view, &query(A, &[session]), &CONFIG);
-        let name = |at: usize| list.candidates[at].appliance.to_string();
+        let name = |at: usize| list.names[at].clone();
         let first = &list.pathways[0];
         let of = |at: usize| name(first.renditions.get(at).copied().unwrap_or(first.lead));
         [of(0), of(1)]
@@ -234,10 +236,9 @@ proptest! {
             alter(&mut view, &format!("a{n}"), |of| of.titles_permille = titles);
         }
         let begun = list(&view, title, session, None);
-        let among: Vec<ApplianceId> =
-            begun.offered().iter().map(|of| of.appliance.clone()).collect();
+        let among: Vec<u32> = begun.offered().iter().map(|of| of.appliance).collect();
         let steered = list(&view, title, session, Some(&among));
-        let of = |list: &RankedList| names(list);
+        let of = |list: &Named| names(list);
         prop_assert_eq!(&of(&begun)[0], &of(&steered)[0]);
         let own = owns(&view)[usize::try_from(title).unwrap()].clone();
         prop_assert!(of(&begun).contains(&own), "so that it can come back: {:?}", of(&begun));

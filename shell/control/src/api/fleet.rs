@@ -16,7 +16,7 @@ use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::metric::Metric;
 use model::number::NumberSet;
 use model::units::{Bytes, Instant, Nanos};
-use model::view::{Bottleneck, FleetView, Health, Load};
+use model::view::{Bottleneck, FleetView, Health, Load, Placed};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
@@ -338,19 +338,23 @@ pub(crate) async fn explain(
         false => note,
     };
     let offered = choice.list.offered_count;
-    let candidate = |(i, candidate): (usize, &steering::Candidate)| ExplainCandidate {
-        appliance: candidate.appliance.to_string(),
-        site: candidate.site.to_string(),
-        rank: (i < offered).then_some(i + 1),
-        why: candidate.reasons().map(|reason| reason.to_string()).join("; "),
-        reasons: candidate.reasons().map(reason_out).into(),
+    let candidate = |(i, candidate): (usize, &steering::Candidate)| {
+        let Placed { site, appliance, .. } = snapshot.view.placed(candidate.appliance)?;
+        let reasons = candidate.reasons(&snapshot.view);
+        Some(ExplainCandidate {
+            appliance: appliance.id.to_string(),
+            site: site.id.to_string(),
+            rank: (i < offered).then_some(i + 1),
+            why: reasons.map(|reason| reason.to_string()).join("; "),
+            reasons: reasons.map(reason_out).into(),
+        })
     };
     Ok(Json(ExplainOut {
         asset: asset.to_string(),
         asset_version: choice.version.id().to_string(),
         version_note: note,
         client_range: client.to_string(),
-        candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
+        candidates: choice.list.candidates.iter().enumerate().filter_map(candidate).collect(),
         others: choice.list.others,
     }))
 }

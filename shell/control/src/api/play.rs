@@ -15,11 +15,11 @@ use ledger::Kind;
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
 use model::units::UnixSeconds;
-use model::view::Renditions;
+use model::view::{Placed, Renditions};
 use playback::token::{self, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
-use steering::{Candidate, RankedList};
+use steering::RankedList;
 use utoipa::{IntoParams, ToSchema};
 
 use super::asking_for::AskingFor;
@@ -297,18 +297,21 @@ fn ways(
     base: &dyn Fn(&str) -> String,
 ) -> Ways {
     let offered = list.offered();
-    let view = |at: usize| snapshot.view.appliance(&offered[at].appliance);
+    let placed = |at: usize| snapshot.view.placed(offered[at].appliance);
     let rendition = |at: &usize| {
-        let appliance = view(*at)?;
+        let appliance = placed(*at)?.appliance;
         let url = appliance.plain_url.as_deref().filter(|_| plain);
         url.or(appliance.base_url.as_deref()).map(base)
     };
     let mut ways = Ways::default();
     for pathway in &list.pathways {
         let bases: Option<Vec<String>> = pathway.renditions.iter().map(rendition).collect();
-        let urls = view(pathway.lead).and_then(|of| Some((of.base_url.as_deref()?, of)));
-        let (Some(bases), Some((base_url, appliance))) = (bases, urls) else { continue };
-        let Candidate { appliance: id, site, .. } = &offered[pathway.lead];
+        let (Some(bases), Some(Placed { site, appliance, .. })) = (bases, placed(pathway.lead))
+        else {
+            continue;
+        };
+        let Some(base_url) = appliance.base_url.as_deref() else { continue };
+        let id = &appliance.id;
         let mut parts: Vec<(usize, Renditions)> = vec![(pathway.lead, Renditions::NONE)];
         for (position, rendition) in pathway.renditions.iter().zip(0..) {
             match parts.iter_mut().find(|(at, _)| at == position) {
@@ -317,12 +320,12 @@ fn ways(
             }
         }
         if !pathway.renditions.is_empty() {
-            let named = |(at, part): (usize, _)| (offered[at].appliance.clone(), part);
-            ways.parts.insert(id.clone(), parts.into_iter().map(named).collect());
+            let named = |(at, part): (usize, _)| Some((placed(at)?.appliance.id.clone(), part));
+            ways.parts.insert(id.clone(), parts.into_iter().filter_map(named).collect());
         }
         ways.pathways.push(PathwayOut {
             appliance: id.to_string(),
-            site: site.to_string(),
+            site: site.id.to_string(),
             base_url: base(base_url),
             whole: bases.is_empty(),
             plain_base_url: appliance.plain_url.as_deref().map(base),
@@ -369,8 +372,8 @@ impl How {
 /// What was decided, for the ledger.
 pub(super) struct Decided<'a> {
     pub(super) version: &'a AssetVersionId,
-    /// The pathways of a ticket; none of a playback that begins.
-    pub(super) among: Option<&'a [ApplianceId]>,
+    /// The appliances of a ticket's pathways, by number; none of a playback that begins.
+    pub(super) among: Option<Vec<u32>>,
     pub(super) list: Cow<'a, RankedList>,
 }
 
@@ -391,7 +394,7 @@ impl Control {
             version: version.clone(),
             view: snapshot.view.clone(),
             routes: snapshot.routes.clone(),
-            among: among.map(<[_]>::to_vec),
+            among,
             list: list.into_owned(),
         });
     }

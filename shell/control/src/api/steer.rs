@@ -11,7 +11,6 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::Response;
 use director::front::{Player, Steered, Ticket};
 use director::{Refused, Snapshot};
-use model::id::ApplianceId;
 use model::units::Nanos;
 use playback::steering_doc::steering_doc;
 use playback::token::Session;
@@ -102,12 +101,11 @@ fn answer(
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }
     control.metrics.steering_answers.count();
-    let Steered { among, list: ranked, pathways: list, nearest } =
+    let Steered { among, list, pathways, nearest } =
         snapshot.steered(ticket, &control.steering_config());
     let Ticket { client, session, plain, .. } = ticket;
     let player = Player { client: *client, session, plain: *plain };
-    let among = Some(&*among);
-    let decided = Decided { version: &ticket.version, among, list: Cow::Owned(ranked) };
+    let decided = Decided { version: &ticket.version, among: Some(among), list: Cow::Owned(list) };
     control.keep(snapshot, &player, decided);
     let turn = next_turn(control, &ticket.session);
     if let Some(nearest) = nearest {
@@ -116,7 +114,7 @@ fn answer(
         let answer = Some((turn, bitrate));
         control.sheds.count(session.number(), nearest, &ticket.version, answer);
     }
-    let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();
+    let names: Vec<&str> = pathways.iter().map(|id| id.as_str()).collect();
     if uses_another(query.unwrap_or(""), names.first().copied()) {
         control.metrics.steering_failovers.count();
     }

@@ -63,7 +63,7 @@ pub(crate) async fn events(
     };
     let serving = snapshot.steer(&ticket, &control.steering_config());
     let (now, lines) = (control.clock.now(), cmcd::reports(&body));
-    let of = (&ticket, player, serving.first());
+    let of = (&ticket, player, serving.first().copied());
     match control.viewers.take_events(now, of, lines, &snapshot) {
         Taken::Yes => {
             control.metrics.events_taken.count();

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use identity::secret_file::{SecretError, SecretFile};
 use ledger::{Decision, Kind, Ledger, keeps};
-use model::id::{ApplianceId, AssetVersionId, hex, parse_hex};
+use model::id::{AssetVersionId, hex, parse_hex};
 use model::topology::Prefix;
 use model::units::Bytes;
 use model::view::FleetView;
@@ -130,7 +130,7 @@ pub(crate) struct Taken {
     pub(crate) version: AssetVersionId,
     pub(crate) view: Arc<FleetView>,
     pub(crate) routes: routes::Table,
-    pub(crate) among: Option<Vec<ApplianceId>>,
+    pub(crate) among: Option<Vec<u32>>,
     pub(crate) list: RankedList,
 }
 

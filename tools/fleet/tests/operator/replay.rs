@@ -13,7 +13,7 @@ use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::UnixSeconds;
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
-use steering::{Config, Query, rank};
+use steering::{Config, Query, Wanted, rank};
 
 use crate::running::Running;
 use crate::s3_server::{ID, REGION, SECRET, Server};
@@ -309,8 +309,9 @@ fn decide(ledger: &mut Ledger, from: u32) {
         let (first, then) = if n % 2 == 0 { (0, 1) } else { (1, 0) };
         let near = [near(first, 24, Step::First), near(then, 8, Step::Prefix)];
         let draw = draw(n);
+        let wanted = Wanted::of(&view, &version);
         let query =
-            Query { near: &near, version: &version, session: &draw, plain: false, among: None };
+            Query { near: &near, version: wanted, session: &draw, plain: false, among: None };
         let list = rank(&view, &query, &LISTS);
         ledger.put(&Decision {
             kind: Kind::Begun,

@@ -426,7 +426,8 @@ impl World {
             let player = Player { client: self.client, session: &session, plain: false };
             let title = self.pick();
             let list = snapshot.rank(&self.titles[title].0, &player, &STEERING);
-            let pathways = list.offered().iter().map(|of| of.appliance.clone()).collect();
+            let placed = list.offered().iter().filter_map(|of| snapshot.view.placed(of.appliance));
+            let pathways = placed.map(|placed| placed.appliance.id.clone()).collect();
             let ticket = Ticket {
                 session,
                 expires: UnixSeconds(1 << 40),
@@ -487,7 +488,7 @@ impl World {
                 continue;
             }
             let list = snapshot.steer(&playing.ticket, &STEERING);
-            let with = self.first(&list).unwrap_or(playing.with);
+            let with = self.first(list).unwrap_or(playing.with);
             let playing = &mut self.sessions[n];
             if with != playing.with {
                 self.has[playing.with] -= 1;
@@ -504,8 +505,8 @@ impl World {
     }
 
     /// The place of the first that is named.
-    fn first(&self, pathways: &[ApplianceId]) -> Option<usize> {
-        let first = pathways.first()?;
+    fn first<'a>(&self, pathways: impl IntoIterator<Item = &'a ApplianceId>) -> Option<usize> {
+        let first = pathways.into_iter().next()?;
         self.names.iter().position(|name| *name == first.as_str())
     }
 

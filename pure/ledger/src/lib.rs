@@ -38,7 +38,7 @@ mod replay;
 mod writer;
 
 pub use block::{BLOCK_LEN_MAX, Fault, HASH_LEN, Opened, SIGNATURE_LEN, message, open};
-pub use record::{Kind, RECORD_LEN_MAX};
+pub use record::{Answered, Kind, RECORD_LEN_MAX};
 pub use replay::{Difference, Moved, Outcome, Told, WhatIf, replay, tell};
 pub use writer::{Decision, Ledger, keeps};
 

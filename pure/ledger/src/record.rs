@@ -5,10 +5,11 @@
 //!   | others | pathways of a ticket, or none | answer: appliances, each with its reasons
 //! ```
 
+use arrayvec::ArrayVec;
 use model::near::Step;
 use model::units::{Bytes, UnixSeconds};
 use model::view::{FleetView, Renditions};
-use steering::{Candidate, Distance, Fitness, Reason, Title};
+use steering::{Candidate, Distance, Fitness, RankedList, Reason, Title};
 
 use crate::codec::{Input, put};
 use crate::picture;
@@ -40,11 +41,35 @@ pub(crate) struct Record {
     /// Which of the file's lists of sites is the client's.
     pub(crate) near: u32,
     pub(crate) generation: u64,
+    pub(crate) answered: Answered,
+}
+
+/// A list as far as a record has room for it. It has no memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// As in the list.
     pub(crate) others: u32,
-    /// Invariant: len <= AMONG_MAX.
-    pub(crate) among: Option<Vec<u32>>,
-    /// Invariant: len <= ANSWERS_MAX.
-    pub(crate) answers: Vec<Answer>,
+    /// The appliances of a ticket's pathways; none of a playback that begins.
+    pub(crate) among: Option<ArrayVec<u32, AMONG_MAX>>,
+    /// Those that are offered, best first.
+    pub(crate) answers: ArrayVec<Answer, ANSWERS_MAX>,
+}
+
+impl Answered {
+    /// Of a list that was made of this picture, among these appliances by number, or all.
+    pub fn of(view: &FleetView, list: &RankedList, among: Option<&[u32]>) -> Self {
+        let offered = list.offered().iter().take(ANSWERS_MAX);
+        Self {
+            others: counted(list.others),
+            among: among.map(|among| among.iter().copied().take(AMONG_MAX).collect()),
+            answers: offered.map(|candidate| Answer::of(candidate, view)).collect(),
+        }
+    }
+}
+
+/// Appliances, of which there are no more than numbers.
+fn counted(appliances: u64) -> u32 {
+    u32::try_from(appliances).unwrap_or(u32::MAX)
 }
 
 /// One appliance of an answer, with what each step found: the codes and numbers of its reasons.
@@ -85,7 +110,7 @@ const HELD: u8 = HOLDS | HOLDS_PART;
 impl Record {
     /// Adds the record, after its length.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        assert!(self.answers.len() <= ANSWERS_MAX, "the writer cuts them");
+        let Answered { others, among, answers } = &self.answered;
         let at = bytes.len();
         bytes.push(0);
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
@@ -93,21 +118,20 @@ impl Record {
             flag(self.kind == Kind::Steered, STEERED)
                 | flag(self.plain, PLAIN)
                 | flag(self.version.is_some(), KNOWN)
-                | flag(self.among.is_some(), AMONG),
+                | flag(among.is_some(), AMONG),
         );
         put(bytes, self.at.0);
         bytes.extend_from_slice(&self.draw);
         self.version.iter().for_each(|version| put(bytes, *version));
         put(bytes, self.near);
         put(bytes, self.generation);
-        put(bytes, self.others);
-        if let Some(among) = &self.among {
-            assert!(among.len() <= AMONG_MAX, "the writer cuts them");
+        put(bytes, *others);
+        if let Some(among) = among {
             put(bytes, Bytes::of(among.len()).0);
             among.iter().for_each(|number| put(bytes, *number));
         }
-        put(bytes, Bytes::of(self.answers.len()).0);
-        self.answers.iter().for_each(|answer| answer.encode(bytes));
+        put(bytes, Bytes::of(answers.len()).0);
+        answers.iter().for_each(|answer| answer.encode(bytes));
         let len = bytes.len() - at;
         // With the byte that says what it is.
         assert!(len < RECORD_LEN_MAX, "a record has {RECORD_LEN_MAX} bytes at most, not {len}");
@@ -137,7 +161,8 @@ impl Record {
         let count = input.count().filter(|count| *count <= ANSWERS_MAX)?;
         let answers = (0..count).map(|_| Answer::decode(input)).collect::<Option<_>>()?;
         let plain = flags & PLAIN != 0;
-        Some(Self { kind, plain, at, draw, version, near, generation, others, among, answers })
+        let answered = Answered { others, among, answers };
+        Some(Self { kind, plain, at, draw, version, near, generation, answered })
     }
 }
 

@@ -18,8 +18,7 @@ use crate::copies::FewerCopies;
 use crate::entry::Entry;
 use crate::near;
 use crate::picture::{self, NUMBERS_MAX, Vital};
-use crate::record::{ANSWERS_MAX, Answer, Kind, Record};
-use crate::writer::counted;
+use crate::record::{ANSWERS_MAX, Answer, Answered, Kind, Record};
 
 /// Other conditions than those of the file. What is not named stays as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -375,7 +374,7 @@ impl<'w> Replay<'w> {
             version: Wanted::of(&self.view, version),
             session: &record.draw,
             plain: record.plain,
-            among: record.among.as_deref(),
+            among: record.answered.among.as_deref(),
         };
         let list = steering::rank(&self.view, &query, &self.config);
         let explains = Config { explains: true, ..self.config };
@@ -399,12 +398,12 @@ impl<'w> Replay<'w> {
         outcome.until = record.at;
         outcome.sessions.insert(record.draw);
         let appliance = |answer: &Answer| answer.appliance;
-        let offered = list.offered().iter().take(ANSWERS_MAX);
-        let now: Vec<Answer> = offered.map(|of| Answer::of(of, &self.view)).collect();
+        let was = &record.answered;
+        let now = Answered::of(&self.view, list, was.among.as_deref());
         // Of other conditions only the answer matters: of course a reason is another.
         let is_same = match *self.what_if == WhatIf::default() {
-            true => now == record.answers && counted(list.others) == record.others,
-            false => now.iter().map(appliance).eq(record.answers.iter().map(appliance)),
+            true => now == *was,
+            false => now.answers.iter().map(appliance).eq(was.answers.iter().map(appliance)),
         };
         if is_same {
             return;
@@ -413,26 +412,27 @@ impl<'w> Replay<'w> {
         let site =
             |answers: &[Answer]| Some(self.names.get(&answers.first()?.appliance)?.1.clone());
         let first = |answers: &[Answer]| answers.first().map(appliance);
-        if first(&now) != first(&record.answers) {
-            let moved = outcome.moved.entry((site(&record.answers), site(&now))).or_default();
+        if first(&now.answers) != first(&was.answers) {
+            let moved = outcome.moved.entry((site(&was.answers), site(&now.answers))).or_default();
             moved.decisions += 1;
             moved.sessions.insert(record.draw);
         }
         if outcome.differences.len() < DIFFERENCES_MAX {
             let number = outcome.decisions;
-            let difference = self.difference(number, record, &now, counted(list.others));
+            let difference = self.difference(number, record, &now);
             self.outcome.differences.push(difference);
         }
     }
 
-    fn difference(&self, number: u64, record: &Record, now: &[Answer], others: u32) -> Difference {
+    fn difference(&self, number: u64, record: &Record, now: &Answered) -> Difference {
         let name = |answer: &Answer| {
             let known = self.names.get(&answer.appliance).map(|(id, _)| id.to_string());
             known.unwrap_or_else(|| format!("appliance {}", answer.appliance))
         };
         let mut steps = BTreeSet::new();
-        for was in &record.answers {
-            let is = now.iter().find(|is| is.appliance == was.appliance);
+        let was = &record.answered;
+        for was in &was.answers {
+            let is = now.answers.iter().find(|is| is.appliance == was.appliance);
             steps.extend(is.map(|is| was.differing(is)).unwrap_or_default());
         }
         Difference {
@@ -440,10 +440,10 @@ impl<'w> Replay<'w> {
             kind: record.kind,
             at: record.at,
             generation: record.generation,
-            recorded: record.answers.iter().map(name).collect(),
-            now: now.iter().map(name).collect(),
+            recorded: was.answers.iter().map(name).collect(),
+            now: now.answers.iter().map(name).collect(),
             steps,
-            others: others != record.others,
+            others: now.others != was.others,
         }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::codec::Input;
-use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Record};
+use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Answered, Record};
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::near::{By, Class, Near, Route, Step};
 use model::number::{GOLDEN, NumberSet, mix};
@@ -55,7 +55,7 @@ fn a_version_that_some_hold_in_part_is_decided_as_before() {
         for draw in 0..20_u8 {
             let list = rank(&world.view, &version, &near, [draw; 8], None);
             assert!(list.pathways.iter().any(|of| !of.renditions.is_empty()), "{list:?}");
-            ledger.put(&decision(&world.view, &version, &near, [draw; 8], None, &list));
+            put(&mut ledger, &world.view, &version, &near, [draw; 8], None, &list);
         }
     }
     let bytes = ledger.seal(UnixSeconds(9), true, sign);
@@ -70,7 +70,7 @@ fn an_appliance_that_is_registered_anew_in_a_lower_site_is_the_new_one() {
     let put = |world: &World, ledger: &mut Ledger| {
         let (version, near) = (&world.versions[0], world.near());
         let list = rank(&world.view, version, &near, [7; 8], None);
-        ledger.put(&decision(&world.view, version, &near, [7; 8], None, &list));
+        put(ledger, &world.view, version, &near, [7; 8], None, &list);
     };
     put(&world, &mut ledger);
     let old = Arc::clone(&world.view);
@@ -98,7 +98,7 @@ fn a_file_with_one_name_under_two_numbers_is_replayed_to_its_end() {
         let site = SiteView { id, serves_strangers: true, appliances: appliances.clone() };
         Arc::make_mut(&mut world.view).put_site(at, Arc::new(site));
         for draw in 0..100_u8 {
-            ledger.put(&decision(&world.view, &version, &[], [draw; 8], None, &sound));
+            put(&mut ledger, &world.view, &version, &[], [draw; 8], None, &sound);
         }
     }
     let bytes = ledger.seal(UnixSeconds(9), true, sign);
@@ -120,7 +120,7 @@ fn a_decision_that_does_not_follow_from_the_picture_is_told() {
     let mut others = sound.clone();
     others.others += 1;
     for list in [&sound, &odd, &wrong_reason, &others] {
-        ledger.put(&decision(&world.view, &version, &near, [7; 8], None, list));
+        put(&mut ledger, &world.view, &version, &near, [7; 8], None, list);
     }
     let bytes = ledger.seal(UnixSeconds(9), true, sign);
     let outcome = replay(&open(&bytes, false, genuine).unwrap(), &WhatIf::default()).unwrap();
@@ -407,9 +407,11 @@ fn the_longest_record_fits() {
         version: Some(u32::MAX),
         near: 65_535,
         generation: u64::MAX,
-        others: u32::MAX,
-        among: Some(vec![u32::MAX; AMONG_MAX]),
-        answers: vec![answer; ANSWERS_MAX],
+        answered: Answered {
+            others: u32::MAX,
+            among: Some([u32::MAX; AMONG_MAX].into()),
+            answers: [answer; ANSWERS_MAX].into(),
+        },
     };
     let mut bytes = Vec::new();
     record.encode(&mut bytes);
@@ -551,11 +553,11 @@ impl World {
             let version = self.versions.get(model::number::index(which)).unwrap_or(&unknown);
             let list = rank(&view, version, &near, draw, None);
             if which != 0 {
-                ledger.put(&decision(&view, version, &near, draw, None, &list));
+                put(ledger, &view, version, &near, draw, None, &list);
             } else {
                 let among: Vec<u32> = list.offered().iter().map(|of| of.appliance).collect();
                 let list = rank(&view, version, &near, draw, Some(&among));
-                ledger.put(&decision(&view, version, &near, draw, Some(&among), &list));
+                put(ledger, &view, version, &near, draw, Some(&among), &list);
             }
         }
         ledger.seal(UnixSeconds(9), is_last, sign)
@@ -723,16 +725,19 @@ fn rank(
     steering::rank(view, &query, &CONFIG)
 }
 
-fn decision<'a>(
-    view: &'a Arc<FleetView>,
-    version: &'a AssetVersionId,
-    near: &'a [Near],
+fn put(
+    ledger: &mut Ledger,
+    view: &Arc<FleetView>,
+    version: &AssetVersionId,
+    near: &[Near],
     draw: [u8; 8],
-    among: Option<&'a [u32]>,
-    list: &'a RankedList,
-) -> Decision<'a> {
+    among: Option<&[u32]>,
+    list: &RankedList,
+) {
     let kind = if among.is_some() { Kind::Steered } else { Kind::Begun };
-    Decision { kind, at: UnixSeconds(5), draw, plain: false, version, view, near, among, list }
+    let answered = &Answered::of(view, list, among);
+    let (at, plain) = (UnixSeconds(5), false);
+    ledger.put(&Decision { kind, at, draw, plain, version, view, near, answered });
 }
 
 /// A seal that is quick, and that only this file makes.

@@ -8,12 +8,12 @@ use model::near::Near;
 use model::number::NumberSet;
 use model::units::{Bytes, UnixSeconds};
 use model::view::FleetView;
-use steering::{Config, RankedList};
+use steering::Config;
 
 use crate::block::{self, HASH_LEN, Place, SIGNATURE_LEN};
 use crate::changes;
 use crate::near;
-use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Kind, Record};
+use crate::record::{Answered, Kind, Record};
 use crate::{RECORD_LEN_MAX, entry};
 
 /// A decision, with all that it was made of.
@@ -27,9 +27,8 @@ pub struct Decision<'a> {
     pub version: &'a AssetVersionId,
     pub view: &'a Arc<FleetView>,
     pub near: &'a [Near],
-    /// The appliances of a ticket's pathways, by number.
-    pub among: Option<&'a [u32]>,
-    pub list: &'a RankedList,
+    /// The list, which was made of `view`.
+    pub answered: &'a Answered,
 }
 
 /// The ledger as its one writer has it.
@@ -123,9 +122,6 @@ impl Ledger {
         }
         let version = self.put_version(view, decision.version);
         let near = self.put_near(decision.near);
-        let among = decision.among.map(|among| among.iter().copied().take(AMONG_MAX).collect());
-        let answers = decision.list.offered().iter().take(ANSWERS_MAX);
-        let answers = answers.map(|candidate| Answer::of(candidate, view));
         let record = Record {
             kind: decision.kind,
             plain: decision.plain,
@@ -134,9 +130,7 @@ impl Ledger {
             version,
             near,
             generation: view.generation.0,
-            others: counted(decision.list.others),
-            among,
-            answers: answers.collect(),
+            answered: decision.answered.clone(),
         };
         let before = self.entries.len();
         entry::put_decision(&mut self.entries, &record);
@@ -209,11 +203,6 @@ impl Ledger {
         }
         bytes
     }
-}
-
-/// Appliances, of which there are no more than numbers.
-pub(crate) fn counted(appliances: u64) -> u32 {
-    u32::try_from(appliances).unwrap_or(u32::MAX)
 }
 
 /// True of a session of which decisions are kept: of one in so many, by its draw, so that all

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ledger::{Decision, Fault, HASH_LEN, Kind, Ledger, SIGNATURE_LEN, WhatIf, open, replay, tell};
+use ledger::{
+    Answered, Decision, Fault, HASH_LEN, Kind, Ledger, SIGNATURE_LEN, WhatIf, open, replay, tell,
+};
 use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
@@ -108,8 +110,7 @@ fn decide(ledger: &mut Ledger, view: &Arc<FleetView>, step: u8) {
         version: &version,
         view,
         near: &[],
-        among: None,
-        list: &list,
+        answered: &Answered::of(view, &list, None),
     });
 }
 

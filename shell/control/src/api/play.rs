@@ -2,8 +2,8 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::{Choice, Grant, Player, Ticket, Unplayable};
 use director::{Format, Refused, Snapshot};
-use ledger::Kind;
+use ledger::{Answered, Kind};
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
 use model::units::UnixSeconds;
@@ -242,23 +242,23 @@ fn write(
 
 fn begin(
     control: &Control,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     beginner: &Beginner,
     headers: &HeaderMap,
 ) -> Result<Begun, Problem> {
     let Beginner { asset, session, client, plain } = beginner;
     let (session, client, plain) = (*session, *client, *plain);
     let player = Player { client, session: &session, plain };
-    let choice =
-        snapshot.choose(asset, &player, control.clock.unix(), &control.steering_config())?;
-    let list = Cow::Borrowed(&choice.list);
-    let decided = Decided { version: choice.version.id(), among: None, list };
+    let now = control.clock.unix();
+    let choice = snapshot.choose(asset, &player, now, &control.steering_config())?;
+    let (version, list) = (choice.version.id(), &choice.list);
+    let decided = Decided { at: now, version, among: None, list };
     control.keep(snapshot, &player, decided);
     if let Some(nearest) = snapshot.nearest(&player, &choice) {
         control.sheds.count(session.number(), nearest, choice.version.id(), None);
     }
     let lifetime = control.config.playback.token_lifetime.0.as_seconds();
-    let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
+    let expires = UnixSeconds(now.0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));
     let version = choice.version.id();
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
@@ -370,11 +370,13 @@ impl How {
 }
 
 /// What was decided, for the ledger.
+#[derive(Clone, Copy)]
 pub(super) struct Decided<'a> {
+    pub(super) at: UnixSeconds,
     pub(super) version: &'a AssetVersionId,
     /// The appliances of a ticket's pathways, by number; none of a playback that begins.
-    pub(super) among: Option<Vec<u32>>,
-    pub(super) list: Cow<'a, RankedList>,
+    pub(super) among: Option<&'a [u32]>,
+    pub(super) list: &'a RankedList,
 }
 
 impl Control {
@@ -383,19 +385,18 @@ impl Control {
     }
 
     /// Keeps a decision, if it is of a session whose decisions are kept.
-    pub(super) fn keep(&self, snapshot: &Snapshot, player: &Player<'_>, decided: Decided<'_>) {
+    pub(super) fn keep(&self, snapshot: &Arc<Snapshot>, player: &Player<'_>, decided: Decided<'_>) {
         let Some(draw) = self.decisions.keeps(player.session) else { return };
-        let Decided { version, among, list } = decided;
+        let Decided { at, version, among, list } = decided;
         self.decisions.take(Taken {
             kind: if among.is_some() { Kind::Steered } else { Kind::Begun },
+            at,
             draw,
             plain: player.plain,
             client: player.client,
             version: version.clone(),
-            view: snapshot.view.clone(),
-            routes: snapshot.routes.clone(),
-            among,
-            list: list.into_owned(),
+            snapshot: Arc::clone(snapshot),
+            answered: Answered::of(&snapshot.view, list, among),
         });
     }
 }

@@ -1,7 +1,6 @@
 //! Content steering: which pathway is best now. Some players end steering on 404, 410 and 429: the
 //! answer is never 404 or 429, and 410 only for a version that was withdrawn.
 
-use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 
 use axum::body::Body;
@@ -11,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::Response;
 use director::front::{Player, Steered, Ticket};
 use director::{Refused, Snapshot};
-use model::units::Nanos;
+use model::units::{Nanos, UnixSeconds};
 use playback::steering_doc::steering_doc;
 use playback::token::Session;
 use utoipa::ToSchema;
@@ -51,10 +50,11 @@ pub(crate) async fn steer(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
-    let (ticket, snapshot) = open(&control, &sealed).inspect_err(|refused| {
+    let now = control.clock.unix();
+    let (ticket, snapshot) = open(&control, &sealed, now).inspect_err(|refused| {
         control.metrics.ticket_refused(*refused);
     })?;
-    let text = answer(&control, &sealed, (&ticket, &snapshot), query.as_deref(), &headers)?;
+    let text = answer(&control, &sealed, (&ticket, &snapshot, now), query.as_deref(), &headers)?;
     Ok(respond(text, HeaderMap::new()).map(Body::from))
 }
 
@@ -68,8 +68,9 @@ pub(super) fn straight<B>(control: &Control, request: &mut Request<B>) -> Option
     if request.method() != Method::GET || sealed.contains(['%', '/']) {
         return None;
     }
-    let (ticket, snapshot) = open(control, sealed).ok()?;
-    let known = (&ticket, &*snapshot);
+    let now = control.clock.unix();
+    let (ticket, snapshot) = open(control, sealed, now).ok()?;
+    let known = (&ticket, &snapshot, now);
     let answered = answer(control, sealed, known, request.uri().query(), request.headers());
     let text = answered.ok()?;
     let mut fields = std::mem::take(request.headers_mut());
@@ -88,15 +89,18 @@ fn respond(document: String, mut fields: HeaderMap) -> Response<String> {
     response
 }
 
+/// A ticket that is good now, and the picture that said so.
+type Known<'a> = (&'a Ticket, &'a Arc<Snapshot>, UnixSeconds);
+
 /// The steering document of a ticket.
 fn answer(
     control: &Control,
     sealed: &str,
-    (ticket, snapshot): (&Ticket, &Snapshot),
+    (ticket, snapshot, now): Known<'_>,
     query: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<String, Problem> {
-    if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
+    if snapshot.is_withdrawn(&ticket.version, now) {
         let detail = "this was withdrawn: do not ask again";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }
@@ -105,7 +109,7 @@ fn answer(
         snapshot.steered(ticket, &control.steering_config());
     let Ticket { client, session, plain, .. } = ticket;
     let player = Player { client: *client, session, plain: *plain };
-    let decided = Decided { version: &ticket.version, among: Some(among), list: Cow::Owned(list) };
+    let decided = Decided { at: now, version: &ticket.version, among: Some(&among), list: &list };
     control.keep(snapshot, &player, decided);
     let turn = next_turn(control, &ticket.session);
     if let Some(nearest) = nearest {
@@ -123,10 +127,14 @@ fn answer(
 }
 
 /// The ticket, if it is good now.
-pub(super) fn open(control: &Control, sealed: &str) -> Result<(Ticket, Arc<Snapshot>), Refused> {
+pub(super) fn open(
+    control: &Control,
+    sealed: &str,
+    now: UnixSeconds,
+) -> Result<(Ticket, Arc<Snapshot>), Refused> {
     let ticket: Ticket = control.keys().unseal(sealed).ok_or(Refused::Unknown)?;
     let snapshot = control.snapshot();
-    snapshot.playbacks.check(&ticket.session, ticket.expires, control.clock.unix())?;
+    snapshot.playbacks.check(&ticket.session, ticket.expires, now)?;
     Ok((ticket, snapshot))
 }
 

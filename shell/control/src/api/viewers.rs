@@ -43,10 +43,11 @@ pub(crate) async fn events(
     request: Request,
 ) -> Result<Response, Problem> {
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
-    let (ticket, snapshot) = open(&control, &sealed).inspect_err(|_| {
+    let now = control.clock.unix();
+    let (ticket, snapshot) = open(&control, &sealed, now).inspect_err(|_| {
         control.metrics.events_refused.count();
     })?;
-    if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
+    if snapshot.is_withdrawn(&ticket.version, now) {
         let detail = "this was withdrawn: send no more";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }

@@ -7,7 +7,8 @@
 //!                                                                     ended ──> archive, if any
 //! ```
 //!
-//! A request pays for a copy of a few pointers. Files are not flushed to the drive block by block:
+//! A request pays for a copy of some numbers and two pointers, and none of its memory is left for
+//! the thread to free. Files are not flushed to the drive block by block:
 //! what the last seconds decided is lost in a power cut, and the file has no last block then.
 
 mod archive;
@@ -24,14 +25,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use director::Snapshot;
 use identity::secret_file::{SecretError, SecretFile};
-use ledger::{Decision, Kind, Ledger, keeps};
+use ledger::{Answered, Decision, Kind, Ledger, keeps};
 use model::id::{AssetVersionId, hex, parse_hex};
 use model::topology::Prefix;
-use model::units::Bytes;
-use model::view::FleetView;
+use model::units::{Bytes, UnixSeconds};
 use playback::token::Session;
-use steering::RankedList;
 use wire::v1::fleet::{LedgerFile, LedgerOut};
 
 use crate::clock::Clock;
@@ -76,8 +76,12 @@ pub(crate) struct Decisions {
     archive: Option<Arc<Archive>>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are large, and a box would be freed there"
+)]
 enum Message {
-    Taken(Box<Taken>),
+    Taken(Taken),
     /// There are no more.
     End,
 }
@@ -124,14 +128,13 @@ pub enum LedgerError {
 /// A decision on its way to the thread.
 pub(crate) struct Taken {
     pub(crate) kind: Kind,
+    pub(crate) at: UnixSeconds,
     pub(crate) draw: [u8; 8],
     pub(crate) plain: bool,
     pub(crate) client: Prefix,
     pub(crate) version: AssetVersionId,
-    pub(crate) view: Arc<FleetView>,
-    pub(crate) routes: routes::Table,
-    pub(crate) among: Option<Vec<u32>>,
-    pub(crate) list: RankedList,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) answered: Answered,
 }
 
 impl Decisions {
@@ -203,7 +206,7 @@ impl Decisions {
 
     /// Keeps a decision, or counts it if too many wait. O(1).
     pub(crate) fn take(&self, taken: Taken) {
-        match self.queue.try_send(Message::Taken(Box::new(taken))) {
+        match self.queue.try_send(Message::Taken(taken)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.counters.dropped.count();
@@ -284,7 +287,7 @@ struct Files {
 impl Files {
     fn run(&mut self, taken: &Receiver<Message>) {
         self.begin();
-        let mut sealed = Instant::now();
+        let (mut sealed, mut looked) = (Instant::now(), 0);
         loop {
             let next = match taken.try_recv() {
                 Err(TryRecvError::Empty) if self.ledger.is_idle() => {
@@ -296,7 +299,7 @@ impl Files {
                 Err(TryRecvError::Disconnected) => Some(Message::End),
                 Ok(next) => Some(next),
             };
-            let is_over = matches!(next, Some(Message::End));
+            let (is_over, is_resting) = (matches!(next, Some(Message::End)), next.is_none());
             match next {
                 Some(Message::Taken(taken)) => self.put(&taken),
                 Some(Message::End) => {}
@@ -311,7 +314,9 @@ impl Files {
                 }
                 return;
             }
-            let is_due = SEAL_EVERY <= sealed.elapsed();
+            // A look at the clock would cost a tenth of a decision.
+            looked = if is_resting { 0 } else { (looked + 1) % LOOK_EVERY };
+            let is_due = looked == 0 && SEAL_EVERY <= sealed.elapsed();
             if is_full || SEAL_AT <= self.ledger.waiting() || is_due {
                 sealed = Instant::now();
                 if !self.ledger.is_idle() || is_full {
@@ -350,21 +355,14 @@ impl Files {
     }
 
     fn put(&mut self, taken: &Taken) {
-        let near = taken.routes.locate(&taken.client).sites;
         if self.ledger.is_empty() {
             self.began = Instant::now();
         }
-        self.ledger.put(&Decision {
-            kind: taken.kind,
-            at: self.clock.unix(),
-            draw: taken.draw,
-            plain: taken.plain,
-            version: &taken.version,
-            view: &taken.view,
-            near: &near,
-            among: taken.among.as_deref(),
-            list: &taken.list,
-        });
+        let Taken { kind, at, draw, plain, ref client, ref version, .. } = *taken;
+        let Snapshot { view, routes, .. } = &*taken.snapshot;
+        let near = &routes.locate(client).sites;
+        let answered = &taken.answered;
+        self.ledger.put(&Decision { kind, at, draw, plain, version, view, near, answered });
         self.unsealed += 1;
     }
 
@@ -490,13 +488,16 @@ const KEY: SecretFile = SecretFile {
     damaged: "delete it, and start again: seals of before are not known then",
 };
 
-/// Decisions that may wait: a second of 10,000 playbacks begun, at about 1 KiB each. A full queue
-/// drops the newest.
+/// Decisions that may wait: nearly a second of 10,000 playbacks begun, in 2 MiB that are there from
+/// the start. A full queue drops the newest.
 const QUEUE_MAX: usize = 8192;
 
 /// How long the thread rests when the queue is empty and a block waits for its seal; the queue has
 /// room for 800,000 a second. With neither, it sleeps until a decision comes.
 const REST: Duration = Duration::from_millis(10);
+
+/// So many decisions that come together are taken between two looks at the clock.
+const LOOK_EVERY: u32 = 16;
 
 /// A block is sealed after this, or when it has grown to `SEAL_AT`: a seal costs some 30 µs.
 const SEAL_EVERY: Duration = Duration::from_secs(1);
@@ -504,6 +505,9 @@ const SEAL_AT: Bytes = Bytes::kib(64);
 
 #[cfg(test)]
 mod tests {
+    use model::view::FleetView;
+    use steering::RankedList;
+
     use super::*;
 
     const LISTS: steering::Config =
@@ -710,17 +714,15 @@ mod tests {
     }
 
     fn taken() -> Taken {
-        let view = Arc::<FleetView>::default();
         Taken {
             kind: Kind::Begun,
+            at: UnixSeconds(9),
             draw: [7; 8],
             plain: false,
             client: "10.0.0.0/24".parse().unwrap(),
             version: "film-1".parse().unwrap(),
-            view,
-            routes: routes::Table::default(),
-            among: None,
-            list: RankedList::default(),
+            snapshot: Arc::default(),
+            answered: Answered::of(&FleetView::default(), &RankedList::default(), None),
         }
     }
 }

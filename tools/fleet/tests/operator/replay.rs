@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use ledger::{Decision, HASH_LEN, Kind, Ledger, SIGNATURE_LEN};
+use ledger::{Answered, Decision, HASH_LEN, Kind, Ledger, SIGNATURE_LEN};
 use model::id::{SiteId, hex};
 use model::near::{By, Class, Near, Route, Step};
 use model::number::NumberSet;
@@ -321,8 +321,7 @@ fn decide(ledger: &mut Ledger, from: u32) {
             version: &version,
             view: &view,
             near: &near,
-            among: None,
-            list: &list,
+            answered: &Answered::of(&view, &list, None),
         });
     }
 }

@@ -7,6 +7,7 @@
 //! drives       their places in an appliance's list, and sets of them
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
+//! members      sets of dense numbers that many are asked about
 //! metric       numbers that a process tells of itself, with what Prometheus has to know
 //! names        maps by name that are cheap to copy
 //! number       sets of dense numbers, and their hashes
@@ -40,6 +41,7 @@ pub mod inventory;
 pub mod limits;
 pub mod machine;
 pub mod manifest;
+pub mod members;
 pub mod metric;
 pub mod names;
 pub mod near;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use crate::members::Members;
 use crate::names::Names;
 use crate::number::{NumberSet, index};
 use crate::paged::Paged;
@@ -31,13 +32,13 @@ pub struct FleetView {
     /// The number of each asset version that should be held.
     pub versions: Arc<Names<AssetVersionId, u32>>,
     /// By the number of a version: the appliances that hold every object of it, by number.
-    pub holders: Paged<Arc<NumberSet>>,
+    pub holders: Paged<Arc<Members>>,
     /// By the number of a version: the numbers of its renditions; none if they cannot be told
     /// apart.
     pub renditions: Paged<Range<u32>>,
     /// By the number of a rendition: the appliances that hold all of it but not of its version,
     /// by number.
-    pub partial_holders: Paged<Arc<NumberSet>>,
+    pub partial_holders: Paged<Arc<Members>>,
 }
 
 /// Where an appliance is in a picture, and in 32 bytes all that makes its place in a list: 640 KB

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation, SiteId};
+use model::members::Members;
 use model::number::{NumberSet, index};
 use model::paged::Paged;
 use model::topology::Site;
@@ -158,12 +159,12 @@ impl Map {
 
     /// The appliances that hold all of a version.
     pub(crate) fn holders(&self, version: u32) -> Option<&NumberSet> {
-        self.view.holders.get(version).map(AsRef::as_ref)
+        self.view.holders.get(version).map(|members| &***members)
     }
 
     /// The appliances that hold all of a rendition but not of its version.
     pub(crate) fn partial_holders(&self, rendition: u32) -> Option<&NumberSet> {
-        self.view.partial_holders.get(rendition).map(AsRef::as_ref)
+        self.view.partial_holders.get(rendition).map(|members| &***members)
     }
 
     /// All numbers of appliances are below.
@@ -182,7 +183,7 @@ impl Map {
 
 /// An appliance is in these sets now, by their numbers, and was in those; true if they differ.
 fn replace(
-    sets: &mut Paged<Arc<NumberSet>>,
+    sets: &mut Paged<Arc<Members>>,
     appliance: u32,
     before: &NumberSet,
     now: &NumberSet,

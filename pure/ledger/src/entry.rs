@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use model::id::AssetVersionId;
+use model::members::Members;
 use model::near::Near;
 use model::number::NumberSet;
 use model::units::Bytes;
@@ -96,7 +97,7 @@ pub(crate) fn put_holders(
     put_numbers(bytes, holders);
 }
 
-pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Arc<NumberSet>]) {
+pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Arc<Members>]) {
     bytes.push(PARTIAL);
     put(bytes, version);
     put(bytes, Bytes::of(renditions.len()).0);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::members::Members;
 use model::near::Near;
 use model::number::NumberSet;
 use model::topology::Weight;
@@ -251,7 +252,7 @@ impl<'w> Replay<'w> {
             Entry::Vital { site, at, vital } => self.vital(site, at, &vital)?,
             Entry::Size(size) => self.resize(size)?,
             Entry::Holders { version, id, holders } => {
-                let holders = Arc::new(holders);
+                let holders = Arc::new(holders.into());
                 self.fewer.held(&id, &holders);
                 self.hold(&id, holders);
                 self.versions.insert(version, id);
@@ -298,7 +299,7 @@ impl<'w> Replay<'w> {
     }
 
     /// Versions get numbers of the replay's own, without gaps.
-    fn hold(&mut self, id: &AssetVersionId, holders: Arc<NumberSet>) {
+    fn hold(&mut self, id: &AssetVersionId, holders: Arc<Members>) {
         let before = self.view.versions.get(id).and_then(|at| self.view.holders.get_mut(*at));
         match before {
             Some(before) => *before = holders,
@@ -319,13 +320,14 @@ impl<'w> Replay<'w> {
         let before = self.view.renditions.get(number).cloned().unwrap_or_default();
         if before.len() == renditions.len() {
             for (at, holders) in before.zip(renditions) {
-                *self.view.partial_holders.get_mut(at).expect("it has one") = Arc::new(holders);
+                *self.view.partial_holders.get_mut(at).expect("it has one") =
+                    Arc::new(holders.into());
             }
             return Ok(());
         }
         let first = self.view.partial_holders.len();
         for holders in renditions {
-            self.view.partial_holders.push(Arc::new(holders));
+            self.view.partial_holders.push(Arc::new(holders.into()));
         }
         while self.view.renditions.len() <= number {
             self.view.renditions.push(0..0);

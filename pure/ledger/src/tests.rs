@@ -608,7 +608,7 @@ impl World {
                 let version = view.holders.get_mut(number % 4).unwrap();
                 let all = NumberSet::from_sorted_iter(0..self.appliances).unwrap();
                 let other = NumberSet::from([number % self.appliances]);
-                *version = Arc::new(&all - &other);
+                *version = Arc::new((&all - &other).into());
             }
             4 => view.generation.0 += 1,
             12 if self.names.len() < 12 => {

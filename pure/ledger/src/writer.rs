@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::AssetVersionId;
+use model::members::Members;
 use model::near::Near;
-use model::number::NumberSet;
 use model::units::{Bytes, UnixSeconds};
 use model::view::FleetView;
 use steering::Config;
@@ -47,9 +47,9 @@ pub struct Ledger {
     /// Bytes of the file that are sealed.
     sealed: Bytes,
     last: Arc<FleetView>,
-    holders: BTreeMap<u32, Arc<NumberSet>>,
+    holders: BTreeMap<u32, Arc<Members>>,
     /// Those of each rendition of a version, where some hold a part of it.
-    partial: BTreeMap<u32, Vec<Arc<NumberSet>>>,
+    partial: BTreeMap<u32, Vec<Arc<Members>>>,
     /// By their bytes in the file.
     near: BTreeMap<Vec<u8>, u32>,
     scratch: Vec<u8>,
@@ -158,7 +158,7 @@ impl Ledger {
     fn put_partial(&mut self, view: &FleetView, version: u32) {
         let numbers = view.renditions.get(version).cloned().unwrap_or_default();
         let sets = numbers.map(|number| view.partial_holders.get(number).cloned());
-        let sets: Vec<Arc<NumberSet>> = sets.map(Option::unwrap_or_default).collect();
+        let sets: Vec<Arc<Members>> = sets.map(Option::unwrap_or_default).collect();
         let is_known = match self.partial.get(&version) {
             Some(before) => *before == sets,
             None => sets.iter().all(|set| set.is_empty()),

@@ -1,8 +1,8 @@
 //! The steps of a decision about one appliance. Each is a function of the picture and of the
 //! question; its answer is the data of one [`Reason`](crate::Reason).
 
+use model::members::Members;
 use model::near::{By, Near, Step};
-use model::number::NumberSet;
 use model::rendezvous::{Draws, Score};
 use model::view::{FleetView, Health, Position, Renditions};
 
@@ -32,10 +32,10 @@ pub(crate) fn health(position: &Position, plain: bool) -> Fitness {
 #[derive(Debug, Default)]
 pub(crate) struct Holders<'a> {
     /// Those that hold all of it; none if nobody knows it.
-    pub(crate) all: Option<&'a NumberSet>,
+    pub(crate) all: Option<&'a Members>,
     /// Of each rendition, those that hold it but not the version; none if they cannot be told
     /// apart.
-    pub(crate) parts: Vec<Option<&'a NumberSet>>,
+    pub(crate) parts: Vec<Option<&'a Members>>,
 }
 
 impl<'a> Holders<'a> {
@@ -52,7 +52,7 @@ impl<'a> Holders<'a> {
     /// What an appliance holds of the version, by number.
     #[inline]
     pub(crate) fn content(&self, appliance: u32) -> Renditions {
-        let is_in = |set: Option<&NumberSet>| set.is_some_and(|set| set.contains(appliance));
+        let is_in = |set: Option<&Members>| set.is_some_and(|set| set.contains(appliance));
         if is_in(self.all) {
             return Renditions::ALL;
         }

@@ -338,14 +338,14 @@ impl<'a> Ranking<'a> {
             self.look_at_drawn(holders, |ranking| wanted <= ranking.good());
             if self.good() < self.config.pathways_min {
                 // They are hard to find among those of embedded sites, or in an outage.
-                let open = holders & view.open.as_ref();
+                let open = &**holders & view.open.as_ref();
                 self.look_at_drawn(&open, |ranking| wanted <= ranking.good());
             }
         }
         for (at, holders) in parts.iter().enumerate() {
             let Some(holders) = *holders else { continue };
             if self.good[at] < self.config.pathways_min {
-                let open = holders & view.open.as_ref();
+                let open = &**holders & view.open.as_ref();
                 self.look_at_drawn(&open, |ranking| {
                     ranking.config.pathways_max <= ranking.good[at]
                 });

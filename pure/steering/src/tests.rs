@@ -623,7 +623,7 @@ fn view(sites: &[(&str, u32)]) -> FleetView {
         let id = site.parse().unwrap();
         view.put_site(number, Arc::new(SiteView { id, serves_strangers: true, appliances }));
     }
-    view.holders.push(Arc::new(holders));
+    view.holders.push(Arc::new(holders.into()));
     view
 }
 
@@ -688,7 +688,7 @@ proptest! {
 fn of_a_large_fleet_the_few_that_hold_a_version_are_found() {
     let mut large = view(&[("a", 1), ("b", 500)]);
     let numbers = ["b77", "b400"].map(|name| large.appliances[name]);
-    *large.holders.get_mut(0).unwrap() = Arc::new(NumberSet::from(numbers));
+    *large.holders.get_mut(0).unwrap() = Arc::new(numbers.into());
     let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(
         names(&list).into_iter().collect::<BTreeSet<_>>(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ledger::{
     Answered, Decision, Fault, HASH_LEN, Kind, Ledger, SIGNATURE_LEN, WhatIf, open, replay, tell,
 };
-use model::number::NumberSet;
+use model::members::Members;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
@@ -134,7 +134,7 @@ fn fleet() -> FleetView {
         view.put_site(site, Arc::new(SiteView { id, serves_strangers: true, appliances }));
     }
     Arc::make_mut(&mut view.versions).insert("film".parse().expect("a name"), 0);
-    view.holders.push(Arc::new(NumberSet::from([0, 1, 2, 3])));
+    view.holders.push(Arc::new(Members::from([0, 1, 2, 3])));
     view
 }
 

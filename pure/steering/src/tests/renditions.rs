@@ -19,7 +19,7 @@ fn fleet(sites: &[(&str, &[u32])]) -> FleetView {
         }
     }
     for set in partial {
-        view.partial_holders.push(Arc::new(set));
+        view.partial_holders.push(Arc::new(set.into()));
     }
     view
 }

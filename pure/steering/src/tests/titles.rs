@@ -207,9 +207,9 @@ fn where_appliances_hold_a_part_the_title_leads_to_one_that_holds_the_rest_too()
     view.renditions.push(0..2);
     // a1 to a4 hold the first rendition only.
     let part: NumberSet = (0..4).collect();
-    Arc::make_mut(view.holders.get_mut(0).unwrap()).remove_range(0..4);
+    (0..4).for_each(|n| Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(n));
     for set in [part, NumberSet::new()] {
-        view.partial_holders.push(Arc::new(set));
+        view.partial_holders.push(Arc::new(set.into()));
     }
     all(&mut view, |of| of.titles_permille = 1000);
     let bases = |session: u8| {

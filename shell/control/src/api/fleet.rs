@@ -259,7 +259,7 @@ fn copies(view: &FleetView, version: &AssetVersionId) -> u64 {
 fn copies_in<'a>(view: &'a FleetView, site: &SiteId) -> Vec<(&'a AssetVersionId, u64)> {
     let sites = view.sites.iter().filter(|of| of.id == *site);
     let inside: NumberSet = sites.flat_map(|of| &of.appliances).map(|of| of.number).collect();
-    let count = |number: u32| view.holders.get(number).map_or(0, |all| (&**all & &inside).len());
+    let count = |number: u32| view.holders.get(number).map_or(0, |all| (&***all & &inside).len());
     let counted = view.versions.iter().map(|(id, number)| (id, count(*number)));
     counted.filter(|(_, count)| *count != 0).collect()
 }

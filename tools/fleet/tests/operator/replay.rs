@@ -8,8 +8,8 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use ledger::{Answered, Decision, HASH_LEN, Kind, Ledger, SIGNATURE_LEN};
 use model::id::{SiteId, hex};
+use model::members::Members;
 use model::near::{By, Class, Near, Route, Step};
-use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::UnixSeconds;
 use model::view::{ApplianceView, FleetView, Health, Load, SiteView};
@@ -357,6 +357,6 @@ fn fleet(names: &[SiteId; 2]) -> FleetView {
         view.put_site(number, Arc::new(site));
     }
     Arc::make_mut(&mut view.versions).insert("film-1".parse().unwrap(), 0);
-    view.holders.push(Arc::new(NumberSet::from([0, 1, 2, 3])));
+    view.holders.push(Arc::new(Members::from([0, 1, 2, 3])));
     view
 }

@@ -34,6 +34,10 @@ use clap::{Parser, Subcommand};
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 
+/// Control's, whose director runs in here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures what it costs to serve.
 #[derive(Debug, Parser)]
 #[command(name = "nearcast-lab", version)]

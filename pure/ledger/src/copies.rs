@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::AssetVersionId;
-use model::number::NumberSet;
+use model::members::Members;
 use model::view::{FleetView, SiteView};
 
 /// The holders of versions, cut to so many in each site when one is asked for, and again when they
@@ -14,7 +14,7 @@ pub(crate) struct FewerCopies {
     /// None for as many as there are.
     copies: Option<u32>,
     /// As they are in the file, and at which state of the sites they were cut.
-    held: BTreeMap<AssetVersionId, (Arc<NumberSet>, Option<u64>)>,
+    held: BTreeMap<AssetVersionId, (Arc<Members>, Option<u64>)>,
     sites: u64,
 }
 
@@ -27,7 +27,7 @@ impl FewerCopies {
         self.sites += 1;
     }
 
-    pub(crate) fn held(&mut self, id: &AssetVersionId, holders: &Arc<NumberSet>) {
+    pub(crate) fn held(&mut self, id: &AssetVersionId, holders: &Arc<Members>) {
         if self.copies.is_some() {
             self.held.insert(id.clone(), (holders.clone(), None));
         }
@@ -39,14 +39,14 @@ impl FewerCopies {
         id: &AssetVersionId,
         sites: &BTreeMap<u32, SiteView>,
         view: &FleetView,
-    ) -> Option<Arc<NumberSet>> {
+    ) -> Option<Arc<Members>> {
         let copies = self.copies?;
         let (holders, cut_at) = self.held.get_mut(id)?;
         if cut_at.replace(self.sites) == Some(self.sites) {
             return None;
         }
         let mut by_site: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for number in &**holders {
+        for number in holders.iter() {
             if let Some(position) = view.position(number) {
                 by_site.entry(position.site).or_default().push(number);
             }

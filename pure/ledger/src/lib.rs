@@ -39,7 +39,7 @@ mod writer;
 
 pub use block::{BLOCK_LEN_MAX, Fault, HASH_LEN, Opened, SIGNATURE_LEN, message, open};
 pub use record::{Answered, Kind, RECORD_LEN_MAX};
-pub use replay::{Difference, Moved, Outcome, Told, WhatIf, replay, tell};
+pub use replay::{Difference, Looked, Moved, Outcome, Told, WhatIf, replay, tell};
 pub use writer::{Decision, Ledger, keeps};
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use model::near::Near;
 use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
-use model::view::{FleetView, SiteView};
-use steering::{Config, Query, RankedList, Wanted};
+use model::view::{FleetView, Placed, SiteView};
+use steering::{Candidate, Config, Query, RankedList, Reason, Wanted};
 
 use crate::block::{Fault, Opened};
 use crate::codec::Input;
@@ -101,10 +101,24 @@ pub struct Told {
     pub version: Option<AssetVersionId>,
     /// Of a steering answer, the pathways that its playback began with.
     pub pathways: Option<usize>,
-    /// As it comes out now: a record has no room for who was left out, and for words.
-    pub list: RankedList,
+    /// The list as it comes out now, best first: a record has no room for who was left out, and
+    /// for words.
+    pub candidates: Vec<Looked>,
+    /// The first so many are for the player.
+    pub offered_count: usize,
+    /// Those who were not looked at.
+    pub others: u64,
     /// Where that is not what was recorded, and the list is not the one that the player got.
     pub difference: Option<Difference>,
+}
+
+/// One who was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    pub appliance: ApplianceId,
+    pub site: SiteId,
+    /// One of each step, in their order.
+    pub reasons: [Reason; 5],
 }
 
 impl Told {
@@ -112,12 +126,27 @@ impl Told {
         number: u64,
         record: &Record,
         version: Option<AssetVersionId>,
-        list: RankedList,
+        (view, list): (&FleetView, &RankedList),
         difference: Option<Difference>,
     ) -> Self {
-        let Record { kind, at, generation, plain, .. } = *record;
-        let pathways = record.among.as_ref().map(Vec::len);
-        Self { number, kind, at, generation, plain, version, pathways, list, difference }
+        let looked = |of: &Candidate| {
+            let Placed { site, appliance, .. } = view.placed(of.appliance)?;
+            let (appliance, site) = (appliance.id.clone(), site.id.clone());
+            Some(Looked { appliance, site, reasons: of.reasons(view) })
+        };
+        Self {
+            number,
+            kind: record.kind,
+            at: record.at,
+            generation: record.generation,
+            plain: record.plain,
+            version,
+            pathways: record.answered.among.as_ref().map(|among| among.len()),
+            candidates: list.candidates.iter().filter_map(looked).collect(),
+            offered_count: list.offered_count,
+            others: list.others,
+            difference,
+        }
     }
 }
 
@@ -385,7 +414,7 @@ impl<'w> Replay<'w> {
         self.compare(record, &list);
         if let Some(list) = told {
             let (number, difference) = (self.outcome.decisions, self.outcome.differences.pop());
-            self.told.push(Told::of(number, record, version, list, difference));
+            self.told.push(Told::of(number, record, version, (&self.view, &list), difference));
         }
         Ok(())
     }

@@ -146,16 +146,16 @@ fn of_one_session_each_decision_is_told_with_everybody_who_was_looked_at() {
     let mut world = World::new(3, 2);
     let mut ledger = Ledger::new(CONFIG, 0);
     let (version, near) = (world.versions[0].clone(), world.near());
-    let put = |ledger: &mut Ledger, world: &World, draw: [u8; 8], among: Option<&[ApplianceId]>| {
+    let put = |ledger: &mut Ledger, world: &World, draw: [u8; 8], among: Option<&[u32]>| {
         let list = rank(&world.view, &version, &near, draw, among);
-        ledger.put(&decision(&world.view, &version, &near, draw, among, &list));
+        put(ledger, &world.view, &version, &near, draw, among, &list);
         list
     };
     let (mine, other) = ([7; 8], [8; 8]);
     let began = put(&mut ledger, &world, mine, None);
     put(&mut ledger, &world, other, None);
-    let pathways: Vec<_> = began.offered().iter().map(|of| of.appliance.clone()).collect();
-    let first = world.view.appliances[&pathways[0]];
+    let pathways: Vec<u32> = began.offered().iter().map(|of| of.appliance).collect();
+    let first = pathways[0];
     let view = Arc::make_mut(&mut world.view);
     let mut site = view.sites.get(0).unwrap().as_ref().clone();
     for appliance in site.appliances.iter_mut().filter(|of| of.number == first) {
@@ -172,14 +172,15 @@ fn of_one_session_each_decision_is_told_with_everybody_who_was_looked_at() {
     assert_eq!(steered.pathways, Some(pathways.len()));
     assert_eq!((begun.at, begun.generation, &begun.difference), (UnixSeconds(5), 1, &None));
     assert_eq!(begun.version.as_ref(), Some(&version));
-    let names = |list: &RankedList| -> Vec<ApplianceId> {
-        list.offered().iter().map(|of| of.appliance.clone()).collect()
+    let number = |of: &Looked| world.view.appliances[&of.appliance];
+    let offered = |told: &Told| -> Vec<u32> {
+        told.candidates[..told.offered_count].iter().map(number).collect()
     };
-    assert_eq!(names(&begun.list), pathways, "as the player got it");
-    assert_eq!(begun.list.candidates.len(), 6, "and those that were left out");
-    assert_ne!(names(&steered.list)[0], pathways[0], "it was ill by then");
-    let of_first = steered.list.candidates.iter().find(|of| of.appliance == pathways[0]).unwrap();
-    let words = of_first.reasons().map(|reason| reason.to_string());
+    assert_eq!(offered(begun), pathways, "as the player got it");
+    assert_eq!(begun.candidates.len(), 6, "and those that were left out");
+    assert_ne!(offered(steered)[0], pathways[0], "it was ill by then");
+    let of_first = steered.candidates.iter().find(|of| number(of) == pathways[0]).unwrap();
+    let words = of_first.reasons.map(|reason| reason.to_string());
     assert_eq!(
         words[0],
         "own site: 10.0.0.0/8 is the longest match (private peering, AS path of 2 from AS64500)"
@@ -199,7 +200,7 @@ fn a_told_decision_that_comes_out_otherwise_says_so() {
     odd.candidates.swap(0, 1);
     for list in [&odd, &sound] {
         for _ in 0..25 {
-            ledger.put(&decision(&world.view, version, &near, [7; 8], None, list));
+            put(&mut ledger, &world.view, version, &near, [7; 8], None, list);
         }
     }
     let bytes = ledger.seal(UnixSeconds(9), true, sign);
@@ -207,7 +208,8 @@ fn a_told_decision_that_comes_out_otherwise_says_so() {
     let differs: Vec<bool> = told.iter().map(|told| told.difference.is_some()).collect();
     assert_eq!(differs, [vec![true; 25], vec![false; 25]].concat(), "each of them");
     let recorded = &told[24].difference.as_ref().unwrap().recorded;
-    assert_eq!(*recorded[0], *odd.candidates[0].appliance.as_str());
+    let first = world.view.placed(odd.candidates[0].appliance).unwrap();
+    assert_eq!(*recorded[0], *first.appliance.id.as_str());
 }
 
 #[test]
@@ -281,7 +283,7 @@ fn with_one_copy_a_site_has_the_one_that_placement_puts_first_and_when_it_goes_t
     let mut put = |view: &Arc<FleetView>, draws: std::ops::Range<u8>| {
         for draw in draws {
             let list = rank(view, &version, &near, [draw; 8], None);
-            ledger.put(&decision(view, &version, &near, [draw; 8], None, &list));
+            put(&mut ledger, view, &version, &near, [draw; 8], None, &list);
         }
     };
     put(&world.view, 0..5);

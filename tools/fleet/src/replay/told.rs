@@ -74,9 +74,10 @@ fn lines(told: &[Told], colours: bool) -> Vec<String> {
 
 /// All of a decision but when it was made.
 fn words(told: &Told, colours: bool) -> Vec<String> {
-    let Told { kind, generation, plain, version, pathways, list, difference, .. } = told;
+    let Told { kind, generation, plain, version, pathways, difference, .. } = told;
     let version = version.as_ref().map_or("a version that was not known", |id| id.as_str());
-    let (offered, all) = (list.offered_count, Bytes::of(list.candidates.len()).0 + list.others);
+    let offered = told.offered_count;
+    let all = Bytes::of(told.candidates.len()).0 + told.others;
     let of = match (kind, pathways) {
         (Kind::Steered, Some(count)) => format!("of the {count} pathways that it began with"),
         _ => format!("from {offered} of {all} appliances"),
@@ -91,12 +92,12 @@ fn words(told: &Told, colours: bool) -> Vec<String> {
         format!("Not what was decided then: {difference}. This is the list of now:")
     }));
     lines.push(String::new());
-    lines.extend(explain::table(&candidates(told), list.others, colours));
+    lines.extend(explain::table(&candidates(told), told.others, colours));
     lines
 }
 
 fn object(told: &Told) -> Value {
-    let Told { at, kind, generation, plain, version, pathways, list, difference, .. } = told;
+    let Told { at, kind, generation, plain, version, pathways, difference, .. } = told;
     json!({
         "at_unix_s": at.0,
         "kind": match kind {
@@ -108,16 +109,15 @@ fn object(told: &Told) -> Value {
         "plain": plain,
         "pathways": pathways,
         "candidates": candidates(told),
-        "others": list.others,
+        "others": told.others,
         "difference": difference.as_ref().map(ToString::to_string),
     })
 }
 
 /// In the form of `nearcast explain`.
 fn candidates(told: &Told) -> Vec<ExplainCandidate> {
-    let list = &told.list;
-    let candidates = list.candidates.iter().enumerate().map(|(at, candidate)| {
-        let reasons = candidate.reasons().map(|reason| ExplainReason {
+    let candidates = told.candidates.iter().enumerate().map(|(at, candidate)| {
+        let reasons = candidate.reasons.map(|reason| ExplainReason {
             kind: reason.step().to_owned(),
             code: Some(reason.code().to_owned()),
             text: reason.to_string(),
@@ -125,7 +125,7 @@ fn candidates(told: &Told) -> Vec<ExplainCandidate> {
         ExplainCandidate {
             appliance: candidate.appliance.to_string(),
             site: candidate.site.to_string(),
-            rank: (at < list.offered_count).then_some(at + 1),
+            rank: (at < told.offered_count).then_some(at + 1),
             why: reasons.each_ref().map(|reason| reason.text.as_str()).join("; "),
             reasons: reasons.into(),
         }
@@ -148,7 +148,9 @@ mod tests {
             plain: false,
             version: "film-1".parse().ok(),
             pathways,
-            list: steering::RankedList { others: 7, ..Default::default() },
+            candidates: Vec::new(),
+            offered_count: 0,
+            others: 7,
             difference: None,
         }
     }

@@ -50,10 +50,12 @@ pub(crate) enum Canary {
     StaleView,
     /// A front leaves out a difference, and does not look at the check of what it has.
     LostDifference,
+    /// An appliance takes a trust document though a newer one is in force.
+    OlderTrust,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -77,5 +79,6 @@ impl Canary {
         Self::CheckUnread,
         Self::StaleView,
         Self::LostDifference,
+        Self::OlderTrust,
     ];
 }

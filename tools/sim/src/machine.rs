@@ -16,6 +16,7 @@ use model::view::Load;
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
+use trust::{Followed, Older, takes_manifest};
 use upkeep::{Ledger as _, audit, filler, keeper, scrub, verify};
 
 use crate::absence;
@@ -209,20 +210,21 @@ fn begin_tasks(fleet: &Rc<Fleet>, process: &Rc<Process>, drives: u8) {
 /// Reports for ever, and takes manifests.
 async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
     let parties = (Party::Machine(process.machine.index), Party::Control);
-    let (mut sequence, mut known, mut failures) = (0, 0, 0);
+    let (mut sequence, mut known, mut failures, mut trust) = (0, 0, 0, Generation(0));
     let mut interval = Nanos::millis(500);
     loop {
         let began = process.now();
         sequence += 1;
-        let report = report(&process, sequence, known);
+        let report = report(&process, sequence, known, trust);
         let truth = process.ask(|holdings| holdings.files_since(0)).map(|files| files.came);
         let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
         let answer = move || control.report(&id, &report, truth.as_ref());
         let reply = fleet.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
+            trust = reply.trust;
             process.with(|holdings| holdings.set_siblings(reply.siblings.to_map()));
-            if trust_in_force(&process) < reply.trust && !process.machine.tells_ids {
+            if followed(&process).wants(trust) && !process.machine.tells_ids {
                 take_trust(&fleet, &process).await;
             }
             if process.ask(Holdings::generation) < reply.generation {
@@ -241,10 +243,14 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
 async fn take_trust(fleet: &Fleet, process: &Rc<Process>) {
     let parties = (Party::Machine(process.machine.index), Party::Control);
     let control = Rc::clone(&fleet.control);
-    let document = fleet.ask(parties, REPORT_MAX, move || control.trust()).await;
+    let document = fleet.ask(parties, REPORT_MAX, move || control.trust_given()).await;
     let Some(document) = document else { return };
-    let newest = process.machine.kept_trust.borrow().as_ref().map(|of| of.trust.generation);
-    if Some(document.trust.generation) < newest {
+    let takes = followed(process).takes(document.trust.generation);
+    if let Err(Older { offered, known }) = takes
+        && !process.world.has(Canary::OlderTrust)
+    {
+        let id = &process.machine.id;
+        fleet.stage.say(|| format!("{id} refuses trust document {offered}, having {known}"));
         return;
     }
     fleet.stage.sleep(fleet.stage.millis(1, 30)).await;
@@ -257,20 +263,16 @@ async fn take_trust(fleet: &Fleet, process: &Rc<Process>) {
     }
 }
 
-/// Generation of the trust document in force; 0 if keys are a manifest's.
-fn trust_in_force(process: &Process) -> Generation {
-    let of = process.ask(|holdings| holdings.manifest().map(|of| of.trust.generation));
-    let kept = || process.machine.kept_trust.borrow().as_ref().map(|of| of.trust.generation);
-    of.or_else(kept).unwrap_or_default()
+fn followed(process: &Process) -> Followed {
+    let in_force = process.ask(|holdings| holdings.manifest().map(|of| of.trust.generation));
+    let newest = process.machine.kept_trust.borrow().as_ref().map(|of| of.trust.generation);
+    Followed { in_force, newest: newest.unwrap_or_default() }
 }
 
-/// The manifest with the keys that it leaves to the trust document, if that is there.
-fn with_trust(process: &Process, manifest: &Arc<Manifest>) -> Option<Arc<Manifest>> {
-    if !manifest.trust.is_apart {
-        return Some(Arc::clone(manifest));
-    }
+/// The manifest with the keys that count in it, if they are there.
+fn with_trust(process: &Process, manifest: &Manifest) -> Option<Arc<Manifest>> {
     let kept = process.machine.kept_trust.borrow();
-    Some(Arc::new(Manifest::clone(manifest).with_trust(kept.as_ref()?)))
+    trust::fill(manifest.clone(), kept.as_deref()).ok().map(Arc::new)
 }
 
 async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
@@ -290,8 +292,11 @@ async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
         }
     };
     let Some(manifest) = fleet.ask(parties, REPORT_MAX, ask).await else { return };
-    if manifest.generation <= process.ask(Holdings::generation) {
+    if takes_manifest(manifest.generation, process.ask(Holdings::generation)).is_err() {
         return;
+    }
+    if followed(process).lacks(&manifest.trust) {
+        take_trust(fleet, process).await;
     }
     let Some(whole) = with_trust(process, &manifest) else { return };
     // Into the state directory first, where it survives.
@@ -316,7 +321,7 @@ fn held(process: &Process, known: u64) -> (Delta, Option<FilesDelta>) {
     (Delta { from: files.to, to: files.to, ..Delta::default() }, Some(files))
 }
 
-fn report(process: &Process, sequence: u64, known: u64) -> Report {
+fn report(process: &Process, sequence: u64, known: u64, offered: Generation) -> Report {
     let machine = &process.machine;
     let spaces = process.spaces();
     let drives = machine.drives.borrow();
@@ -331,7 +336,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         base_url: format!("https://{}", machine.id),
         peer_address: Some(machine.id.to_string()),
         generation: process.ask(Holdings::generation),
-        trust: Some(trust_in_force(process)).filter(|_| !machine.tells_ids),
+        trust: Some(followed(process).told(offered, true)).filter(|_| !machine.tells_ids),
         served: process.served(),
         load: Load {
             connections: u64::try_from(connections).unwrap_or(0),

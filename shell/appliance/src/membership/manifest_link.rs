@@ -20,6 +20,7 @@ use holdings::Holdings;
 use model::id::Generation;
 use model::manifest::{Manifest, Short, TokenKey, TrustDocument};
 use model::units::{Instant, Nanos};
+use trust::{Followed, Older, takes_manifest};
 use upkeep::{Ledger as _, at_once};
 
 use crate::membership::client::{ControlClient, ControlError};
@@ -122,7 +123,7 @@ pub(crate) fn run(
         link.go_on_with_keeping();
         link.tell_trust();
         let above = link.wanted_above();
-        if offered.generation() <= above && offered.trust() <= link.trust_in_force() {
+        if offered.generation() <= above && !link.followed().wants(offered.trust()) {
             continue;
         }
         let (trust, manifest) = link.follow(above);
@@ -161,7 +162,7 @@ impl Link<'_> {
         &mut self,
         above: Generation,
     ) -> (Result<(), ControlError>, Result<(), ControlError>) {
-        let trust = match self.trust_in_force() < self.offered.trust() {
+        let trust = match self.followed().wants(self.offered.trust()) {
             true => self.follow_trust(),
             false => Ok(()),
         };
@@ -172,19 +173,15 @@ impl Link<'_> {
         (trust, manifest)
     }
 
-    /// Fetches a newer trust document, and puts it in force. One is refused that is older than what
-    /// is kept, though a control without trust documents may have said otherwise meanwhile.
+    /// Fetches a newer trust document, and puts it in force.
     fn follow_trust(&mut self) -> Result<(), ControlError> {
-        let in_force = self.trust_in_force();
-        let Some(envelope) = self.client.trust(in_force)? else { return Ok(()) };
+        let followed = self.followed();
+        let Some(envelope) = self.client.trust(followed.counts())? else { return Ok(()) };
         let keys = self.keys();
         let document = envelope::open_trust(&envelope, &keys).map_err(ControlError::Trust)?;
-        let offered = document.trust.generation;
-        let kept = self.state_file.trust_generation();
-        if offered <= in_force || offered < kept {
-            let known = kept.max(in_force);
-            return Err(ControlError::Trust(Refused::OlderTrust { offered, known }));
-        }
+        followed.takes(document.trust.generation).map_err(|Older { offered, known }| {
+            ControlError::Trust(Refused::OlderTrust { offered, known })
+        })?;
         self.take_trust(UnkeptTrust { envelope, document: Arc::new(document), keys });
         Ok(())
     }
@@ -225,22 +222,17 @@ impl Link<'_> {
         }
     }
 
-    /// Generation of the trust document in force; 0 if keys are a manifest's.
-    fn trust_in_force(&self) -> Generation {
+    fn followed(&self) -> Followed {
         let of = |manifest: &Arc<Manifest>| manifest.trust.generation;
-        let of_manifest = self.shared.ledger.ask(|holdings| holdings.manifest().map(of));
-        of_manifest.unwrap_or_else(|| self.state_file.trust_generation())
+        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().map(of));
+        Followed { in_force, newest: self.state_file.trust_generation() }
     }
 
     /// For the next report.
     fn tell_trust(&self) {
-        let newest = self.state_file.trust_generation();
-        let followed = match self.state_file.is_trust_kept() {
-            true if self.offered.trust() < newest => newest,
-            true => self.trust_in_force(),
-            false => Generation(0),
-        };
-        self.offered.trust_followed.store(followed.0, Ordering::Relaxed);
+        let is_kept = self.state_file.is_trust_kept();
+        let told = self.followed().told(self.offered.trust(), is_kept);
+        self.offered.trust_followed.store(told.0, Ordering::Relaxed);
     }
 
     /// Fetches a newer manifest and what it names, and puts it in force.
@@ -282,12 +274,9 @@ impl Link<'_> {
     fn ask(&mut self, known: Generation) -> Result<Option<Next>, ControlError> {
         let Some(envelope) = self.client.manifest(known)? else { return Ok(None) };
         let opened = envelope::open(&envelope, &self.keys(), &self.client.appliance)?;
-        let offered = opened.manifest().generation;
-        if offered <= known {
-            return Err(Refused::Older { offered, known }.into());
-        }
-        let trust = &opened.manifest().trust;
-        if trust.is_apart && self.state_file.trust_generation() < trust.generation {
+        takes_manifest(opened.manifest().generation, known)
+            .map_err(|Older { offered, known }| Refused::Older { offered, known })?;
+        if self.followed().lacks(&opened.manifest().trust) {
             self.follow_trust()?;
         }
         match opened {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use model::id::{ApplianceId, DocumentId, Generation};
 use model::manifest::{Manifest, Short, ShortError, TokenKey, TrustDocument};
+use trust::Lacking;
 
 use crate::lock::lock;
 use crate::membership::documents::{Fetched, InForce};
@@ -123,15 +124,8 @@ impl StateFile {
 
     /// The manifest with the newest trust document, if that counts in it.
     pub(crate) fn with_trust(&self, manifest: Manifest) -> Result<Manifest, Refused> {
-        let trust = self.trust();
-        match trust.as_ref().filter(|trust| trust.counts_in(&manifest)) {
-            Some(trust) => Ok(manifest.with_trust(trust)),
-            None if manifest.trust.is_apart => {
-                let known = self.trust_generation();
-                Err(Refused::NoTrust { needed: manifest.trust.generation, known })
-            }
-            None => Ok(manifest),
-        }
+        let filled = trust::fill(manifest, self.trust().as_deref());
+        filled.map_err(|Lacking { needed, known }| Refused::NoTrust { needed, known })
     }
 
     /// Its generation; 0 where there is none.

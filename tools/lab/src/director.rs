@@ -9,6 +9,7 @@
 //! handled, its actions taken and its reply made, and the picture for fronts is asked for. Nothing
 //! is sent, parsed or stored. docs/internals/director.md has the parameters.
 
+mod manifests;
 mod restart;
 pub(crate) mod world;
 
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     /// left there.
     #[arg(long, value_name = "FOLDER")]
     restart: Option<std::path::PathBuf>,
+    /// Only manifests: those that differ after a version comes or goes, whole and as differences.
+    #[arg(long, conflicts_with_all = ["front", "restart"])]
+    manifests: bool,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -201,6 +205,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return print(&serde_json::to_string(&report)?);
     }
     let mut stand = Stand::start(&world, desired, &mut report)?;
+    if args.manifests {
+        let manifests = manifests::run(&world, &mut stand, args.changes / 4)?;
+        return rig::say_all(args.json, &manifests);
+    }
     stand.all_report_all(&mut report)?;
     let lists = stand.lists(args.seed)?;
     stand.mix(args, &mut report)?;

@@ -94,6 +94,8 @@ pub struct Appliance {
     pub addresses: Vec<IpAddr>,
     /// The kind of machine; none if nobody said.
     pub profile: Option<Profile>,
+    /// An operator's own name for the kind of machine, for people.
+    pub profile_name: Option<Tag>,
     /// What it is able to do, where that is not its profile's.
     pub own: Abilities,
     /// Words for people, at most [`TAGS_MAX`].
@@ -104,7 +106,16 @@ impl Appliance {
     /// An appliance as small fleets have them: no address that others take over, no profile.
     pub fn new(id: ApplianceId, site: SiteId, weight: Weight) -> Self {
         let (own, tags) = (Abilities::default(), BTreeSet::new());
-        Self { id, site, weight, addresses: Vec::new(), profile: None, own, tags }
+        Self {
+            id,
+            site,
+            weight,
+            addresses: Vec::new(),
+            profile: None,
+            profile_name: None,
+            own,
+            tags,
+        }
     }
 }
 

@@ -76,6 +76,10 @@ pub enum WireError {
     Capacity(&'static str),
     #[error("tags: {0}")]
     Tag(IdError),
+    #[error("profile_name: {0}")]
+    ProfileName(IdError),
+    #[error("profile_name: {0} is a usual profile: say it as `profile`")]
+    UsualProfile(String),
     #[error("tags: an appliance has at most {TAGS_MAX} of them, each once")]
     Tags,
     #[error("{key}: {error}, or nothing at all")]
@@ -143,6 +147,7 @@ impl From<&Appliance> for v1::appliance::ApplianceAbout {
                 Some(Profile::Storage) => v1::appliance::ProfileName::Storage,
                 Some(Profile::Global) => v1::appliance::ProfileName::Global,
             },
+            profile_name: appliance.profile_name.as_ref().map_or_else(String::new, Tag::to_string),
             throughput_bps: able.throughput_bps,
             capacity_bytes: able.capacity_bytes,
             fill_bps: able.fill_bps,
@@ -191,7 +196,19 @@ pub fn appliance_with(
     if tags.len() < about.tags.len() {
         return Err(WireError::Tags);
     }
-    Ok(Appliance { profile, own, tags, ..appliance })
+    let profile_name = profile_name(&about.profile_name)?;
+    Ok(Appliance { profile, profile_name, own, tags, ..appliance })
+}
+
+/// None of the usual profiles' names.
+fn profile_name(name: &str) -> Result<Option<Tag>, WireError> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    if name == "none" || name.parse::<Profile>().is_ok() {
+        return Err(WireError::UsualProfile(name.to_owned()));
+    }
+    name.parse().map(Some).map_err(WireError::ProfileName)
 }
 
 /// What machines of each profile are able to do, checked.

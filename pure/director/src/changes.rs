@@ -179,7 +179,8 @@ impl Director {
 /// What depends on how an appliance differs from what was known of it.
 fn wanted_for(known: Option<&Appliance>, appliance: &Appliance) -> Option<Wanted> {
     let Some(known) = known else { return Some(Wanted::Places) };
-    let Appliance { id: _, site, weight, addresses, profile: _, own: _, tags: _ } = appliance;
+    let Appliance { id: _, site, weight, addresses, profile: _, profile_name: _, own: _, tags: _ } =
+        appliance;
     if (site, weight) != (&known.site, &known.weight) {
         return Some(Wanted::Places);
     }

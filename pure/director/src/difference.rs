@@ -415,8 +415,8 @@ fn text(time: Option<UnixSeconds>) -> String {
 /// An appliance as fronts see it: manifests have its addresses, and fronts make none.
 fn seen(registered: &Registered) -> impl PartialEq {
     let Registered { appliance, usable: _, hardware: _, cloned, drain } = registered;
-    let Appliance { id, site, weight, addresses: _, profile, own, tags } = appliance;
-    (id, site, weight, profile, own, tags, cloned, drain)
+    let Appliance { id, site, weight, addresses: _, profile, profile_name, own, tags } = appliance;
+    (id, site, weight, (profile, profile_name), own, tags, cloned, drain)
 }
 
 /// True of two versions that are one to fronts, which fill none.

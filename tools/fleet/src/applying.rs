@@ -40,13 +40,14 @@ pub(crate) struct Args {
 pub(crate) struct Waiting(usize);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let declared = Declared::read(&args.file)?;
+    let mut declared = Declared::read(&args.file)?;
     ensure!(
         !args.prune || !declared.things.is_empty(),
         "the file declares nothing, and --prune would remove the whole fleet: is it the right file?"
     );
     let control = args.query.control.client()?;
     let current = declared::current(&control)?;
+    declared.beside(&current);
     let difference = match apply::difference(&declared.things, &current, args.prune) {
         Ok(difference) => difference,
         Err(conflicts) => return declared.refuse_conflicts(&conflicts),

@@ -3,6 +3,8 @@
 //! ```toml
 //! [policy]
 //! copies = 2
+//! [profile.edge]
+//! throughput_bps = 20_000_000_000
 //! [site.s1]
 //! prefixes = ["10.0.0.0/8"]
 //! [appliance.a1]
@@ -32,6 +34,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::control::Control;
+use profiles::Profiles;
+
+mod profiles;
 
 /// A file, read.
 #[derive(Debug)]
@@ -66,6 +71,8 @@ enum Form {
     Bytes(&'static str),
     /// Of an appliance.
     Profile,
+    /// An operator's own name of it; empty for none.
+    ProfileName,
     /// Words for people.
     Tags,
     /// The name of a time zone.
@@ -88,6 +95,10 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "global_throughput_bps", Form::Rate("unknown")),
     ("policy", "global_capacity_bytes", Form::Bytes("unknown")),
     ("policy", "global_fill_bps", Form::Rate("unknown")),
+    // Of an operator's own, which control does not know.
+    ("profile", "throughput_bps", Form::Rate("unknown")),
+    ("profile", "capacity_bytes", Form::Bytes("unknown")),
+    ("profile", "fill_bps", Form::Rate("unknown")),
     ("site", "prefixes", Form::Prefixes),
     ("site", "kind", Form::Kind),
     ("site", "place", Form::Place),
@@ -101,6 +112,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),
     ("appliance", "profile", Form::Profile),
+    ("appliance", profiles::NAME, Form::ProfileName),
     ("appliance", "throughput_bps", Form::Rate(PROFILES)),
     ("appliance", "capacity_bytes", Form::Bytes(PROFILES)),
     ("appliance", "fill_bps", Form::Rate(PROFILES)),
@@ -117,7 +129,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
 const PROFILES: &str = "its profile's";
 
 /// Things of these kinds have names of their own in a file.
-const NAMED: [&str; 4] = ["site", "appliance", "front", "asset"];
+const NAMED: [&str; 5] = ["profile", "site", "appliance", "front", "asset"];
 
 /// How a time is taken away.
 const NO_TIME: &str = "none";
@@ -145,8 +157,12 @@ impl Declared {
             anyhow::anyhow!("{name}: {error}")
         })?;
         let declared = Self { things: Things::new(), lines: BTreeMap::new(), name };
-        let mut reader = Reader { text, declared, faults: Faults::new() };
-        for (kind, value) in table.get_ref() {
+        let (faults, profiles) = (Faults::new(), Profiles::new());
+        let mut reader = Reader { text, declared, faults, profiles };
+        let is_profiles = |kind: &Key<'_>| &**kind.get_ref() == "profile";
+        let (first, others): (Vec<_>, Vec<_>) =
+            table.get_ref().iter().partition(|(kind, _)| is_profiles(kind));
+        for (kind, value) in first.into_iter().chain(others) {
             reader.kind(kind, value);
         }
         let Reader { declared, mut faults, .. } = reader;
@@ -165,6 +181,11 @@ impl Declared {
         }
         ensure!(lines.is_empty(), "{}", lines.join("\n"));
         Ok(())
+    }
+
+    /// Says what follows from the fleet as it is for what the file leaves out.
+    pub(crate) fn beside(&mut self, current: &Things) {
+        profiles::leave(&mut self.things, current);
     }
 
     /// Conflicts with the fleet as an error, each with its line.
@@ -187,6 +208,7 @@ struct Reader<'a> {
     text: &'a str,
     declared: Declared,
     faults: Faults,
+    profiles: Profiles,
 }
 
 impl Reader<'_> {
@@ -216,6 +238,10 @@ impl Reader<'_> {
         for (at, value) in named {
             if let Some(name) = self.name(at) {
                 let thing = match word {
+                    "profile" => {
+                        self.profile(name, at, value);
+                        continue;
+                    }
                     "site" => Thing::Site(name),
                     "appliance" => Thing::Appliance(name),
                     "front" => Thing::Front(name),
@@ -244,32 +270,84 @@ impl Reader<'_> {
             return self.fault(at, format!("write [{}] and its settings below", section(&thing)));
         };
         let mut settings = Settings::new();
+        let mut own = None;
         self.declared.lines.insert((thing.clone(), None), self.line(value));
         for (name, value) in table {
-            if let (Thing::Asset(asset), "version") = (&thing, &**name.get_ref()) {
+            let key = &**name.get_ref();
+            if let (Thing::Asset(asset), "version") = (&thing, key) {
                 self.versions(asset, name, value);
                 continue;
             }
-            let place = format!("[{}] {}", section(&thing), name.get_ref());
-            let known = of_kind(thing.kind()).find(|(key, _)| *key == &**name.get_ref());
-            let Some((key, form)) = known else {
-                let known: Vec<&str> = of_kind(thing.kind()).map(|(key, _)| key).collect();
-                let known = match known.is_empty() {
-                    true => "nothing".to_owned(),
-                    false => known.join(", "),
-                };
-                self.fault(name, format!("{place}: is no setting; what can be said is {known}"));
+            if let (Thing::Appliance(_), "profile") = (&thing, key)
+                && let Some(profile) = value.get_ref().as_str()
+                && self.profiles.contains_key(profile)
+            {
+                own = Some(profile);
+                continue;
+            }
+            let Some((key, form)) = self.known(thing.kind(), &section(&thing), name) else {
                 continue;
             };
-            match json_of(value.get_ref()).and_then(|value| form.read(&value)) {
-                Ok(value) => {
-                    settings.insert(key, value);
-                }
-                Err(wanted) => self.fault(name, format!("{place}: {wanted}")),
+            if let Some(value) = self.value(form, &section(&thing), name, value) {
+                settings.insert(key, value);
             }
             self.declared.lines.insert((thing.clone(), Some(key)), self.line(name));
         }
+        if matches!(thing, Thing::Appliance(_)) {
+            let own = own.and_then(|own| self.profiles.get_key_value(own));
+            profiles::give(&mut settings, own);
+        }
         self.declared.things.insert(thing, settings);
+    }
+
+    /// An operator's own profile.
+    fn profile(&mut self, name: String, at: &Key<'_>, value: &Spanned<DeValue<'_>>) {
+        let section = format!("profile.{}", quoted(&name));
+        if profiles::is_usual(&name) {
+            let text =
+                format!("[{section}]: there is one; its figures stand in [policy], {name}_...");
+            return self.fault(at, text);
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.fault(at, format!("write [{section}] and its settings below"));
+        };
+        let mut figures = profiles::unknown();
+        for (name, value) in table {
+            let Some((key, form)) = self.known("profile", &section, name) else { continue };
+            if let Some(value) = self.value(form, &section, name, value) {
+                figures.insert(key, value);
+            }
+        }
+        self.profiles.insert(name, figures);
+    }
+
+    /// The setting of a kind that a name is.
+    fn known(&mut self, kind: &str, section: &str, name: &Key<'_>) -> Option<(&'static str, Form)> {
+        let known = of_kind(kind).find(|(key, _)| *key == &**name.get_ref());
+        if known.is_none() {
+            let all: Vec<&str> = of_kind(kind).map(|(key, _)| key).collect();
+            let all = if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
+            let name_text = name.get_ref();
+            let text = format!("[{section}] {name_text}: is no setting; what can be said is {all}");
+            self.fault(name, text);
+        }
+        known
+    }
+
+    fn value(
+        &mut self,
+        form: Form,
+        section: &str,
+        name: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Value> {
+        match json_of(value.get_ref()).and_then(|value| form.read(&value)) {
+            Ok(value) => Some(value),
+            Err(wanted) => {
+                self.fault(name, format!("[{section}] {}: {wanted}", name.get_ref()));
+                None
+            }
+        }
     }
 
     fn versions(&mut self, asset: &str, at: &Key<'_>, value: &Spanned<DeValue<'_>>) {
@@ -291,12 +369,12 @@ fn of_kind(kind: &str) -> impl Iterator<Item = (&'static str, Form)> {
     SETTINGS.iter().filter(move |(of, ..)| *of == kind).map(|(_, key, form)| (*key, *form))
 }
 
+fn quoted(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+}
+
 /// A thing's section of the file.
 fn section(thing: &Thing) -> String {
-    let quoted = |name: &str| match name.contains('.') {
-        true => format!("\"{name}\""),
-        false => name.to_owned(),
-    };
     match thing {
         Thing::Policy => "policy".to_owned(),
         Thing::Site(name) | Thing::Appliance(name) | Thing::Front(name) | Thing::Asset(name) => {
@@ -341,13 +419,8 @@ impl Form {
             Self::Bitrate => most(value, 1..=u64::MAX, "bits per second", "no limit"),
             Self::Rate(zero) => rate(value, zero),
             Self::Bytes(zero) => capacity(value, zero),
-            Self::Profile if value.is_null() || value == "none" => Ok(Value::Text("none".into())),
-            Self::Profile => {
-                let text = value.as_str().unwrap_or_default();
-                let profile = text.parse::<Profile>();
-                let profile = profile.map_err(|error| format!("{value}: {error}"))?;
-                Ok(Value::Text(profile.to_string()))
-            }
+            Self::Profile => profile(value),
+            Self::ProfileName => profile_name(value),
             Self::Tags if value.is_null() => Ok(Value::Texts(BTreeSet::new())),
             Self::Tags => tags(value),
             Self::Zone if value == "" => Ok(Value::Text(TimeZone::default().to_string())),
@@ -395,6 +468,27 @@ impl Form {
             Self::Time => time(value),
         }
     }
+}
+
+fn profile(value: &Json) -> Result<Value, String> {
+    if value.is_null() || value == "none" {
+        return Ok(Value::Text("none".to_owned()));
+    }
+    let profile = value.as_str().unwrap_or_default().parse::<Profile>();
+    let profile = profile
+        .map_err(|error| format!("{value}: {error}, or declare [profile.NAME] of your own"))?;
+    Ok(Value::Text(profile.to_string()))
+}
+
+fn profile_name(value: &Json) -> Result<Value, String> {
+    if value.is_null() || value == "" {
+        return Ok(Value::Text(String::new()));
+    }
+    let name = value.as_str().filter(|name| !profiles::is_usual(name));
+    let name = name.and_then(|name| name.parse::<Tag>().ok());
+    let wanted = "a name of your own: write for example \"edge-100\", or \"\" for none";
+    let wrong = || format!("{value} is not {wanted}");
+    name.map(|name| Value::Text(name.to_string())).ok_or_else(wrong)
 }
 
 /// What something does at most; 0 says another thing.
@@ -511,8 +605,15 @@ pub(crate) fn current(control: &Control) -> anyhow::Result<Things> {
 
 /// The same as a file. Applied where it comes from, it changes nothing.
 pub(crate) fn file(things: &Things) -> String {
+    let profiles = profiles::of(things);
     let mut text = String::new();
+    for (name, figures) in &profiles {
+        let known = figures.iter().filter(|(_, figure)| **figure != Value::Number(0));
+        let said: String = known.filter_map(|(key, figure)| line(key, figure)).collect();
+        text.push_str(&format!("[profile.{}]\n{said}\n", quoted(name)));
+    }
     for (thing, settings) in things {
+        let settings = profiles::named(thing, settings, &profiles);
         let told = settings.iter().filter(|(key, of)| !is_usual(thing, key, of));
         let said: Vec<String> = told.filter_map(|(key, of)| line(key, of)).collect();
         // An asset is declared by what is said of it.
@@ -642,6 +743,7 @@ until = "none"
                     ("weight", Value::Number(2)),
                     (key::ADDRESSES, texts(&["192.0.2.11", "2001:db8::11"])),
                     ("profile", text("flash")),
+                    (profiles::NAME, text("")),
                     ("capacity_bytes", Value::Number(8_000_000_000_000)),
                     ("tags", texts(&["loan", "rack-7"])),
                 ]
@@ -689,8 +791,8 @@ until = "none"
                  versions_kept, flash_throughput_bps, flash_capacity_bytes, flash_fill_bps, \
                  storage_throughput_bps, storage_capacity_bytes, storage_fill_bps, \
                  global_throughput_bps, global_capacity_bytes, global_fill_bps",
-                "fleet.toml:4: [sites] is nothing to declare: there are [policy], [site.NAME], \
-                 [appliance.NAME], [front.NAME], [asset.NAME]",
+                "fleet.toml:4: [sites] is nothing to declare: there are [policy], [profile.NAME], \
+                 [site.NAME], [appliance.NAME], [front.NAME], [asset.NAME]",
                 "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \
                  beginning with a letter or digit; a name with a dot stands in quotes",
                 "fleet.toml:7: [appliance.a1] site: 7 is not the name of a site: write for example \
@@ -713,13 +815,99 @@ until = "none"
                 "fleet.toml:24: [site.s5] fill_cluster: \"Nord\" is not the name of a cluster: \
                  write for example \"de-north\", or \"\" for none",
                 "fleet.toml:26: [appliance.a2] profile: \"tape\": write \"flash\", \"storage\", \
-                 \"global\" or \"none\"",
+                 \"global\" or \"none\", or declare [profile.NAME] of your own",
                 "fleet.toml:27: [appliance.a2] capacity_bytes: \"1T\" is not a number of bytes \
                  from 1000000000 (1 GB) to 9000000000000000, or 0 for its profile's",
                 "fleet.toml:28: [appliance.a2] tags: \"Rack 7\" is none of a list of tags: write \
                  for example [\"rack-7\"]",
                 "fleet.toml:29: [appliance.a2] fill_bps: 400 is not a number of bits per second \
                  from 1000000 (1 Mb/s) to 1000000000000000, or 0 for its profile's",
+            ]
+        );
+    }
+
+    /// What control has of the appliances of a file after it is applied.
+    fn applied(text: &str) -> Things {
+        let things = parse(text).unwrap().things;
+        let whole = |(thing, settings): (Thing, Settings)| {
+            let all = of_kind(thing.kind()).map(|(key, form)| {
+                let usual = || form.read(&Json::Null).unwrap_or(Value::Nothing);
+                (key, settings.get(key).cloned().unwrap_or_else(usual))
+            });
+            (thing, all.collect())
+        };
+        things.into_iter().map(whole).collect()
+    }
+
+    const OWN: &str = "[appliance.a1]\nsite = \"s1\"\nweight = 1\naddresses = []\n\
+                       profile = \"edge\"\n[appliance.a2]\nsite = \"s1\"\nweight = 1\n\
+                       addresses = []\nprofile = \"edge\"\nfill_bps = 7_000_000\n[profile.edge]\n\
+                       throughput_bps = 20_000_000_000\nfill_bps = 400_000_000\n";
+
+    #[test]
+    fn a_profile_of_an_operators_own_gives_its_name_and_figures_to_those_that_say_it() {
+        let things = applied(OWN);
+        let figures = |name: &str| {
+            let settings = &things[&Thing::Appliance(name.to_owned())];
+            let keys = ["profile", profiles::NAME, "throughput_bps", "capacity_bytes", "fill_bps"];
+            keys.map(|key| body(settings)[key].clone())
+        };
+        let most = 20_000_000_000_u64;
+        assert_eq!(json!(figures("a1")), json!(["none", "edge", most, 0, 400_000_000]));
+        assert_eq!(json!(figures("a2")), json!(["none", "edge", most, 0, 7_000_000]), "its own");
+        assert_eq!(things.len(), 2, "a profile is no thing of control's");
+    }
+
+    #[test]
+    fn an_exported_fleet_has_profiles_of_its_own_by_name_and_is_the_same_again() {
+        let things = applied(OWN);
+        let text = file(&things);
+        let one = |name: &str, fill: u32| {
+            format!(
+                "[appliance.{name}]\naddresses = []\nfill_bps = {fill}\nprofile = \"edge\"\n\
+                 site = \"s1\"\nweight = 1\n\n"
+            )
+        };
+        let own = "[profile.edge]\nthroughput_bps = 20000000000\n\n";
+        assert_eq!(text, [own, &one("a1", 400_000_000), &one("a2", 7_000_000)].concat());
+        assert_eq!(applied(&text), things);
+    }
+
+    #[test]
+    fn one_that_leaves_a_profile_leaves_its_figures_but_for_those_that_are_said() {
+        let current = applied(OWN);
+        let becomes = |settings: &str| {
+            let mut declared = parse(&format!("[appliance.a1]\n{settings}\n")).unwrap();
+            declared.beside(&current);
+            body(&declared.things[&Thing::Appliance("a1".to_owned())])
+        };
+        let flash = json!({"profile": "flash", "profile_name": "", "throughput_bps": 0,
+            "capacity_bytes": 0, "fill_bps": 0});
+        assert_eq!(becomes("profile = \"flash\""), flash);
+        let kept = becomes("profile = \"flash\"\nfill_bps = 9_000_000");
+        assert_eq!((&kept["fill_bps"], &kept["throughput_bps"]), (&json!(9_000_000), &json!(0)));
+        assert_eq!(becomes("weight = 2"), json!({"weight": 2}), "it leaves none");
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_is_a_fault_with_its_line() {
+        assert_eq!(
+            faults(
+                "[profile.flash]\nfill_bps = 1_000_000\n[profile.edge]\nweight = 1\nfill_bps = 1\n\
+                 [appliance.a1]\nprofile = \"egde\"\nprofile_name = \"flash\"\n[profile]\nx = 1\n"
+            ),
+            [
+                "fleet.toml:1: [profile.flash]: there is one; its figures stand in [policy], \
+                 flash_...",
+                "fleet.toml:4: [profile.edge] weight: is no setting; what can be said is \
+                 throughput_bps, capacity_bytes, fill_bps",
+                "fleet.toml:5: [profile.edge] fill_bps: 1 is not a number of bits per second from \
+                 1000000 (1 Mb/s) to 1000000000000000, or 0 for unknown",
+                "fleet.toml:7: [appliance.a1] profile: \"egde\": write \"flash\", \"storage\", \
+                 \"global\" or \"none\", or declare [profile.NAME] of your own",
+                "fleet.toml:8: [appliance.a1] profile_name: \"flash\" is not a name of your own: \
+                 write for example \"edge-100\", or \"\" for none",
+                "fleet.toml:10: write [profile.x] and its settings below",
             ]
         );
     }

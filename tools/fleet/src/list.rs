@@ -263,6 +263,12 @@ fn show_site(site: &FleetSite) -> anyhow::Result<()> {
     appliances(&fleet).print()
 }
 
+/// Its operator's own name for it, or a usual one.
+fn profile(registered: &Value) -> &str {
+    let named = ["profile_name", "profile"].map(|key| registered[key].as_str());
+    named.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("none")
+}
+
 /// What an appliance is able to do, by its own figures or its profile's.
 fn able(appliance: &FleetAppliance) -> String {
     let Some(of) = appliance.abilities else { return "not said".to_owned() };
@@ -318,7 +324,7 @@ fn show_appliance(
         ("drain", appliance.drain.map_or_else(|| "none".to_owned(), |of| drain(&of)).into()),
         ("weight", appliance.weight.to_string().into()),
         ("addresses", texts(&registered["addresses"]).into()),
-        ("profile", registered["profile"].as_str().unwrap_or("none").into()),
+        ("profile", profile(registered).into()),
         ("able to", able(appliance).into()),
         ("tags", texts(&registered["tags"]).into()),
         ("capacity", capacity(&registered["usable_bytes"]).into()),

@@ -10,6 +10,9 @@ pub struct ApplianceAbout {
     /// The kind of machine: the policy says what it is able to do, where nothing is said below.
     #[serde(default, skip_serializing_if = "ProfileName::is_none")]
     pub profile: ProfileName,
+    /// An operator's own name for the kind of machine, for people. Empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub profile_name: String,
     /// What it serves at most, in bits per second. 0 for its profile's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub throughput_bps: u64,

@@ -107,6 +107,11 @@ pub(crate) struct ApplianceBody {
     /// Without it, it stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileName>,
+    /// Your own name for the kind of machine, for people: no figures follow from it. Empty for
+    /// none. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "edge-100")]
+    profile_name: Option<String>,
     /// What it serves at most, in bits per second. 0 for its profile's. Without it, it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     throughput_bps: Option<u64>,
@@ -231,6 +236,7 @@ impl ApplianceBody {
     fn over(&self, known: ApplianceAbout) -> ApplianceAbout {
         ApplianceAbout {
             profile: self.profile.unwrap_or(known.profile),
+            profile_name: self.profile_name.clone().unwrap_or(known.profile_name),
             throughput_bps: self.throughput_bps.unwrap_or(known.throughput_bps),
             capacity_bytes: self.capacity_bytes.unwrap_or(known.capacity_bytes),
             fill_bps: self.fill_bps.unwrap_or(known.fill_bps),
@@ -609,7 +615,8 @@ mod tests {
         let (_directory, control) = open("").await;
         control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
         let fields = json!({"addresses": ["192.0.2.11"], "profile": "flash",
-            "throughput_bps": 1_000_000, "capacity_bytes": 2_000_000_000, "fill_bps": 3_000_000,
+            "profile_name": "edge-100", "throughput_bps": 1_000_000,
+            "capacity_bytes": 2_000_000_000, "fill_bps": 3_000_000,
             "tags": ["loan"]});
         let put = |body: Value| {
             let body = Json(serde_json::from_value(body).unwrap());

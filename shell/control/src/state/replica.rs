@@ -405,6 +405,7 @@ mod tests {
         let tags = ["loan".parse().unwrap()].into();
         let appliance = Appliance {
             profile: Some(Profile::Flash),
+            profile_name: Some("edge-100".parse().unwrap()),
             tags,
             ..Appliance::new(id.clone(), site.id.clone(), weight)
         };

@@ -118,8 +118,8 @@ fn a_sites_zone_uplink_and_clusters_are_checked_shown_and_kept() {
 fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
     let mut control = Running::start("");
     control.put("/v1/sites/a", &json!({"prefixes": []}));
-    let said = json!({"site": "a", "profile": "flash", "fill_bps": 500_000_000,
-        "tags": ["rack-7", "loan"]});
+    let said = json!({"site": "a", "profile": "flash", "profile_name": "edge-100",
+        "fill_bps": 500_000_000, "tags": ["rack-7", "loan"]});
     let written = control.put("/v1/appliances/a1", &said).json();
     let able = json!({"throughput_bps": 90_000_000_000_u64,
         "capacity_bytes": 16_000_000_000_000_u64, "fill_bps": 500_000_000});
@@ -131,6 +131,8 @@ fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
         ("throughput_bps", json!(90), "throughput_bps: use 1000000 (1 Mb/s)"),
         ("capacity_bytes", json!(16_000), "capacity_bytes: use 1000000000 (1 GB)"),
         ("fill_bps", json!(u64::MAX), "fill_bps: use 1000000"),
+        ("profile_name", json!("flash"), "profile_name: flash is a usual profile"),
+        ("profile_name", json!("Edge 1"), "profile_name: \"Edge 1\" is not a name"),
         ("tags", json!(["Rack 7"]), "tags: \"Rack 7\" is not a name"),
         ("tags", json!(many), "at most 16"),
         ("tags", json!(["x", "x"]), "each once"),

@@ -269,6 +269,7 @@ test("a card says the kind of machine, what it is able to do, and its tags", () 
   const abilities = { throughput_bps: 90e9, capacity_bytes: 0, fill_bps: 3e8 };
   const said = { profile: "flash", abilities, tags: ["loan", "rack-7"] };
   assert.equal(kind(said), "flash · serves 90.0 Gb/s · fetches 300 Mb/s · #loan · #rack-7");
+  assert.equal(kind({ profile_name: "edge-100", tags: ["loan"] }), "edge-100 · #loan");
   assert.equal(kind({}), "", "nobody said");
 });
 

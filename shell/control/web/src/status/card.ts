@@ -225,10 +225,11 @@ export class Card implements View<CardItem> {
 }
 
 /** The kind of machine, what it is able to do, and its tags; nothing if nobody said. */
-export function kindOf({ profile = "none", abilities, tags = [] }: Appliance): string {
+export function kindOf(one: Appliance): string {
+  const { profile = "none", profile_name: ownName = "", abilities, tags = [] } = one;
   const { throughput_bps: serves, capacity_bytes: holds, fill_bps: fetches } = abilities ?? {};
   const words = [
-    profile === "none" ? "" : profile,
+    ownName || (profile === "none" ? "" : profile),
     serves ? `serves ${text(bitRate(serves))}` : "",
     holds ? `holds ${text(bytes(holds))}` : "",
     fetches ? `fetches ${text(bitRate(fetches))}` : "",

@@ -68,10 +68,12 @@ pub(crate) fn show(call: &Call<'_>, kind: Kind) -> anyhow::Result<()> {
         return output::json(&joined(found, said));
     }
     let shown = match kind {
-        Kind::Site => fleet.sites.iter().find(|site| site.id == name).map(show_site),
+        Kind::Site => {
+            fleet.sites.iter().find(|site| site.id == name).map(|site| show_site(site, &fleet))
+        }
         Kind::Appliance => appliances_of(&fleet)
             .find(|(_, appliance)| appliance.id == name)
-            .map(|(site, appliance)| show_appliance(site, appliance, &said, &fleet.errors)),
+            .map(|(site, appliance)| show_appliance(site, appliance, &said, &fleet)),
         Kind::Asset => {
             fleet.assets.iter().find(|asset| asset.id == name).map(|of| show_asset(of, &said))
         }
@@ -148,7 +150,7 @@ fn sites(fleet: &FleetOut) -> Table {
             total.to_string().into(),
             Cell::new(healthy.to_string(), tone),
             output::rate(egress(site)).into(),
-            shortened(&site.prefixes).into(),
+            shortened(&site.prefixes, site.prefix_count).into(),
         ]);
     }
     table
@@ -241,14 +243,17 @@ fn assets(fleet: &FleetOut) -> Table {
             output::bytes(Bytes(asset.bytes)).into(),
             copies(asset),
             played(asset).into(),
-            shortened(&asset.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>())
-                .into(),
+            shortened(
+                &asset.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>(),
+                asset.entries.len(),
+            )
+            .into(),
         ]);
     }
     table
 }
 
-fn show_site(site: &FleetSite) -> anyhow::Result<()> {
+fn show_site(site: &FleetSite, fleet: &FleetOut) -> anyhow::Result<()> {
     let mut facts = vec![("site", Cell::from(&*site.id))];
     if site.prefixes.is_empty() {
         facts.push(("prefixes", "none".into()));
@@ -259,8 +264,22 @@ fn show_site(site: &FleetSite) -> anyhow::Result<()> {
     facts.push(("egress", output::rate(egress(site)).into()));
     print_facts(facts)?;
     output::line("")?;
-    let fleet = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
-    appliances(&fleet).print()
+    let own = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
+    appliances(&own).print()?;
+    let named = |error: &FleetError| format!("{} {}: {}", error.appliance, error.room, error.text);
+    print_errors(fleet.errors.iter().map(named).collect(), fleet)
+}
+
+/// Below an empty line, and how many of control's list are not in it.
+fn print_errors(mut lines: Vec<String>, fleet: &FleetOut) -> anyhow::Result<()> {
+    let more = fleet.error_count.saturating_sub(fleet.errors.len());
+    if 0 < more {
+        lines.push(format!("and {more} more errors, which are older"));
+    }
+    if !lines.is_empty() {
+        output::line("")?;
+    }
+    lines.iter().try_for_each(|line| output::line(line))
 }
 
 /// Its operator's own name for it, or a usual one.
@@ -309,7 +328,7 @@ fn show_appliance(
     site: &FleetSite,
     appliance: &FleetAppliance,
     registered: &Value,
-    errors: &[FleetError],
+    fleet: &FleetOut,
 ) -> anyhow::Result<()> {
     let since = output::span(Nanos::seconds(appliance.since_s));
     let reason = appliance.reason.as_deref().filter(|reason| !reason.is_empty());
@@ -352,11 +371,9 @@ fn show_appliance(
         output::line("")?;
         drives(report).print()?;
     }
-    let own: Vec<_> = errors.iter().filter(|error| error.appliance == appliance.id).collect();
-    if !own.is_empty() {
-        output::line("")?;
-    }
-    own.iter().try_for_each(|error| output::line(&format!("{}: {}", error.room, error.text)))
+    let own = fleet.errors.iter().filter(|error| error.appliance == appliance.id);
+    let lines = own.map(|error| format!("{}: {}", error.room, error.text)).collect();
+    print_errors(lines, fleet)
 }
 
 /// All that it can run short of, the bottleneck first.
@@ -484,11 +501,13 @@ fn nothing() -> Cell {
     Cell::new("-", Tone::Dim)
 }
 
-fn shortened(words: &[String]) -> String {
-    match words.len() {
-        0 => "-".to_owned(),
-        1..=WORDS_MAX => words.join(", "),
-        count => format!("{}, and {} more", words[..WORDS_MAX].join(", "), count - WORDS_MAX),
+/// The first of so many words.
+fn shortened(words: &[String], count: usize) -> String {
+    let shown = words[..words.len().min(WORDS_MAX)].join(", ");
+    match (words.len(), count.max(words.len()) - words.len().min(WORDS_MAX)) {
+        (0, 0) => "-".to_owned(),
+        (_, 0) => shown,
+        (_, more) => format!("{shown}, and {more} more"),
     }
 }
 

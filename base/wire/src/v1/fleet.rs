@@ -30,8 +30,12 @@ pub struct FleetOut {
     /// All assets.
     #[serde(default)]
     pub asset_count: usize,
-    /// What an operator should see, newest first.
+    /// What an operator should see, newest first: of all, or of the site that was asked for, the
+    /// newest 100.
     pub errors: Vec<FleetError>,
+    /// How many there are; 0 from a control plane that does not know this field.
+    #[serde(default)]
+    pub error_count: usize,
     /// The last two minutes, once a second, or the span that was asked for, oldest first.
     pub history: Vec<FleetSample>,
     /// Where the demo listens for fault buttons; null unless this is the demo.
@@ -44,8 +48,11 @@ pub struct FleetOut {
 pub struct FleetSite {
     /// Name.
     pub id: String,
-    /// Clients that it is for, by an operator's word.
+    /// Clients that it is for, by an operator's word; the first 4 where the fleet is `brief`.
     pub prefixes: Vec<String>,
+    /// How many there are; 0 from a control plane that does not know this field.
+    #[serde(default)]
+    pub prefix_count: usize,
     #[serde(flatten)]
     pub about: SiteAbout,
     /// Prefixes that it hears from its routers; null if it has none.

@@ -10,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
-use director::{ApplianceStatus, Cause, Counters, Notice, Sample, Snapshot};
+use director::{ApplianceStatus, Counters, Notice, Sample, Snapshot};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::metric::Metric;
@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::fleet::{
-    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetError, FleetLoad,
-    FleetOut, FleetSample, FleetSite, HeldVersion,
+    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetLoad, FleetOut,
+    FleetSample, FleetSite, HeldVersion,
 };
 use wire::v1::report::Report;
 
@@ -33,7 +33,7 @@ use super::drain::drain_out;
 use super::problem::Problem;
 use super::registry::{abilities_out, no_site};
 use super::summary::SiteSums;
-use super::{Shared, named};
+use super::{Shared, named, trouble};
 use crate::metrics::{Counter, WorkCounts, gauges, page};
 use crate::state::decisions::LedgerCounts;
 use crate::state::directing::{Busy, Desk, Told};
@@ -171,6 +171,7 @@ fn tell(
         FleetSite {
             id: site.id.to_string(),
             prefixes: site.prefixes.iter().take(most).map(ToString::to_string).collect(),
+            prefix_count: site.prefixes.len(),
             about: site.into(),
             routes: rest.heard.get(&site.id).copied(),
             routes_differ: rest.differing.contains(&site.id),
@@ -189,6 +190,7 @@ fn tell(
         }
     }
     let assets_told = if is_brief || only.is_some() { ASSETS_TOLD } else { usize::MAX };
+    let trouble = trouble::of(control, &fleet, &rest.notices, only.as_ref());
     Ok(FleetOut {
         now_unix_s: control.clock.unix().0,
         generation: snapshot.view.generation.0,
@@ -196,7 +198,8 @@ fn tell(
         brief: is_brief,
         asset_count: snapshot.catalog.assets().count(),
         assets: assets_out(&snapshot, copies_wanted, assets_told),
-        errors: of_fronts(control).chain(errors_out(&fleet, &rest.notices)).collect(),
+        errors: trouble.told,
+        error_count: trouble.count,
         history: rest.history.iter().map(sample_out).collect(),
         demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
     })
@@ -594,40 +597,3 @@ fn loads_out(load: &Load) -> Vec<FleetLoad> {
         |(of, permille): (Bottleneck, u64)| FleetLoad { name: of.as_str().to_owned(), permille };
     each.map(out).into()
 }
-
-/// The trouble that fronts have with this writer.
-fn of_fronts(control: &Control) -> impl Iterator<Item = FleetError> {
-    control.whole_too_long().into_iter().map(|(since, error)| FleetError {
-        at_unix_s: since.0,
-        appliance: "control".to_owned(),
-        room: "fronts".to_owned(),
-        text: error.to_string(),
-    })
-}
-
-/// What appliances reported and the trouble that the director noted, newest first.
-fn errors_out(fleet: &[Told], notices: &[Notice]) -> Vec<FleetError> {
-    let reported = fleet.iter().flat_map(|told| {
-        let errors = told.report.iter().flat_map(|report| &report.errors);
-        errors.map(|error| FleetError {
-            at_unix_s: error.at_unix_s,
-            appliance: told.id.to_string(),
-            room: error.room.clone(),
-            text: error.text.clone(),
-        })
-    });
-    let is_trouble = |notice: &&Notice| notice.cause != Cause::None;
-    let noted = notices.iter().filter(is_trouble).map(|notice| FleetError {
-        at_unix_s: notice.at.0,
-        appliance: notice.appliance.to_string(),
-        room: "health".to_owned(),
-        text: notice.text.clone(),
-    });
-    let mut errors: Vec<FleetError> = noted.chain(reported).collect();
-    errors.sort_by_key(|error| std::cmp::Reverse(error.at_unix_s));
-    errors.truncate(ERRORS_MAX);
-    errors
-}
-
-/// Errors on the page.
-const ERRORS_MAX: usize = 100;

@@ -26,6 +26,7 @@ mod sources;
 pub(crate) mod standby;
 mod steer;
 mod summary;
+mod trouble;
 mod viewers;
 mod withdrawals;
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use identity::signing;
 use model::id::DocumentId;
-use serde_json::json;
+use serde_json::{Value, json};
 use wire::convert::{manifest_in, short_manifest_in, version_in};
 use wire::v1::manifest::Lacking;
+use wire::v1::report::ReportedError;
 use wire::v1::signed::Kind;
 
 use crate::appliance::Appliance;
@@ -48,7 +49,7 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     let plain = json!({"prefixes": [], "kind": "exchange", "open": false, "place": ""});
     control.put("/v1/sites/a", &plain);
 
-    let refused = |path: &str, body: serde_json::Value| control.put(path, &body);
+    let refused = |path: &str, body: Value| control.put(path, &body);
     assert!(refused("/v1/sites/A", json!({"prefixes": []})).problem(400).contains("not a name"));
     let odd = refused("/v1/sites/b", json!({"prefixes": ["10.0.0.0/99"]}));
     assert!(odd.problem(400).contains("10.0.0.0/99"));
@@ -299,7 +300,7 @@ fn the_fleet_is_shown_as_the_page_wants_it() {
     control.register(&["a1", "b1"]);
     control.put("/v1/assets/film/versions/film-1", &film(0));
     let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
-    a1.report.errors = vec![wire::v1::report::ReportedError {
+    a1.report.errors = vec![ReportedError {
         at_unix_s: 5,
         room: "fill".to_owned(),
         text: "the source does not answer".to_owned(),
@@ -374,7 +375,7 @@ fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
     let control = Running::start("");
     control.put("/v1/sites/a", &json!({"prefixes": []}));
     let addresses = json!(["192.0.2.11", "2001:db8::11"]);
-    let put = |id: &str, addresses: &serde_json::Value| {
+    let put = |id: &str, addresses: &Value| {
         let path = format!("/v1/appliances/{id}");
         control.put(&path, &json!({"site": "a", "addresses": addresses}))
     };
@@ -387,7 +388,7 @@ fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
     assert!(many.status == 400 && many.text().contains("at most 4"), "{}", many.text());
     let link = put("a2", &json!(["fe80::1"]));
     assert!(link.status == 400 && link.text().contains("cannot be sent"), "{}", link.text());
-    let refused = |addresses: &serde_json::Value, status: u16, what: &str| {
+    let refused = |addresses: &Value, status: u16, what: &str| {
         let answer = put("a2", addresses);
         assert!(answer.status == status && answer.text().contains(what), "{}", answer.text());
     };
@@ -405,4 +406,50 @@ fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
     assert_eq!(control.put("/v1/appliances/b1", &elsewhere).status, 200, "another site");
     let moved = control.put("/v1/appliances/b1", &json!({"site": "a"}));
     assert!(moved.status == 409 && moved.text().contains("same byte"), "{}", moved.text());
+}
+
+#[test]
+fn the_errors_of_a_site_are_told_though_others_have_many_newer_ones() {
+    let control = Running::start("[health]\nstale_after = \"60 s\"\nprobe_after = \"60 s\"\n");
+    let names = ["a1", "b1", "b2", "b3", "b4", "b5", "b6"];
+    control.register(&names);
+    for (name, count, at) in names.map(|name| match name {
+        "a1" => (name, 3, 1_000_u64),
+        _ => (name, 20, 2_000),
+    }) {
+        let mut appliance = Appliance::new(name, "https://127.0.0.2:8443");
+        let error =
+            |n| ReportedError { at_unix_s: at + n, text: format!("{name} {n}"), ..failed() };
+        appliance.report.errors = (0..count).map(error).collect();
+        appliance.report(&control);
+    }
+    let texts = |fleet: &Value| -> Vec<String> {
+        let errors = fleet["errors"].as_array().unwrap().iter();
+        errors.map(|error| error["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let site = control.json("/v1/fleet?site=a");
+    assert_eq!(texts(&site), ["a1 2", "a1 1", "a1 0"]);
+    assert_eq!(site["error_count"], 3);
+    let all = control.json("/v1/fleet");
+    assert_eq!((texts(&all).len(), &all["error_count"]), (100, &json!(123)));
+    assert!(texts(&all).iter().all(|text| text.starts_with('b')), "the newest");
+}
+
+fn failed() -> ReportedError {
+    ReportedError { room: "fill".to_owned(), ..ReportedError::default() }
+}
+
+#[test]
+fn prefixes_that_a_brief_answer_leaves_out_are_counted() {
+    let control = Running::start("");
+    control.register(&["a1"]);
+    let prefixes: Vec<String> = (0..7).map(|n| format!("10.{n}.0.0/16")).collect();
+    assert_eq!(control.put("/v1/sites/a", &json!({ "prefixes": prefixes })).status, 200);
+    let site = |query: &str| control.json(&format!("/v1/fleet?{query}"))["sites"][0].clone();
+    let brief = site("appliances_max=0");
+    assert_eq!(
+        (brief["prefixes"].as_array().unwrap().len(), &brief["prefix_count"]),
+        (4, &json!(7))
+    );
+    assert_eq!(site("site=a")["prefixes"].as_array().unwrap().len(), 7);
 }

@@ -8,6 +8,7 @@ import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import { wordsOf as wordsOfIsp } from "../src/status/isp";
 import * as sites from "../src/status/sites";
 import { kindOf, lineOf, shortPath } from "../src/status/card";
+import { moreThan } from "../src/status/tables";
 import { concernOf, outageOf, verdictOf } from "../src/status/verdict";
 import type { RoutesSite } from "../made/api";
 import { cellsOf, rowsOf, wordsOf } from "../src/status/viewers";
@@ -112,6 +113,15 @@ test("a site tells whom it serves", () => {
   assert.equal(plain(servesOf({ ...site, routes: 1 })), "1 prefix by BGP");
   const both = { ...site, prefixes: ["10.0.0.0/8"], routes: 7 };
   assert.equal(plain(servesOf(both)), "10.0.0.0/8, 7 prefixes by BGP");
+  const some = servesOf({ ...both, prefix_count: 1_235 });
+  assert.equal(plain(some), "10.0.0.0/8, 1,234 more, 7 prefixes by BGP");
+});
+
+test("what control leaves out of a list is counted below it", () => {
+  assert.equal(plain(moreThan(100, 123, "error")), "and 23 more errors");
+  assert.equal(plain(moreThan(100, 101, "asset")), "and 1 more asset");
+  assert.equal(moreThan(7, 7, "error"), "");
+  assert.equal(moreThan(7, undefined, "error"), "");
 });
 
 test("a site whose viewers stall is named in the first sentence", () => {

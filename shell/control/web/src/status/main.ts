@@ -199,9 +199,7 @@ function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   latest = [fleet, current];
   overview?.update(fleet);
   showSites(fleet, current);
-  const here = new Set(appliances.map(({ id }) => id));
-  const errors = fleet.errors.filter(({ appliance }) => only === null || here.has(appliance));
-  tables.update({ ...fleet, errors });
+  tables.update(fleet);
   routes.update(fleet);
   const stalling = warnings.filter(({ site }) => only === null || site === only);
   const verdict = verdictOf(fleet, stalling);

@@ -22,9 +22,11 @@ const UNSHARED_SHOWN = 3;
 const prefixes = (number: number): string => plural(number, "prefix", "prefixes");
 
 /** Whom a site serves: its static prefixes, and what it hears. */
-export function servesOf({ prefixes: given, routes }: Site): string {
+export function servesOf({ prefixes: given, prefix_count, routes }: Site): string {
+  const left = Math.max(0, (prefix_count ?? 0) - given.length);
+  const more = left ? [`${count(left)} more`] : [];
   const heard = routes == null ? [] : [`${prefixes(routes)} by BGP`];
-  return [...given, ...heard].join(", ") || "no network yet";
+  return [...given, ...more, ...heard].join(", ") || "no network yet";
 }
 
 const sessionsOf = (site: RoutesSite) =>

@@ -20,6 +20,12 @@ const DEMO_BUFFER_S = 12;
 
 const ERRORS_SHOWN = 6;
 
+/** How many more there are than control told, in words; nothing if it told all. */
+export function moreThan(told: number, all: number | undefined, one: string): string {
+  const more = (all ?? 0) - told;
+  return more > 0 ? `and ${plural(more, `more ${one}`)}` : "";
+}
+
 function playUrl(asset: string, player: string, demo: boolean): string {
   const query = new URLSearchParams({ asset, player });
   if (demo) query.set("buffer", String(DEMO_BUFFER_S));
@@ -81,6 +87,7 @@ class Listing<T> {
   private readonly list = h("ul", { class: "rows" });
   private readonly rows: KeyedList<T>;
   private readonly empty: HTMLElement;
+  private readonly note = h("p", { class: "nothing" });
 
   constructor(
     root: HTMLElement,
@@ -90,11 +97,14 @@ class Listing<T> {
   ) {
     this.rows = new KeyedList(this.list, keyOf, create);
     this.empty = h("p", { class: "nothing" }, ...empty);
-    root.append(this.list, this.empty);
+    root.append(this.list, this.empty, this.note);
   }
 
-  update(items: T[]): void {
+  /** `more` is said below the last row. */
+  update(items: T[], more: string): void {
     this.rows.update(items);
+    setText(this.note, more);
+    this.note.hidden = more === "";
     this.list.hidden = items.length === 0;
     this.empty.hidden = items.length > 0;
   }
@@ -105,6 +115,7 @@ export class Tables {
   private readonly errors: Listing<ErrorItem>;
   private readonly more: HTMLButtonElement;
   private latest: ErrorItem[] = [];
+  private untold = "";
   private all = false;
 
   constructor(assets: HTMLElement, errors: HTMLElement) {
@@ -131,17 +142,23 @@ export class Tables {
 
   update(fleet: Fleet): void {
     const demo = Boolean(fleet.demo_controls);
-    this.assets.update(fleet.assets.map((asset) => ({ asset, demo })));
-    const newestFirst = [...fleet.errors].sort((a, b) => b.at_unix_s - a.at_unix_s);
+    const { assets, asset_count, errors, error_count } = fleet;
+    const more = moreThan(assets.length, asset_count, "asset");
+    this.assets.update(assets.map((asset) => ({ asset, demo })), more);
+    this.untold = moreThan(errors.length, error_count, "error");
+    const newestFirst = [...errors].sort((a, b) => b.at_unix_s - a.at_unix_s);
     this.latest = newestFirst.map((error) => ({ error, now: fleet.now_unix_s }));
     this.showErrors();
   }
 
   private showErrors(): void {
     const count = this.latest.length;
-    this.errors.update(this.all ? this.latest : this.latest.slice(0, ERRORS_SHOWN));
-    this.more.hidden = count <= ERRORS_SHOWN;
-    setText(this.more, this.all ? "Show the latest only" : `Show all ${count}`);
+    const few = count <= ERRORS_SHOWN;
+    const shown = this.all ? this.latest : this.latest.slice(0, ERRORS_SHOWN);
+    this.errors.update(shown, this.all || few ? this.untold : "");
+    this.more.hidden = few;
+    const all = this.untold ? `${count}, ${this.untold}` : `all ${count}`;
+    setText(this.more, this.all ? "Show the latest only" : `Show ${all}`);
     setAttribute(this.more, "aria-expanded", String(this.all));
   }
 }

@@ -513,24 +513,29 @@ impl Director {
         after: Option<&ApplianceId>,
         most: usize,
     ) -> Vec<(ApplianceId, ApplianceStatus)> {
-        let status = |(id, member): (&ApplianceId, &Member)| {
-            let registered = self.desired.appliances[id].clone();
-            let observed = member.observed.as_ref();
-            let status = ApplianceStatus {
-                registered,
-                health: member.health,
-                cause: member.cause.lasting(observed.map(|of| now.since(of.last_report))),
-                since: now.since(member.since),
-                last_report: observed.map(|observed| now.since(observed.last_report)),
-                base_url: observed.map(|observed| observed.base_url.clone()),
-                objects_held: observed.map_or(0, Observed::held_count),
-                load: observed.map(|observed| observed.said.load).unwrap_or_default(),
-                share_permille: member.share_permille(),
-                titles_permille: member.titles_permille(self.config.titles_load_max),
-            };
-            (id.clone(), status)
-        };
-        self.members.after(after).take(most).map(status).collect()
+        let slice = self.members.after(after).take(most);
+        slice.map(|(id, member)| (id.clone(), self.status(now, id, member))).collect()
+    }
+
+    /// One registered appliance.
+    pub fn appliance(&self, now: Instant, id: &ApplianceId) -> Option<ApplianceStatus> {
+        self.members.get(id).map(|member| self.status(now, id, member))
+    }
+
+    fn status(&self, now: Instant, id: &ApplianceId, member: &Member) -> ApplianceStatus {
+        let observed = member.observed.as_ref();
+        ApplianceStatus {
+            registered: self.desired.appliances[id].clone(),
+            health: member.health,
+            cause: member.cause.lasting(observed.map(|of| now.since(of.last_report))),
+            since: now.since(member.since),
+            last_report: observed.map(|observed| now.since(observed.last_report)),
+            base_url: observed.map(|observed| observed.base_url.clone()),
+            objects_held: observed.map_or(0, Observed::held_count),
+            load: observed.map(|observed| observed.said.load).unwrap_or_default(),
+            share_permille: member.share_permille(),
+            titles_permille: member.titles_permille(self.config.titles_load_max),
+        }
     }
 
     /// The files that an appliance says that it holds, by number; none if it tells no numbers.

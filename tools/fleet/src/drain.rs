@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use model::units::Nanos;
 use model::view::Health;
 use serde_json::json;
-use wire::v1::fleet::{DrainOut, FleetAppliance, FleetOut};
+use wire::v1::fleet::{ApplianceNow, DrainOut};
 
 use crate::control::{Control, Query, encoded};
 use crate::grammar::time;
@@ -65,18 +65,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Waits until the appliance is drained. Control bounds that; silence, of control or of the
 /// appliance, is borne for a while.
-fn wait(control: &Control, id: &str) -> anyhow::Result<FleetAppliance> {
-    let began = Instant::now();
+fn wait(control: &Control, id: &str) -> anyhow::Result<ApplianceNow> {
+    let (began, path) = (Instant::now(), format!("/v1/appliances/{}", encoded(id)));
     let mut waiting = Waiting { id, was_seen: false, quiet_since: None, said: None };
     loop {
-        let found = match control.look::<FleetOut>("/v1/fleet")? {
-            Err(error) => Err(format!("control does not answer ({error})")),
-            Ok(fleet) => {
-                let mut all = fleet.sites.into_iter().flat_map(|site| site.appliances);
-                let found = all.find(|one| one.id == id);
-                Ok(found.with_context(|| format!("appliance {id} is not there any more"))?)
-            }
-        };
+        let found = control.look(&path).with_context(|| format!("waiting for {id}"))?;
+        let found = found.map_err(|error| format!("control does not answer ({error})"));
         if let Some(found) = waiting.see(began.elapsed(), found)? {
             return Ok(found);
         }
@@ -100,8 +94,8 @@ impl Waiting<'_> {
     fn see(
         &mut self,
         waited: Duration,
-        found: Result<FleetAppliance, String>,
-    ) -> anyhow::Result<Option<FleetAppliance>> {
+        found: Result<ApplianceNow, String>,
+    ) -> anyhow::Result<Option<ApplianceNow>> {
         let id = self.id;
         let span = |of: Duration| output::span(Nanos::seconds(of.as_secs()));
         let quiet = match found {
@@ -109,8 +103,7 @@ impl Waiting<'_> {
                 Health::Drained => return Ok(Some(found)),
                 Health::Draining => {
                     (self.was_seen, self.quiet_since) = (true, None);
-                    let report = found.report.as_ref();
-                    let egress = report.map_or(0, |of| of.load.egress_bits_per_second);
+                    let egress = found.egress_bits_per_second.unwrap_or_default();
                     let egress = output::rate(model::units::BitsPerSecond(egress));
                     self.say(format!("{id} is draining, and sends {egress}"));
                     None
@@ -169,17 +162,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    fn in_state(state: &str) -> Result<FleetAppliance, String> {
-        Ok(serde_json::from_value(json!({
-            "id": "a1", "state": state, "report": null, "objects_held": 0, "since_s": 1,
-            "weight": 1,
-        }))
-        .unwrap())
+    fn in_state(state: &str) -> Result<ApplianceNow, String> {
+        Ok(serde_json::from_value(json!({ "id": "a1", "state": state })).unwrap())
     }
 
     /// What is seen, a second each; whether it is drained in the end, or the error.
     fn follow(
-        seconds: impl IntoIterator<Item = Result<FleetAppliance, String>>,
+        seconds: impl IntoIterator<Item = Result<ApplianceNow, String>>,
     ) -> Result<bool, String> {
         let mut waiting = Waiting { id: "a1", was_seen: false, quiet_since: None, said: None };
         for (second, found) in (0..).zip(seconds) {
@@ -206,7 +195,7 @@ mod tests {
 
     #[test]
     fn silence_for_two_minutes_is_told_with_the_way_to_go_on() {
-        let lost = || (0..121).map(|_| Err::<FleetAppliance, _>("control is away".to_owned()));
+        let lost = || (0..121).map(|_| Err::<ApplianceNow, _>("control is away".to_owned()));
         assert_eq!(follow(lost().take(120)), Ok(false));
         let error = follow(lost()).unwrap_err();
         assert!(error.contains("control is away") && error.contains("ask again"), "{error}");

@@ -3,11 +3,13 @@
 use anyhow::Context as _;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Health;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use wire::v1::fleet::{DrainOut, FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
 use wire::v1::site::{SiteAbout, SiteKind};
 
+use crate::control::encoded;
 use crate::grammar::Call;
 use crate::output::{self, Cell, Table, Tone};
 
@@ -43,27 +45,36 @@ pub(crate) fn list(call: &Call<'_>, kind: Option<Kind>) -> anyhow::Result<()> {
     }
 }
 
-/// Shows all about one thing.
+/// Shows all about one thing: of a site or an appliance, the fleet is asked for that site alone.
 pub(crate) fn show(call: &Call<'_>, kind: Kind) -> anyhow::Result<()> {
-    let (fleet, raw) = fetch(call)?;
     let name = call.name(match kind {
         Kind::Site => "site",
         Kind::Appliance => "id",
         Kind::Asset => "asset",
     })?;
+    let said = match kind {
+        Kind::Site => Value::Null,
+        // As registered, or with all of its versions.
+        Kind::Appliance | Kind::Asset => {
+            call.control.find(&call.path(0))?.ok_or_else(|| unknown(kind, name))?
+        }
+    };
+    let (site, route) = match kind {
+        Kind::Site => (Some(name), 0),
+        Kind::Appliance => (said["site"].as_str(), 1),
+        Kind::Asset => (None, 1),
+    };
+    let of_site = site.map(|site| format!("?site={}", encoded(site))).unwrap_or_default();
+    let found = call.control.find(&format!("{}{of_site}", call.path(route)))?;
+    let raw = found.ok_or_else(|| unknown(kind, name))?;
+    let fleet = read(&raw)?;
     let among = match kind {
         Kind::Site => raw["sites"].as_array().cloned().unwrap_or_default(),
         Kind::Appliance => appliances_in(&raw),
         Kind::Asset => raw["assets"].as_array().cloned().unwrap_or_default(),
     };
-    let Some(found) = among.into_iter().find(|one| one["id"] == name) else {
-        return Err(unknown(kind, name, &fleet));
-    };
-    let said = match kind {
-        Kind::Site => Value::Null,
-        // As registered, or with all of its versions.
-        Kind::Appliance | Kind::Asset => call.control.get(&call.path(1))?,
-    };
+    let found = among.into_iter().find(|one| one["id"] == name);
+    let found = found.ok_or_else(|| unknown(kind, name))?;
     if call.json {
         return output::json(&joined(found, said));
     }
@@ -94,9 +105,12 @@ fn joined(mut found: Value, said: Value) -> Value {
 /// The fleet as we know it, and as control wrote it.
 fn fetch(call: &Call<'_>) -> anyhow::Result<(FleetOut, Value)> {
     let raw: Value = call.control.get(&call.path(0))?;
-    let fleet = serde_json::from_value(raw.clone())
-        .context("control's picture of the fleet cannot be read: is it of this version?")?;
-    Ok((fleet, raw))
+    Ok((read(&raw)?, raw))
+}
+
+fn read(raw: &Value) -> anyhow::Result<FleetOut> {
+    FleetOut::deserialize(raw)
+        .context("control's picture of the fleet cannot be read: is it of this version?")
 }
 
 fn appliances_in(raw: &Value) -> Vec<Value> {
@@ -117,21 +131,13 @@ fn appliances_of(fleet: &FleetOut) -> impl Iterator<Item = (&FleetSite, &FleetAp
     fleet.sites.iter().flat_map(|site| site.appliances.iter().map(move |one| (site, one)))
 }
 
-fn unknown(kind: Kind, name: &str, fleet: &FleetOut) -> anyhow::Error {
-    let (what, known): (&str, Vec<&str>) = match kind {
-        Kind::Site => ("site", fleet.sites.iter().map(|site| &*site.id).collect()),
-        Kind::Appliance => ("appliance", appliances_of(fleet).map(|(_, one)| &*one.id).collect()),
-        Kind::Asset => ("asset", fleet.assets.iter().map(|asset| &*asset.id).collect()),
+fn unknown(kind: Kind, name: &str) -> anyhow::Error {
+    let what = match kind {
+        Kind::Site => "site",
+        Kind::Appliance => "appliance",
+        Kind::Asset => "asset",
     };
-    match known.len() {
-        0 => anyhow::anyhow!("there is no {what} \"{name}\": control knows none yet"),
-        1..=NAMES_MAX => {
-            anyhow::anyhow!("there is no {what} \"{name}\": there is {}", known.join(", "))
-        }
-        count => anyhow::anyhow!(
-            "there is no {what} \"{name}\" among {count}: `nearcast {what} list` names them"
-        ),
-    }
+    anyhow::anyhow!("there is no {what} \"{name}\": `nearcast {what} list` names them")
 }
 
 fn sites(fleet: &FleetOut) -> Table {
@@ -513,7 +519,6 @@ fn shortened(words: &[String], count: usize) -> String {
 
 /// More are counted, not named.
 const WORDS_MAX: usize = 3;
-const NAMES_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -580,13 +585,5 @@ mod tests {
             "film   film-0123456789ab      9  84.0 MB     1/3  with a grant  master.m3u8",
         ];
         assert_eq!(assets(&fleet).lines(false), expected);
-    }
-
-    #[test]
-    fn a_wrong_name_is_answered_with_the_right_ones() {
-        let said = unknown(Kind::Appliance, "a9", &fleet()).to_string();
-        assert_eq!(said, "there is no appliance \"a9\": there is a1, a2");
-        let said = unknown(Kind::Asset, "x", &FleetOut::default()).to_string();
-        assert_eq!(said, "there is no asset \"x\": control knows none yet");
     }
 }

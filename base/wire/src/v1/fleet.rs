@@ -158,6 +158,28 @@ pub struct FleetAppliance {
     pub abilities: Option<Abilities>,
 }
 
+/// How an appliance is now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ApplianceNow {
+    /// Whether it can serve.
+    #[serde(with = "ApplianceState")]
+    #[cfg_attr(feature = "openapi", schema(value_type = ApplianceState))]
+    pub state: Health,
+    /// Why, where there is something to say.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Seconds in this state.
+    #[serde(default)]
+    pub since_s: u64,
+    /// Age of its last report in milliseconds; null without one.
+    #[serde(default)]
+    pub last_report_ms: Option<u64>,
+    /// By its last report; null without one.
+    #[serde(default)]
+    pub egress_bits_per_second: Option<u64>,
+}
+
 /// When an appliance is drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

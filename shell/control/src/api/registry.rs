@@ -11,20 +11,20 @@ use model::profile::Profiles;
 use model::topology::{
     ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight, router_number, share_router,
 };
-use model::units::UnixSeconds;
+use model::units::{Nanos, UnixSeconds};
 use model::zone::TimeZone;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wire::convert::{WireError, appliance_with, profiles_in, site_with};
 use wire::v1::appliance::{Abilities, ApplianceAbout, ProfileName};
-use wire::v1::fleet::DrainOut;
+use wire::v1::fleet::{ApplianceNow, DrainOut};
 use wire::v1::site::{SiteAbout, SiteKind};
 
 use super::drain::{drain_out, no_appliance};
 use super::problem::{Problem, Said};
 use super::put_said::put_said;
 use super::{Shared, named};
-use crate::state::directing::Desk;
+use crate::state::directing::Told;
 
 /// A site as written.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -127,7 +127,7 @@ pub(crate) struct ApplianceBody {
     tags: Option<Vec<String>>,
 }
 
-/// An appliance as registered. What it reports is in `/v1/fleet`.
+/// An appliance as registered. All that it reports is in `/v1/fleet`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApplianceOut {
     /// Name.
@@ -149,6 +149,15 @@ pub(crate) struct ApplianceOut {
     usable_bytes: Option<u64>,
     /// When it is drained, or will be; null if an operator does not want that.
     drain: Option<DrainOut>,
+}
+
+/// An appliance as registered, and as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ApplianceNowOut {
+    #[serde(flatten)]
+    registered: ApplianceOut,
+    #[serde(flatten)]
+    now: ApplianceNow,
 }
 
 /// How asset versions are spread.
@@ -373,19 +382,26 @@ pub(crate) async fn appliances(State(control): Shared) -> Result<Json<Vec<Applia
     Ok(Json(out.collect()))
 }
 
-/// One appliance as registered.
+/// One appliance as registered, and whether it can serve now. O(1).
 #[utoipa::path(get, path = "/v1/appliances/{id}", tag = "registry",
-    responses((status = 200, body = ApplianceOut)))]
+    responses((status = 200, body = ApplianceNowOut)))]
 pub(crate) async fn appliance(
     State(control): Shared,
     Path(id): Path<String>,
-) -> Result<Json<ApplianceOut>, Problem> {
-    let asked: ApplianceId = named(&id)?;
-    let look = move |desk: &Desk, _| desk.director.desired().appliances.get(&asked).cloned();
-    let found = control.directing.ask(look).await?;
+) -> Result<Json<ApplianceNowOut>, Problem> {
+    let found = control.directing.appliance(named(&id)?).await?;
+    let Told { status, report, .. } = found.ok_or_else(|| no_appliance(&id))?;
     let profiles = control.snapshot().policy.profiles;
-    let found = found.map(|of| appliance_out(&of, &profiles, control.clock.unix()));
-    found.map(Json).ok_or_else(|| no_appliance(&id))
+    let reason = status.cause.to_string();
+    let now = ApplianceNow {
+        state: status.health,
+        reason: (!reason.is_empty()).then_some(reason),
+        since_s: status.since.as_seconds(),
+        last_report_ms: status.last_report.map(Nanos::as_millis),
+        egress_bits_per_second: report.map(|report| report.load.egress_bits_per_second),
+    };
+    let registered = appliance_out(&status.registered, &profiles, control.clock.unix());
+    Ok(Json(ApplianceNowOut { registered, now }))
 }
 
 /// Registers an appliance, or changes its site, weight and service addresses.

@@ -55,11 +55,6 @@ impl SiteSums {
         is_ill
     }
 
-    /// How many were added.
-    pub(crate) fn appliances(&self) -> usize {
-        self.count
-    }
-
     /// All were added.
     pub(crate) fn done(self) -> SiteSummary {
         let cpu_percent = self.out.cpu_percent / f32::from(self.reporting.max(1));

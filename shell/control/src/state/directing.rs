@@ -223,6 +223,21 @@ impl Directing {
         }
     }
 
+    /// Those of these that are registered, asked for in the same way. O(of them).
+    pub(crate) async fn those(&self, ids: Vec<ApplianceId>) -> Result<Vec<Told>, Busy> {
+        let mut all = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(SLICE) {
+            let ids = ids.to_vec();
+            all.extend(self.ask(move |desk, now| desk.those(now, ids)).await?);
+        }
+        Ok(all)
+    }
+
+    /// One registered appliance.
+    pub(crate) async fn appliance(&self, id: ApplianceId) -> Result<Option<Told>, Busy> {
+        Ok(self.those(vec![id]).await?.pop())
+    }
+
     /// This appliance sent something that could not be taken: it is alive.
     pub(crate) fn turned_away(&self, appliance: &ApplianceId) {
         self.shared.turned_away().insert(appliance.clone());
@@ -362,6 +377,14 @@ impl Desk {
         let slice = self.director.appliances_after(now, after, SLICE).into_iter();
         let told = |(id, status)| Told { report: self.reports.get(&id).cloned(), id, status };
         slice.map(told).collect()
+    }
+
+    fn those(&self, now: Instant, ids: Vec<ApplianceId>) -> Vec<Told> {
+        let told = |id| {
+            let status = self.director.appliance(now, &id)?;
+            Some(Told { report: self.reports.get(&id).cloned(), id, status })
+        };
+        ids.into_iter().filter_map(told).collect()
     }
 
     fn deadline(&self) -> Instant {

@@ -31,6 +31,10 @@ fn a_drained_appliance_is_on_no_answer_until_its_drain_ends() {
     let explained = control.json("/v1/explain?asset=film").to_string();
     assert!(explained.contains("takes no new sessions"), "{explained}");
     assert_eq!(appliance(&control)["state"], "draining");
+    let one = control.json("/v1/appliances/a1");
+    assert_eq!((&one["state"], &one["drain"]), (&json!("draining"), &drain));
+    assert_eq!(one["egress_bits_per_second"], 5_000_000);
+    assert!(one["reason"].as_str().unwrap().contains("an operator has it drained"), "{one}");
     until(Instant::now(), || appliance(&control)["state"] == "drained");
     assert!(control.get("/metrics").text().contains("nearcast_control_appliances_drained 1"));
     assert_eq!(control.json("/v1/fleet")["generation"], generation, "no file moves");

@@ -32,7 +32,8 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
         "id": "a1", "site": "a", "weight": 3, "addresses": [], "usable_bytes": null, "drain": null,
     });
     assert_eq!(control.json("/v1/appliances"), json!([appliance]));
-    assert_eq!(control.json("/v1/appliances/a1"), appliance);
+    let now = control.json("/v1/appliances/a1");
+    assert_eq!((&now["weight"], &now["state"]), (&json!(3), &json!("never_seen")));
     assert_eq!(control.json("/v1/sites"), json!([written]));
     assert_eq!(control.json("/v1/sites/a"), written);
     let place = "52.52,13.405 de-be Berlin";
@@ -145,7 +146,7 @@ fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
     let odd = control.put("/v1/appliances/a1", &json!({"site": "a", "profile": "tape"}));
     assert!(odd.problem(422).contains("storage"));
     control.restart();
-    assert_eq!(control.json("/v1/appliances/a1"), written, "as before what was refused");
+    assert_eq!(control.json("/v1/appliances")[0], written, "as before what was refused");
 
     // The policy's figures count where the appliance has none of its own.
     let policy = json!({"flash_throughput_bps": 40_000_000_000_u64, "flash_capacity_bytes": 0,
@@ -452,4 +453,19 @@ fn prefixes_that_a_brief_answer_leaves_out_are_counted() {
         (4, &json!(7))
     );
     assert_eq!(site("site=a")["prefixes"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn one_site_is_told_as_it_is_in_the_whole_fleet() {
+    let (control, _appliances, _) = crate::players::with_appliances("");
+    let (all, one) = (control.json("/v1/fleet"), control.json("/v1/fleet?site=b"));
+    let ids = |site: &Value| -> Vec<Value> {
+        site["appliances"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect()
+    };
+    assert_eq!(one["sites"].as_array().unwrap().len(), 1);
+    assert_eq!((&one["sites"][0]["id"], ids(&one["sites"][0])), (&json!("b"), vec![json!("b1")]));
+    assert_eq!(one["sites"][0]["summary"]["appliances"], 1);
+    assert_eq!(all["assets"][0]["copies_wanted"], 3);
+    assert_eq!(one["assets"], all["assets"], "copies are those of all sites");
+    assert_eq!(control.get("/v1/fleet?site=c").status, 404);
 }

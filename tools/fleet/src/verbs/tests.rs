@@ -37,7 +37,7 @@ const OTHERS: &[(&str, &[Route])] = &[
         &[
             ("PUT", "/v1/appliances/{id}/drain"),
             ("DELETE", "/v1/appliances/{id}/drain"),
-            ("GET", "/v1/fleet"),
+            ("GET", "/v1/appliances/{id}"),
         ],
     ),
     ("ingest", &[("PUT", "/v1/assets/{asset}/versions/{version}")]),

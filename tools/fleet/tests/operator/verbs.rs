@@ -69,7 +69,9 @@ fn a_refusal_says_what_to_do_and_the_program_fails() {
     let said = refused("asset public film");
     assert!(said.contains("there is no asset film"), "{said}");
     let said = refused("appliance show a1");
-    assert!(said.contains("there is no appliance \"a1\": control knows none yet"), "{said}");
+    assert!(said.contains("there is no appliance \"a1\": `nearcast appliance list`"), "{said}");
+    let said = refused("site show s9");
+    assert!(said.contains("there is no site \"s9\": `nearcast site list`"), "{said}");
     let said = refused("withdrawal show 7");
     assert!(said.contains("lists no withdrawal 7"), "{said}");
     let said = refused("drain a1");

@@ -97,6 +97,8 @@ model::metrics! {
         snapshots_too_long: Counter("replica_snapshots_too_long_total"),
         /// Answers to fronts with the differences since what they had.
         differences_given: Counter("replica_differences_total"),
+        /// Counts of sheds that a front could not tell its writer; they come with the next ones.
+        shed_reports_failed: Counter("shed_reports_failed_total"),
         /// Sessions that services have ended.
         sessions_revoked: Counter("sessions_revoked_total"),
         /// Requests of members whose identity was revoked, superseded or has expired.

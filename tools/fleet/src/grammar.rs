@@ -62,6 +62,8 @@ pub(crate) enum What {
     Number,
     /// Option `--name true`, or `false`.
     Flag,
+    /// Option `--name`: it stands in the path's query.
+    Query,
     /// A time in UTC.
     Time,
     /// Option `--singular`, again for each: a list in the body, under the argument's name.
@@ -138,6 +140,7 @@ impl Take {
             | What::Field
             | What::Text
             | What::MustText
+            | What::Query
             | What::FirstText => arg.value_name(keep(self.name.to_uppercase())),
             What::Flag => arg.value_name("true|false"),
             What::Switch => arg,
@@ -146,7 +149,7 @@ impl Take {
         match self.what {
             What::Name | What::Field => arg.required(true),
             What::MayName => arg,
-            What::Text | What::FirstText => arg.long(long),
+            What::Text | What::FirstText | What::Query => arg.long(long),
             What::MustText => arg.long(long).required(true),
             What::Number => arg.long(long).value_parser(number),
             What::Flag => arg.long(long).value_parser(clap::value_parser!(bool)),
@@ -223,7 +226,17 @@ impl Call<'_> {
             "GET" | "DELETE" => None,
             _ => Some(Value::Object(self.body(&path)?)),
         };
-        self.control.ask(method, &path, body.as_ref())
+        let asked = format!("{path}{}", self.query());
+        self.control.ask(method, &asked, body.as_ref())
+    }
+
+    /// What was given of the path's query.
+    fn query(&self) -> String {
+        let of_query = self.verb.takes.iter().filter(|take| take.what == What::Query);
+        let given = of_query.filter_map(|take| Some((take.name, self.text(take.name)?)));
+        let pairs: Vec<String> =
+            given.map(|(name, text)| format!("{name}={}", encoded(text))).collect();
+        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
     /// Fields that were given, over those that the thing has, where control can be asked for them.
@@ -234,7 +247,9 @@ impl Call<'_> {
         for take in self.verb.takes {
             let texts = || self.matches.get_many::<String>(take.name);
             let given = match take.what {
-                What::Name | What::MayName | What::Switch | What::Count(_) => continue,
+                What::Name | What::MayName | What::Switch | What::Count(_) | What::Query => {
+                    continue;
+                }
                 What::Field | What::Text | What::MustText | What::FirstText | What::Time => {
                     self.text(take.name).map(|text| json!(text))
                 }
@@ -320,6 +335,7 @@ impl What {
                 | Self::Text
                 | Self::MustText
                 | Self::FirstText
+                | Self::Query
                 | Self::Time
         )
     }

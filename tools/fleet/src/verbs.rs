@@ -138,6 +138,10 @@ const VERBS: &[Verb] = &[
         .shows(Shows::Rows(IDENTITY)),
     // Sheds
     verb("shed", "list", "List how often and with how many bytes, by site and version", SHEDS)
+        .takes(&[
+            take("site", "One site, with the versions that were led past it", What::Query),
+            take("worst", "So many sites, those past which most was led", What::Query),
+        ])
         .shows(Shows::Rows(SHED)),
     // Policy and placement
     verb("policy", "show", "Show how asset versions are spread", &[("GET", "/v1/policy")]),
@@ -315,6 +319,7 @@ const IDENTITY: &[(&str, &str)] = &[
 const SHED: &[(&str, &str)] = &[
     ("BY", "by"),
     ("NAME", "name"),
+    ("VERSION", "version"),
     ("CLASS", "class"),
     ("BEGUN", "begun"),
     ("ANSWERS", "answers"),

@@ -22,8 +22,8 @@ pub(crate) struct Caller(pub(crate) Arc<Seen>);
 /// An appliance whose identity is good now: of those, any.
 pub(crate) struct ApplianceCaller(pub(crate) ApplianceId);
 
-/// A front whose identity is good now.
-pub(crate) struct FrontCaller;
+/// A front whose identity is good now, by its name.
+pub(crate) struct FrontCaller(pub(crate) String);
 
 impl FromRequestParts<Arc<Control>> for Caller {
     type Rejection = Problem;
@@ -62,7 +62,8 @@ impl FromRequestParts<Arc<Control>> for FrontCaller {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        of_kind(MemberKind::Front, parts, control).await.map(|_| Self)
+        let seen = of_kind(MemberKind::Front, parts, control).await?;
+        Ok(Self(seen.member.name.clone()))
     }
 }
 

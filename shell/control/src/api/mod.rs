@@ -190,6 +190,7 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
         route!(Member GET "/v1/replica/snapshot" replica::replica_snapshot),
         route!(Member GET "/v1/replica/keys" replica::replica_keys),
+        route!(Member POST "/v1/replica/sheds" sheds::take, SHEDS_LEN_MAX),
     ]
 }
 
@@ -458,6 +459,9 @@ const FROM_STRANGERS: [&str; 2] = ["/v1/enrol", "/v1/session"];
 
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);
+
+/// 100,000 rows of 160 bytes: a front with as many sites as there can be sends 7 MB.
+const SHEDS_LEN_MAX: Bytes = Bytes::mib(16);
 
 /// Players send some hundred bytes for each event, and at most 64 events at once.
 const EVENTS_BODY_MAX: Bytes = Bytes::kib(64);

@@ -13,6 +13,7 @@
 
 mod asking;
 mod kept;
+mod telling;
 
 use std::fs;
 use std::io;
@@ -35,6 +36,7 @@ use crate::state::difference;
 use crate::state::replica::{self, SnapshotError};
 use asking::BEGIN_MAX;
 use kept::{Kept, SNAPSHOT_FILE, Unsaved, len_of, load, load_keys};
+pub(crate) use telling::Telling;
 
 /// The writer's address, and the data that came from it.
 pub(crate) struct Follower {

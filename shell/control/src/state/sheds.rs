@@ -1,64 +1,68 @@
-//! Decisions of this process against the client's nearest site: how many led past it, of which
-//! class, and with how many bytes.
+//! Decisions against the client's nearest site: how many led past it, of which class, and with how
+//! many bytes; by site, by version, and by both.
 //!
 //! In memory only, from the start on, and bounded: four counts for each site in each of `SHARDS`,
-//! three for each of `VERSIONS_MAX` versions that were led past most. Steering counts with every
-//! answer, so sessions are spread over the shards, and seldom wait for one another.
+//! four for each of the versions that were led past most, of all sites and of each. Steering counts
+//! with every answer, so sessions are spread over the shards, and seldom wait for one another.
+//!
+//! ```text
+//! decisions ──> Sheds ── every 10 s, from a front ──> Fronts of the writer ──┐
+//!                 └────────────── own counts ────────────────────────────────┴─> GET /v1/sheds
+//! ```
+
+mod fronts;
+mod table;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use model::id::AssetVersionId;
+use model::id::{AssetVersionId, SiteId};
 use model::metric::Metric;
 use model::number::index;
-use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{FleetView, SiteView};
-use steering::{Nearest, Shed};
+use steering::Nearest;
 use wire::prometheus::Page;
 use wire::v1::sheds::{OTHERS, ShedRow};
 
-/// Versions of which an answer of the API has rows. Twice as many are kept: when they are full,
-/// those with least are summed as others.
-const VERSIONS_MAX: usize = 1000;
+use fronts::Fronts;
+pub(crate) use table::Wanted;
+use table::{
+    CLASSES, Of, SITE_VERSIONS_MAX, Sum, Sums, Table, VERSIONS_MAX, class_names, merge, weight,
+};
 
 #[derive(Default)]
 pub(crate) struct Sheds {
     /// By session.
     sites: [Mutex<Sites>; SHARDS],
     versions: Mutex<Versions>,
+    /// Of each nearest site, by its number, which is also how they are spread.
+    of_sites: [Mutex<BTreeMap<u32, Versions>>; SHARDS],
+    /// What fronts told this writer.
+    pub(crate) fronts: Fronts,
 }
 
-/// By the number of the nearest site: of those that it served itself, then by class.
-type Sites = Vec<[Sum; 1 + CLASSES.len()]>;
+/// By the number of the nearest site.
+type Sites = Vec<Sums>;
 
 /// 1.5 MB each, where there are as many sites as can be.
 const SHARDS: usize = 16;
 
+/// Versions of sites that a front tells of: 2 MB of JSON. The rest is in the sums of their sites.
+const TOLD_MAX: usize = 8192;
+
 #[derive(Clone, Default)]
 struct Versions {
-    /// By class.
-    each: BTreeMap<AssetVersionId, [Sum; CLASSES.len()]>,
-    others: [Sum; CLASSES.len()],
-}
-
-const CLASSES: [Shed; 3] = [Shed::Content, Shed::Health, Shed::Before];
-
-/// What was decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    /// Lists of playbacks that began.
-    begun: u64,
-    /// Steering answers.
-    answers: u64,
-    /// Until the players ask again, at the highest bitrate of the version.
-    bytes: u64,
+    /// The first is zero: of what the nearest site served there are no versions.
+    each: BTreeMap<AssetVersionId, Sums>,
+    others: Sums,
 }
 
 impl Sheds {
     /// Counts a decision: of a playback that begins, or a steering answer that is good until the
     /// player's next turn, at this bitrate. O(1), and O(log versions) of one that led past the
-    /// nearest site, under a lock of all.
+    /// nearest site, under a lock of all and one of some sites.
     pub(crate) fn count(
         &self,
         session: u64,
@@ -69,52 +73,67 @@ impl Sheds {
         let sum = Sum::of(answer);
         let site = index(nearest.site);
         let class = CLASSES.iter().position(|class| Some(*class) == nearest.shed);
+        let class = class.map_or(0, |class| 1 + class);
         let shard = Bytes(session % Bytes::of(SHARDS).0).as_usize();
         let mut sites = held(&self.sites[shard]);
         if sites.len() <= site {
             sites.resize(site + 1, Default::default());
         }
-        sites[site][class.map_or(0, |class| 1 + class)].add(sum);
+        sites[site][class].add(sum);
         drop(sites);
-        let Some(class) = class else { return };
-        let mut versions = held(&self.versions);
-        match versions.each.get_mut(version) {
-            Some(sums) => sums[class].add(sum),
-            None => {
-                versions.make_room();
-                versions.each.entry(version.clone()).or_default()[class].add(sum);
-            }
+        if class == 0 {
+            return;
         }
+        held(&self.versions).count(version, (class, sum), VERSIONS_MAX);
+        let mut of_sites = held(&self.of_sites[site % SHARDS]);
+        of_sites.entry(nearest.site).or_default().count(version, (class, sum), SITE_VERSIONS_MAX);
     }
 
-    /// All rows: sites by number, then versions, those with most bytes first.
-    pub(crate) fn rows(&self, view: &FleetView) -> Vec<ShedRow> {
-        let mut rows = self.of_sites(view);
-        // Requests wait for a copy, and not for what is made of it.
+    /// Rows of this process and of those that have told it theirs. O(sites x `SHARDS`), and
+    /// O(entries) of each front.
+    pub(crate) fn rows(&self, view: &FleetView, now: Instant, wanted: Wanted<'_>) -> Vec<ShedRow> {
+        let mut table = self.sites(view, wanted);
+        match wanted {
+            // Requests wait for a copy, and not for what is made of it.
+            Wanted::All => {
+                let versions = held(&self.versions).clone();
+                versions.put(&mut table, |version| Of::Version(version.to_owned()));
+            }
+            Wanted::Site(site) => self.put_versions_of_sites(view, Some(site), &mut table),
+            Wanted::Worst(_) => {}
+        }
+        self.fronts.add_to(&mut table, now, wanted);
+        table.rows(wanted)
+    }
+
+    /// All that this process has counted, for its writer. O(sites x `SHARDS` + rows).
+    pub(crate) fn own(&self, view: &FleetView) -> Vec<ShedRow> {
+        let mut table = self.sites(view, Wanted::All);
         let versions = held(&self.versions).clone();
-        rows.extend(versions.rows());
-        rows
+        versions.put(&mut table, |version| Of::Version(version.to_owned()));
+        self.put_versions_of_sites(view, None, &mut table);
+        table.rows_to_tell(TOLD_MAX)
     }
 
-    /// Two families, by site and class.
+    /// Two families, by site and class, of this process alone: Prometheus sums; and how many fronts
+    /// the answers of the API sum.
     pub(crate) fn put(&self, page: &mut Page, view: &FleetView) {
-        let rows = self.of_sites(view);
+        let table = self.sites(view, Wanted::All);
         let help = "Decisions about clients whose nearest site this is, by whether they led past \
                     it: none, content, health or before.";
         let decisions = Metric::counter("nearest_decisions_total", help);
-        for ShedRow { name, class, begun, answers, .. } in &rows {
-            page.put(&decisions, &labels(name, class), begun + answers);
-        }
+        each(&table, |labels, sum| page.put(&decisions, labels, sum.begun + sum.answers));
         let help = "What their players load until they ask again, at the highest bitrate of the \
                     version.";
         let bytes = Metric::counter("nearest_bytes_total", help);
-        for ShedRow { name, class, reckoned_bytes, .. } in &rows {
-            page.put(&bytes, &labels(name, class), *reckoned_bytes);
-        }
+        each(&table, |labels, sum| page.put(&bytes, labels, sum.bytes));
+        let help = "Fronts whose counts are in this writer's answers to GET /v1/sheds.";
+        let fronts = Metric::gauge("shed_fronts", help);
+        page.put(&fronts, "", Bytes::of(self.fronts.count()).0);
     }
 
     /// O(sites x `SHARDS`); a shard is held while it is added.
-    fn of_sites(&self, view: &FleetView) -> Vec<ShedRow> {
+    fn sites(&self, view: &FleetView, wanted: Wanted<'_>) -> Table {
         let mut all = Sites::new();
         for shard in &self.sites {
             let shard = held(shard);
@@ -123,67 +142,74 @@ impl Sheds {
             }
             all.iter_mut().zip(&*shard).for_each(|(into, from)| merge(into, from));
         }
-        let classes = || [NONE].into_iter().chain(CLASSES.iter().map(|class| class.as_str()));
-        let of = |(site, sums): (&SiteView, &[Sum; 1 + CLASSES.len()])| -> Vec<ShedRow> {
-            let named = classes().zip(sums);
-            named.filter_map(|(class, sum)| sum.row("site", site.id.as_str(), class)).collect()
+        let is_wanted = |site: &&SiteView| match wanted {
+            Wanted::Site(id) => site.id == *id,
+            Wanted::All | Wanted::Worst(_) => true,
         };
-        view.sites.iter().map(AsRef::as_ref).zip(&all).flat_map(of).collect()
+        let mut table = Table::default();
+        for (site, sums) in view.sites.iter().map(AsRef::as_ref).zip(&all) {
+            if is_wanted(&site) {
+                table.add(Of::Site(site.id.to_string()), sums);
+            }
+        }
+        table
+    }
+
+    /// Site by site: requests wait for the copy of one.
+    fn put_versions_of_sites(&self, view: &FleetView, only: Option<&SiteId>, to: &mut Table) {
+        for shard in &self.of_sites {
+            let numbers: Vec<u32> = held(shard).keys().copied().collect();
+            for number in numbers {
+                let Some(site) = view.sites.get(number) else { continue };
+                if only.is_some_and(|only| site.id != *only) {
+                    continue;
+                }
+                let versions = held(shard).get(&number).cloned().unwrap_or_default();
+                let of = |of: &str| Of::SiteVersion(site.id.to_string(), of.to_owned());
+                versions.put(to, of);
+            }
+        }
     }
 }
 
 impl Versions {
-    fn rows(&self) -> Vec<ShedRow> {
-        let mut versions: Vec<_> = self.each.iter().collect();
-        versions.sort_by_key(|(_, sums)| Reverse(weight(*sums)));
-        let (shown, rest) = versions.split_at(versions.len().min(VERSIONS_MAX));
-        let mut others = self.others;
-        rest.iter().for_each(|(_, sums)| merge(&mut others, *sums));
-        let shown = shown.iter().map(|(version, sums)| (version.as_str(), *sums));
-        let of = |(version, sums): (&str, &[Sum; CLASSES.len()])| -> Vec<ShedRow> {
-            let named = CLASSES.iter().zip(sums);
-            named.filter_map(|(of, sum)| sum.row("version", version, of.as_str())).collect()
-        };
-        shown.chain([(OTHERS, &others)]).flat_map(of).collect()
+    fn count(&mut self, version: &AssetVersionId, (class, sum): (usize, Sum), most: usize) {
+        if let Some(sums) = self.each.get_mut(version) {
+            sums[class].add(sum);
+            return;
+        }
+        self.make_room(most);
+        self.each.entry(version.clone()).or_default()[class].add(sum);
     }
 
-    /// O(versions) once in `VERSIONS_MAX` times.
-    fn make_room(&mut self) {
-        if self.each.len() < 2 * VERSIONS_MAX {
+    fn put(&self, table: &mut Table, of: impl Fn(&str) -> Of) {
+        self.each.iter().for_each(|(version, sums)| table.add(of(version.as_str()), sums));
+        if self.others != Sums::default() {
+            table.add(of(OTHERS), &self.others);
+        }
+    }
+
+    /// O(versions) once in `most` times.
+    fn make_room(&mut self, most: usize) {
+        if self.each.len() < 2 * most {
             return;
         }
         let mut all: Vec<_> = std::mem::take(&mut self.each).into_iter().collect();
         all.sort_by_key(|(_, sums)| Reverse(weight(sums)));
-        for (_, sums) in all.drain(VERSIONS_MAX..) {
+        for (_, sums) in all.drain(most..) {
             merge(&mut self.others, &sums);
         }
         self.each.extend(all);
     }
 }
 
-impl Sum {
-    fn of(answer: Option<(Nanos, BitsPerSecond)>) -> Self {
-        let Some((until, bitrate)) = answer else { return Self { begun: 1, ..Self::default() } };
-        let bits = u128::from(bitrate.0) * u128::from(until.0) / u128::from(Nanos::seconds(1).0);
-        Self { begun: 0, answers: 1, bytes: u64::try_from(bits / 8).unwrap_or(u64::MAX) }
-    }
-
-    fn add(&mut self, more: Self) {
-        self.begun += more.begun;
-        self.answers += more.answers;
-        self.bytes = self.bytes.saturating_add(more.bytes);
-    }
-
-    fn row(self, by: &str, name: &str, class: &str) -> Option<ShedRow> {
-        let row = ShedRow {
-            by: by.to_owned(),
-            name: name.to_owned(),
-            class: class.to_owned(),
-            begun: self.begun,
-            answers: self.answers,
-            reckoned_bytes: self.bytes,
-        };
-        (self != Self::default()).then_some(row)
+/// Each sum of a site that is not zero, with its labels.
+fn each(table: &Table, mut put: impl FnMut(&str, &Sum)) {
+    for (of, sums) in &table.all {
+        let Of::Site(site) = of else { continue };
+        for (class, sum) in class_names().zip(sums).filter(|(_, sum)| **sum != Sum::default()) {
+            put(&format!("site=\"{site}\",class=\"{class}\""), sum);
+        }
     }
 }
 
@@ -191,26 +217,15 @@ fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const NONE: &str = "none";
-
-fn labels(site: &str, class: &str) -> String {
-    format!("site=\"{site}\",class=\"{class}\"")
-}
-
-fn weight(sums: &[Sum]) -> (u64, u64) {
-    let bytes = sums.iter().map(|sum| sum.bytes).fold(0, u64::saturating_add);
-    (bytes, sums.iter().map(|sum| sum.begun + sum.answers).sum())
-}
-
-fn merge(into: &mut [Sum], from: &[Sum]) {
-    into.iter_mut().zip(from).for_each(|(into, from)| into.add(*from));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     use std::sync::Arc;
+    use steering::Shed;
+    use wire::v1::sheds::ShedReport;
+
+    const NOW: Instant = Instant(0);
 
     const TURN: Option<(Nanos, BitsPerSecond)> =
         Some((Nanos::seconds(10), BitsPerSecond(4_000_000)));
@@ -235,7 +250,9 @@ mod tests {
         sheds.count(14, at(Some(Shed::Content)), &film, TURN);
         sheds.count(21, at(Some(Shed::Content)), &film, TURN);
         sheds.count(28, at(Some(Shed::Health)), &film, None);
-        let rows: Vec<String> = sheds.rows(&view()).iter().map(shown).collect();
+        let rows = |wanted| -> Vec<String> {
+            sheds.rows(&view(), NOW, wanted).iter().map(shown).collect()
+        };
         let wanted = [
             "site far none 1 1 5000000",
             "site far content 0 2 10000000",
@@ -243,7 +260,17 @@ mod tests {
             "version film-1 content 0 2 10000000",
             "version film-1 health 1 0 0",
         ];
-        assert_eq!(rows, wanted);
+        assert_eq!(rows(Wanted::All), wanted);
+        let wanted = [
+            "site far none 1 1 5000000",
+            "site far content 0 2 10000000",
+            "site far health 1 0 0",
+            "site_version far/film-1 content 0 2 10000000",
+            "site_version far/film-1 health 1 0 0",
+        ];
+        let [far, near] = ["far", "near"].map(|id| id.parse().unwrap());
+        assert_eq!(rows(Wanted::Site(&far)), wanted);
+        assert_eq!(rows(Wanted::Site(&near)), [""; 0]);
         let mut page = Page::new("nearcast_control_");
         sheds.put(&mut page, &view());
         let text = page.into_text();
@@ -264,7 +291,7 @@ mod tests {
             }
         }
         assert!(held(&sheds.versions).each.len() <= 2 * VERSIONS_MAX);
-        let rows = sheds.rows(&view());
+        let rows = sheds.rows(&view(), NOW, Wanted::All);
         let versions: Vec<&ShedRow> = rows.iter().filter(|row| row.by == "version").collect();
         assert_eq!(versions.len(), VERSIONS_MAX + 1);
         assert_eq!(versions[..7].iter().map(|row| row.answers).sum::<u64>(), 14);
@@ -273,8 +300,128 @@ mod tests {
         assert_eq!((all, all), (Bytes::of(many + 7).0, rows[0].answers));
     }
 
+    #[test]
+    fn of_the_versions_of_a_site_those_with_most_have_rows_and_none_is_lost() {
+        let sheds = Sheds::default();
+        let many = 5 * SITE_VERSIONS_MAX;
+        for n in 0..many {
+            let version = format!("film-{n}").parse().unwrap();
+            let nearest = Nearest { site: 1, shed: Some(Shed::Health) };
+            for _ in 0..=usize::from(n < 3) {
+                sheds.count(Bytes::of(n).0, nearest, &version, TURN);
+            }
+        }
+        let far = "far".parse().unwrap();
+        let rows = sheds.rows(&view(), NOW, Wanted::Site(&far));
+        assert_eq!(rows.len(), 1 + SITE_VERSIONS_MAX + 1, "the site, its versions, the others");
+        let named = |row: &ShedRow| row.version.clone().unwrap();
+        assert!(rows[1..4].iter().all(|row| row.answers == 2 && named(row) != OTHERS));
+        assert_eq!(rows.last().map(named).as_deref(), Some(OTHERS));
+        let all: u64 = rows[1..].iter().map(|row| row.answers).sum();
+        assert_eq!((all, all), (Bytes::of(many + 3).0, rows[0].answers));
+        let versions = |held: &MutexGuard<'_, BTreeMap<u32, Versions>>| held[&1].each.len();
+        assert!(versions(&held(&sheds.of_sites[1])) <= 2 * SITE_VERSIONS_MAX);
+    }
+
+    #[test]
+    fn the_worst_sites_are_those_with_most_bytes_led_past_them_for_content_or_health() {
+        let sheds = Sheds::default();
+        let film = "film-1".parse().unwrap();
+        let count = |site, shed, times| {
+            (0..times).for_each(|n| sheds.count(n, Nearest { site, shed }, &film, TURN));
+        };
+        count(0, Some(Shed::Health), 2);
+        count(1, Some(Shed::Content), 3);
+        count(0, Some(Shed::Before), 9);
+        count(0, None, 9);
+        let names = |most| -> Vec<String> {
+            let rows = sheds.rows(&view(), NOW, Wanted::Worst(most));
+            rows.iter().map(|row| format!("{} {}", row.name, row.class)).collect()
+        };
+        assert_eq!(names(1), ["far content"]);
+        assert_eq!(names(5), ["far content", "near none", "near health", "near before"]);
+    }
+
+    #[test]
+    fn what_fronts_tell_is_summed_once_and_the_newest_of_each_counts() {
+        let (writer, front) = (Sheds::default(), Sheds::default());
+        let film = "film-1".parse().unwrap();
+        let shed = Nearest { site: 1, shed: Some(Shed::Content) };
+        writer.count(0, shed, &film, TURN);
+        let (view, far) = (view(), "far".parse().unwrap());
+        let tell = |name: &str, start_id, number| {
+            let rows = front.own(&view);
+            writer.fronts.take(NOW, name, &ShedReport { start_id, number, rows }).unwrap();
+        };
+        let answers = |now| -> Vec<u64> {
+            let rows = writer.rows(&view, now, Wanted::Site(&far));
+            rows.iter().map(|row| row.answers).collect()
+        };
+        assert_eq!(answers(NOW), [1, 1], "the site, and its version");
+        front.count(0, shed, &film, TURN);
+        front.count(0, shed, &film, TURN);
+        for _ in 0..3 {
+            tell("f1", 7, 1);
+        }
+        assert_eq!(answers(NOW), [3, 3], "it came three times");
+        tell("f2", 7, 1);
+        assert_eq!(answers(NOW), [5, 5], "of another front");
+        front.count(0, shed, &film, TURN);
+        tell("f1", 7, 3);
+        assert_eq!(answers(NOW), [6, 6]);
+        let late = ShedReport { start_id: 7, number: 2, rows: Vec::new() };
+        writer.fronts.take(NOW, "f1", &late).unwrap();
+        assert_eq!(answers(NOW), [6, 6], "an older one that comes late");
+        let begun = ShedReport { start_id: 8, number: 1, rows: Vec::new() };
+        writer.fronts.take(NOW, "f1", &begun).unwrap();
+        assert_eq!(answers(NOW), [3, 3], "it was started anew");
+        assert_eq!(answers(Instant(Nanos::seconds(3600).0)), [1, 1], "they are gone");
+        let rows = writer.rows(&view, NOW, Wanted::All);
+        assert_eq!(rows.iter().map(|row| row.answers).sum::<u64>(), 2 * 3);
+    }
+
+    #[test]
+    fn a_front_of_another_release_is_understood_as_far_as_it_can_be() {
+        let sheds = Sheds::default();
+        let row = |by: &str, name: &str, class: &str| ShedRow {
+            by: by.to_owned(),
+            name: name.to_owned(),
+            class: class.to_owned(),
+            answers: u64::MAX,
+            ..ShedRow::default()
+        };
+        let rows = vec![
+            row("site", "far", "content"),
+            row("site", "far", "content"),
+            row("site", "far", "later"),
+            row("rack", "far", "content"),
+            row("site", "no name", "content"),
+            row("site_version", "far", "content"),
+        ];
+        let report = ShedReport { start_id: 1, number: 1, rows };
+        sheds.fronts.take(NOW, "f1", &report).unwrap();
+        let rows = sheds.rows(&view(), NOW, Wanted::All);
+        let told: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.answers)).collect();
+        assert_eq!(told, [("far", u64::MAX)]);
+        let rows = vec![row("site", "far", "none"); wire::v1::sheds::ROWS_MAX + 1];
+        let report = ShedReport { rows, ..report };
+        let refused = sheds.fronts.take(NOW, "f1", &report).unwrap_err().to_string();
+        assert!(refused.contains("more than 100000"), "{refused}");
+    }
+
+    #[test]
+    fn so_many_fronts_are_kept_and_no_more() {
+        let fronts = Fronts::default();
+        for n in 0..100_u64 {
+            let report = ShedReport::default();
+            fronts.take(Instant(n), &format!("f{n}"), &report).unwrap();
+        }
+        assert_eq!(fronts.count(), 32);
+    }
+
     fn shown(row: &ShedRow) -> String {
-        let ShedRow { by, name, class, begun, answers, reckoned_bytes } = row;
-        format!("{by} {name} {class} {begun} {answers} {reckoned_bytes}")
+        let ShedRow { by, name, version, class, begun, answers, reckoned_bytes } = row;
+        let of = version.as_ref().map(|of| format!("/{of}")).unwrap_or_default();
+        format!("{by} {name}{of} {class} {begun} {answers} {reckoned_bytes}")
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use wire::v1::identity::{Enrol, MemberKind, Renew};
 use wire::v1::manifest::Lacking;
 use wire::v1::routes::Part;
+use wire::v1::sheds::ShedReport;
 
 use crate::appliance::Appliance;
 use crate::control::{Running, answer};
@@ -48,6 +49,7 @@ fn body(control: &Running, path: &str) -> Value {
         "/v1/appliances/{id}/documents" => {
             serde_json::to_value(Lacking { documents: vec!["0".repeat(64)] })
         }
+        "/v1/replica/sheds" => serde_json::to_value(ShedReport::default()),
         "/v1/appliances/{id}/routes" => {
             let to = format!("0-{}", "0".repeat(32));
             serde_json::to_value(Part { to, is_last: true, ..Part::default() })
@@ -116,6 +118,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     403      200  200  403  GET /v1/objects/{id}/blocks
     403      200  200  200  POST /v1/renew
     403      403  403  200  GET /v1/replica/keys
+    403      403  403  204  POST /v1/replica/sheds
     403      403  403  200  GET /v1/replica/snapshot
     ");
 }

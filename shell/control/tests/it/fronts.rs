@@ -215,6 +215,36 @@ fn a_restart_of_the_writer_gives_fronts_nothing_new_and_an_old_copy_is_noticed()
     assert_eq!(generation(&writer), after);
 }
 
+#[test]
+fn the_writer_tells_what_its_fronts_have_decided_too() {
+    let (mut writer, mut front, _appliances) = fleet();
+    let served = |of: &Running| -> u64 {
+        let rows = of.json("/v1/sheds");
+        let rows = rows.as_array().unwrap().iter();
+        let is_ours = |row: &&serde_json::Value| row["name"] == "a" && row["class"] == "none";
+        rows.filter(is_ours).map(|row| row["begun"].as_u64().unwrap()).sum()
+    };
+    (0..3).for_each(|_| drop(front.playback("film")));
+    (0..2).for_each(|_| drop(writer.playback("film")));
+    assert_eq!(served(&front), 3, "a front has its own");
+    until(|| served(&writer) == 5, "it has told the writer");
+    let page = writer.get("/metrics").text();
+    assert!(page.contains("nearcast_control_shed_fronts 1"), "{page}");
+    let own = "nearcast_control_nearest_decisions_total{site=\"a\",class=\"none\"} 2";
+    assert!(page.contains(own), "Prometheus sums the processes: {page}");
+    let whole = |front: &Running| front.json("/v1/fleet")["assets"][0]["copies_complete"] == 2;
+    front.restart();
+    until(|| whole(&front), "reports made anew what it knows");
+    front.playback("film");
+    until(|| served(&writer) == 3, "it counts from its start on");
+    writer.end();
+    front.restart();
+    until(|| whole(&front), "it goes on without its writer");
+    front.playback("film");
+    let failed = || !front.get("/metrics").text().contains("shed_reports_failed_total 0\n");
+    until(failed, "and counts that it cannot tell it");
+}
+
 /// A writer, a front, and two appliances with a film that report to both.
 fn fleet() -> (Running, Running, Vec<Reporting>) {
     let writer = Running::start("");

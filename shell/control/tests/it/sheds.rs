@@ -35,6 +35,16 @@ fn what_the_nearest_site_did_not_serve_is_counted_by_class_site_and_version() {
         assert_eq!(row["answers"], 1);
         assert!(0 < row["reckoned_bytes"].as_u64().unwrap(), "{row}");
     }
+    let of_site = control.json("/v1/sheds?site=b");
+    let is_other = |row: &&Value| row["by"] == "site_version" && row["version"] == "other-1";
+    let other = of_site.as_array().unwrap().iter().find(is_other).unwrap();
+    assert_eq!(
+        (&other["name"], &other["class"], &other["answers"]),
+        (&json!("b"), &json!("content"), &json!(1))
+    );
+    assert_eq!(control.json("/v1/sheds?worst=1")[0]["name"], "b");
+    assert!(control.get("/v1/sheds?site=c").problem(404).contains("there is no site c"));
+    assert!(control.get("/v1/sheds?worst=0").problem(400).contains("use 1 to 1000"));
     appliances[2].report.load.serving = false;
     appliances[2].report(&control);
     while steer(&film)["PATHWAY-PRIORITY"][0] == "b1" {

@@ -16,7 +16,14 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
-import { fleetAt, fleetWith, routesOf, scenarioNames, viewersAt } from "./scenarios.mjs";
+import {
+  fleetAt,
+  fleetWith,
+  routesOf,
+  scenarioNames,
+  shedsOf,
+  viewersAt,
+} from "./scenarios.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(HERE, "..", "dist");
@@ -233,6 +240,7 @@ function handler(state) {
       return json(response, 200, all);
     }
     if (name === "/v1/routes") return json(response, 200, routesOf(state.scenario));
+    if (name === "/v1/sheds") return json(response, 200, shedsOf(state.scenario, url.searchParams));
     if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
       return givePlayback(state, request, response);

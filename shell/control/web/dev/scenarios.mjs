@@ -347,6 +347,38 @@ export function fleetWith(name, now, query) {
   return fleet;
 }
 
+/** GET /v1/sheds with its parameters: of `huge`, a third of the sites lack titles. */
+export function shedsOf(name, query) {
+  if (!["huge", "faults"].includes(name)) return [];
+  const { sites } = fleetAt(name, 0);
+  const row = (by, site, of, bytes, version) => {
+    const answers = Math.round(bytes / 5e6);
+    return { by, name: site, version, class: of, begun: 0, answers, reckoned_bytes: bytes };
+  };
+  const all = sites.flatMap(({ id }, at) => {
+    const content = at % 3 ? 0 : Math.round(((at * 37) % 101) * 31 * GB);
+    const health = at % 5 ? 0 : Math.round(((at * 53) % 67) * 11 * GB);
+    const rows = [["none", 9_000 * GB], ["content", content], ["health", health]];
+    return rows.filter(([, bytes]) => bytes).map(([of, bytes]) => row("site", id, of, bytes));
+  });
+  const site = query.get("site");
+  if (site !== null) {
+    const own = all.filter(({ name: of }) => of === site);
+    const versions = ["film-2026-11-20-9f3c2a", "documentary-2026-11-20-9f3c2a"];
+    const parts = versions.map((of, at) => {
+      return row("site_version", site, at ? "health" : "content", (2 - at) * 160 * GB, of);
+    });
+    return [...own, ...parts];
+  }
+  const missed = new Map();
+  for (const { name: of, class: kind, reckoned_bytes: bytes } of all) {
+    if (kind !== "none") missed.set(of, (missed.get(of) ?? 0) + bytes);
+  }
+  const worst = [...missed].sort((a, b) => b[1] - a[1]).map(([of]) => of);
+  const most = worst.slice(0, Number(query.get("worst") ?? 0));
+  return most.flatMap((of) => all.filter((one) => one.name === of));
+}
+
 /** The same sites, as GET /v1/routes tells of them in the scenario `routes`. */
 export function routesOf(name = "routes") {
   const session = (name, neighbour_as, routes, changes = {}) => ({

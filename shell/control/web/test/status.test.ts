@@ -4,6 +4,7 @@ import { silent } from "../src/fleet";
 import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
 import { factsOf, linesOf, servesOf } from "../src/status/routes";
+import { factsOf as factsOfShed, shedsOf } from "../src/status/sheds";
 import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import { wordsOf as wordsOfIsp } from "../src/status/isp";
 import * as sites from "../src/status/sites";
@@ -115,6 +116,29 @@ test("a site tells whom it serves", () => {
   assert.equal(plain(servesOf(both)), "10.0.0.0/8, 7 prefixes by BGP");
   const some = servesOf({ ...both, prefix_count: 1_235 });
   assert.equal(plain(some), "10.0.0.0/8, 1,234 more, 7 prefixes by BGP");
+});
+
+test("sites and versions are told with the bytes that others served their clients", () => {
+  const row = (by: string, name: string, of: string, bytes: number, version?: string) => {
+    const rest = { begun: 0, answers: 1, reckoned_bytes: bytes };
+    return { by, name, class: of, ...rest, ...(version ? { version } : {}) };
+  };
+  const rows = [
+    row("site", "s1", "none", 60e9),
+    row("site", "s1", "content", 30e9),
+    row("site", "s1", "health", 10e9),
+    row("site", "s2", "none", 5e9),
+    row("site", "s2", "before", 5e9),
+    row("site_version", "s1", "content", 30e9, "film-1"),
+    row("site_version", "s1", "later", 30e9, "film-1"),
+  ];
+  const told = shedsOf(rows);
+  assert.deepEqual(told.map(({ name }) => name), ["s1", "film-1"], "s2 missed nothing");
+  const facts = told.map((one) => plain(factsOfShed(one)));
+  assert.deepEqual(facts, [
+    "30.0 GB for content, 10.0 GB for health · 40 % of what its clients load",
+    "30.0 GB for content",
+  ]);
 });
 
 test("what control leaves out of a list is counted below it", () => {

@@ -113,7 +113,13 @@ fn a_verb_takes_what_its_route_takes() {
             let schema = document.pointer(pointer.trim_start_matches('#')).unwrap();
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect()
         });
-        let of_body = |take: &Take| !matches!(take.what, What::Name | What::MayName);
+        let operation = &document["paths"][path][method.to_lowercase()];
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let parameters = parameters.filter(|of| of["in"] == "query");
+        let parameters: BTreeSet<&str> =
+            parameters.map(|of| of["name"].as_str().unwrap()).collect();
+        assert_eq!(takes(&|take| take.what == What::Query), parameters, "{place}: query");
+        let of_body = |take: &Take| !matches!(take.what, What::Name | What::MayName | What::Query);
         assert_eq!(takes(&of_body), fields.unwrap_or_default(), "{place}: options");
     }
 }

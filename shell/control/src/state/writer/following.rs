@@ -18,7 +18,7 @@ use crate::config::{Config, FrontConfig};
 use crate::members::identities::Denied;
 use crate::members::keys::Keys;
 use crate::members::own::Own;
-use crate::state::front::{ASK_EVERY, FollowError, Follower, News};
+use crate::state::front::{ASK_EVERY, FollowError, Follower, News, Telling};
 
 /// A front's own part of the shared state.
 pub(crate) struct Front {
@@ -81,13 +81,21 @@ impl Control {
     pub(crate) async fn follow(self: Arc<Self>) {
         let follower = self.with_front(|front| front.follower.take()).flatten();
         let Some(mut follower) = follower else { return };
-        let mut said = None;
+        let (mut said, mut telling) = (None, Telling::begin(self.clock.now()));
         loop {
             sleep(ASK_EVERY).await;
-            let now = self.clock.unix();
-            let turn = spawn_blocking(move || (follower.turn(now), follower));
-            let ((news, outcome), back) = turn.await.expect("nothing in it panics");
-            follower = back;
+            let (now, control) = (self.clock.unix(), self.clone());
+            let turn = move || {
+                let turn = follower.turn(now);
+                let counted = || control.sheds.own(&control.snapshot().view);
+                if !telling.turn(control.clock.now(), counted, &follower) {
+                    control.metrics.shed_reports_failed.count();
+                }
+                (turn, follower, telling)
+            };
+            let ((news, outcome), back, told) =
+                spawn_blocking(turn).await.expect("nothing in it panics");
+            (follower, telling) = (back, told);
             say(&mut said, outcome.err());
             self.take_news(news).await;
         }

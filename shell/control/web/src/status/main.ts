@@ -14,13 +14,15 @@ import {
 import { bitRate, duration, percent, plural } from "../units";
 import { Card, type CardItem } from "./card";
 import { History, type Columns } from "./history";
-import { Overview, siteUrl } from "./overview";
+import { Overview } from "./overview";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
 import { IspPanel } from "./isp";
 import { RoutesPanel, servesOf } from "./routes";
 import { showSession } from "./session";
+import { ShedsPanel } from "./sheds";
 import { aboutOf, SitePage } from "./site";
+import { siteUrl } from "./sites";
 import { LongSpan } from "./span";
 import { Tables } from "./tables";
 import { outageOf, verdictOf, type Concern, type Verdict } from "./verdict";
@@ -109,6 +111,7 @@ const overview = only ? null : new Overview(() => latest && showSites(...latest)
 if (only) new SitePage(only);
 const rates = new Rates();
 const routes = new RoutesPanel();
+new ShedsPanel(only);
 const tables = new Tables(byId("assets"), byId("errors"));
 const viewers = new Viewers(byId("viewers"));
 let warnings: readonly ViewersWarning[] = [];

@@ -4,12 +4,10 @@ import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { get, type Fleet, type Site } from "../fleet";
 import { count, plural } from "../units";
 import { WorldMap } from "./map";
-import { cellsOf, found, moodOf, ordered, wordsOfPlace, type Spot } from "./sites";
+import { cellsOf, found, moodOf, ordered, siteUrl, wordsOfPlace, type Spot } from "./sites";
 
 /** Rows at first, and more with each wish. */
 const ROWS = 20;
-
-export const siteUrl = (site: string): string => `/?${new URLSearchParams({ site })}`;
 
 function rowView({ id }: Site): View<Site> {
   const cell = (kind: string) => h("td", { class: `sites-${kind}` });

@@ -20,6 +20,9 @@ const CELL = 4;
 /** Less headroom than this is told by colour, percent. */
 const TIGHT = 10;
 
+/** A site's own page. */
+export const siteUrl = (site: string): string => `/?${new URLSearchParams({ site })}`;
+
 /** As control tells it, all of it. */
 type Summary = Required<SiteSummary>;
 

@@ -1,0 +1,78 @@
+//! What fronts have told a writer, so that its answers are the sum over all processes.
+//!
+//! A front tells all that it has counted since it began, and what it says takes the place of what
+//! it said before: a report that is lost, or comes twice or late, changes no sum.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use model::units::{Instant, Nanos};
+use wire::v1::sheds::{ROWS_MAX, ShedReport};
+
+use super::held;
+use super::table::{Table, Wanted};
+
+/// 4 MB each with 8,000 sites. One more takes the place of whoever has been silent for longest.
+const FRONTS_MAX: usize = 32;
+
+/// A front that has said nothing for so long is gone, and its counts with it.
+const FORGET_AFTER: Nanos = Nanos::seconds(3600);
+
+#[derive(Default)]
+pub(crate) struct Fronts {
+    by_name: Mutex<BTreeMap<String, Told>>,
+}
+
+struct Told {
+    start_id: u64,
+    number: u64,
+    at: Instant,
+    table: Table,
+}
+
+/// A report that is longer than any front's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rows: {0} are more than {ROWS_MAX}, which no front sends")]
+pub(crate) struct TooMany(usize);
+
+impl Fronts {
+    /// Takes a front's report. O(rows), of which O(fronts) under the lock.
+    pub(crate) fn take(
+        &self,
+        now: Instant,
+        name: &str,
+        report: &ShedReport,
+    ) -> Result<(), TooMany> {
+        if ROWS_MAX < report.rows.len() {
+            return Err(TooMany(report.rows.len()));
+        }
+        let (start_id, number) = (report.start_id, report.number);
+        let told = Told { start_id, number, at: now, table: Table::read(&report.rows) };
+        let mut fronts = held(&self.by_name);
+        let is_old = |known: &Told| known.start_id == start_id && number < known.number;
+        if fronts.get(name).is_some_and(is_old) {
+            return Ok(());
+        }
+        let before = fronts.insert(name.to_owned(), told);
+        fronts.retain(|_, told| now.since(told.at) < FORGET_AFTER);
+        let silent = || fronts.iter().min_by_key(|(_, told)| told.at).map(|(name, _)| name.clone());
+        let gone = if FRONTS_MAX < fronts.len() { silent() } else { None };
+        let gone = gone.and_then(|name| fronts.remove(&name));
+        drop(fronts);
+        // Thousands of names are freed while nobody waits.
+        drop((before, gone));
+        Ok(())
+    }
+
+    /// Adds what they told and is wanted. O(entries of all), and a report waits meanwhile.
+    pub(super) fn add_to(&self, table: &mut Table, now: Instant, wanted: Wanted<'_>) {
+        let fronts = held(&self.by_name);
+        let heard = fronts.values().filter(|told| now.since(told.at) < FORGET_AFTER);
+        heard.for_each(|told| table.add_all(&told.table, wanted));
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        held(&self.by_name).len()
+    }
+}

@@ -97,6 +97,7 @@ pub const FIELDS: &[&str] = &[
     "serial",
     "sessions",
     "sibling",
+    "site",
     "sites",
     "socket",
     "thread",

@@ -227,7 +227,8 @@ const VERBS: &[Verb] = &[
     verb("withdrawal", "show", "Show who has confirmed a withdrawal", WITHDRAWAL)
         .takes(&[name("number", "Its number")])
         .by(remove::withdrawal),
-    verb("route", "show", "Show sessions, what is left out, and what has no second way", ROUTES),
+    verb("route", "show", "Show sessions, what is left out, and what has no second way", ROUTES)
+        .takes(&[take("site", "This one alone", What::Query)]),
     // Services
     verb("playback", "begin", "Get leave to play an asset, as a service does", PLAYBACK).takes(&[
         take("asset", "What to play", What::Field),

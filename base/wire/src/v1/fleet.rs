@@ -61,6 +61,9 @@ pub struct FleetSite {
     /// Its appliances hear different tables, for longer than a change takes.
     #[serde(default)]
     pub routes_differ: bool,
+    /// Prefixes that no other site has a way to, when they were counted last; left out if none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub routes_unshared: u64,
     /// All of its appliances in one.
     #[serde(default)]
     pub summary: SiteSummary,
@@ -474,6 +477,10 @@ pub struct KeyOut {
     pub announced_unix_s: Option<u64>,
     /// When it is of no more use, seconds since 1970; null before it has been replaced.
     pub retires_unix_s: Option<u64>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {

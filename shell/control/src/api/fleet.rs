@@ -15,6 +15,7 @@ use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::metric::Metric;
 use model::number::NumberSet;
+use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::{Bottleneck, FleetView, Health, Load, Placed};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ use super::{Shared, named, trouble};
 use crate::metrics::{Counter, WorkCounts, gauges, page};
 use crate::state::decisions::LedgerCounts;
 use crate::state::directing::{Busy, Desk, Told};
+use crate::state::unshared::Seen;
 use crate::state::writer::{Control, Front};
 
 /// Who should hold what.
@@ -177,19 +179,10 @@ fn tell(
     let counts = snapshot.view.sites.iter().map(|site| site.appliances.len());
     let copies_wanted = copies_wanted(snapshot.policy.copies, counts);
     let most = if is_brief { PREFIXES_TOLD } else { usize::MAX };
-    let mut site = |site: &model::topology::Site| {
+    let unshared = control.unshared.seen();
+    let mut site = |site: &Site| {
         let (sums, appliances) = by_site.remove(&site.id).unwrap_or_default();
-        FleetSite {
-            id: site.id.to_string(),
-            prefixes: site.prefixes.iter().take(most).map(ToString::to_string).collect(),
-            prefix_count: site.prefixes.len(),
-            about: site.into(),
-            routes: rest.heard.get(&site.id).copied(),
-            routes_differ: rest.differing.contains(&site.id),
-            summary: sums.done(),
-            appliances,
-            ..FleetSite::default()
-        }
+        FleetSite { summary: sums.done(), appliances, ..site_out(site, most, &rest, &unshared) }
     };
     let all = snapshot.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
     let mut sites: Vec<_> = all.map(&mut site).collect();
@@ -214,6 +207,21 @@ fn tell(
         history: rest.history.iter().map(sample_out).collect(),
         demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
     })
+}
+
+/// A site without its appliances.
+fn site_out(site: &Site, prefixes_told: usize, rest: &Rest, unshared: &Seen) -> FleetSite {
+    let prefixes = site.prefixes.iter().take(prefixes_told);
+    FleetSite {
+        id: site.id.to_string(),
+        prefixes: prefixes.map(ToString::to_string).collect(),
+        prefix_count: site.prefixes.len(),
+        about: site.into(),
+        routes: rest.heard.get(&site.id).copied(),
+        routes_differ: rest.differing.contains(&site.id),
+        routes_unshared: unshared.by_site.get(&site.id).map_or(0, |(count, _)| *count),
+        ..FleetSite::default()
+    }
 }
 
 /// Copies of a version that sites of so many appliances should have.
@@ -486,6 +494,11 @@ async fn tell_director(control: &Control, page: &mut Page) {
             Bytes::of(prefixes.0).0,
         ),
         ("routes_v6", "The same of IPv6.", Bytes::of(prefixes.1).0),
+        (
+            "routes_unshared",
+            "Prefixes that were announced to one site alone, when they were counted last.",
+            control.unshared.seen().total,
+        ),
         ("generation", "Newest generation of manifests.", snapshot.view.generation.0),
         ("asset_versions", "Asset versions in the catalog.", versions),
     ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use director::Event;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::state::clients::Clients;
 use crate::state::writer::Control;
@@ -62,9 +62,17 @@ pub(crate) async fn run(control: Arc<Control>) {
             }
         }
     };
-    let looking_after = control.look_after_documents();
+    let counting = async {
+        loop {
+            let of = control.clone();
+            let count = move || of.unshared.count(&of.snapshot().routes);
+            let rest = spawn_blocking(count).await.expect("nothing in it panics");
+            sleep(rest).await;
+        }
+    };
+    let documents = control.look_after_documents();
     let archiving = control.decisions.archive();
-    tokio::join!(ticking, writing, refreshing, placing, looking_after, archiving);
+    tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving);
 }
 
 /// How often the director is told that this process reads what comes, and somebody looks whether it

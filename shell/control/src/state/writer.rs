@@ -57,6 +57,7 @@ use crate::state::lease::{self, Leading};
 use crate::state::manifests::Manifests;
 use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
+use crate::state::unshared::Unshared;
 use crate::state::vault::{self, Vault};
 use crate::state::viewers::Viewers;
 pub(crate) use changes::ChangeError;
@@ -97,6 +98,8 @@ pub struct Control {
     pub(crate) turns: Mutex<Turns>,
     pub(crate) viewers: Viewers,
     pub(crate) sheds: Sheds,
+    /// Prefixes with one site alone, as they were counted last.
+    pub(crate) unshared: Unshared,
     /// Has a thread of its own.
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) metrics: Metrics,

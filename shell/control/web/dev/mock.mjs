@@ -239,7 +239,12 @@ function handler(state) {
       );
       return json(response, 200, all);
     }
-    if (name === "/v1/routes") return json(response, 200, routesOf(state.scenario));
+    if (name === "/v1/routes") {
+      const out = routesOf(state.scenario);
+      const only = url.searchParams.get("site");
+      out.sites = out.sites.filter(({ site }) => only === null || site === only);
+      return json(response, 200, out);
+    }
     if (name === "/v1/sheds") return json(response, 200, shedsOf(state.scenario, url.searchParams));
     if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {

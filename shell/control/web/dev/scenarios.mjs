@@ -260,6 +260,7 @@ function huge(now) {
       place: index % 57 === 56 ? "" : `${at} ${words.join(" ")}`,
       prefixes: [],
       routes: 1_000 + index * 37,
+      routes_unshared: index % 47 === 3 ? 3 * index : 0,
       appliances: Array.from({ length: 5 }, (_, one) => {
         const seed = index * 5 + one + 1;
         const broken = seed % 503 === 2 ? FAULTS.a2 : seed % 611 === 7 ? FAULTS.a1 : {};
@@ -416,11 +417,12 @@ export function routesOf(name = "routes") {
     return { digest: `${prefixes}-${"0".repeat(32)}`, prefixes, sessions, left_out: [], ...more };
   };
   const one = (site) => {
-    const { kind, place, routes: prefixes } = site;
+    const { kind, place, routes: prefixes, routes_unshared: unshared } = site;
     const appliances = site.appliances.map(({ id: appliance }) => {
       return { appliance, heard: heard(prefixes, [session("isp_a", 64_500, prefixes)]) };
     });
-    const rest = { digest: null, differ: false, unshared: 0, unshared_examples: [], open: false };
+    const unshared_examples = ["21.9.0.0/20", "21.9.64.0/20"].slice(0, unshared);
+    const rest = { digest: null, differ: false, unshared, unshared_examples, open: false };
     return { site: site.id, kind, place, prefixes, ...rest, appliances };
   };
   if (name === "huge") return { prefixes_v4: 1, prefixes_v6: 1, sites: huge(0).map(one) };

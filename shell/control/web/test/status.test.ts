@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { silent } from "../src/fleet";
 import { columnsOf, History, sampleOf, SPAN_S } from "../src/status/history";
 import { Rates } from "../src/status/rates";
-import { factsOf, linesOf, servesOf } from "../src/status/routes";
+import { factsOf, linesOf, servesOf, unsharedOf, wordsOfUnshared } from "../src/status/routes";
 import { factsOf as factsOfShed, shedsOf } from "../src/status/sheds";
 import { aboutOf, moodOfStep, stepsOf, wordsOfDay } from "../src/status/site";
 import { wordsOf as wordsOfIsp } from "../src/status/isp";
@@ -105,6 +105,16 @@ test("of what is left out the appliance tells that left out most", () => {
       bad: false,
     },
   ]);
+});
+
+test("of a large fleet the sites are named whose prefixes have no second way", () => {
+  const all = [3, 0, 1_200, 40, 7, 5, 1].map((count, at) => {
+    return siteAt(`s${at}`, "", {}, count ? { routes_unshared: count } : {});
+  });
+  const found = unsharedOf(all);
+  assert.deepEqual(found.map(({ id }) => id), ["s2", "s3", "s4", "s5", "s0", "s6"]);
+  assert.equal(plain(wordsOfUnshared(found)), "and 1 prefix of 1 more site");
+  assert.equal(wordsOfUnshared(found.slice(0, 5)), "");
 });
 
 test("a site tells whom it serves", () => {

@@ -35,6 +35,7 @@ use crate::state::lease::{self, Leading};
 use crate::state::manifests::Manifests;
 use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
+use crate::state::unshared::Unshared;
 use crate::state::vault::{Vault, VaultError};
 use crate::state::viewers::Viewers;
 
@@ -287,6 +288,7 @@ impl Control {
             turns: Mutex::default(),
             viewers: Viewers::new(SITES_MAX),
             sheds: Sheds::default(),
+            unshared: Unshared::default(),
             decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),
             doors,

@@ -110,7 +110,7 @@ const span = new LongSpan(byId("span"), only, () => showGauges());
 const overview = only ? null : new Overview(() => latest && showSites(...latest));
 if (only) new SitePage(only);
 const rates = new Rates();
-const routes = new RoutesPanel();
+const routes = new RoutesPanel(only);
 new ShedsPanel(only);
 const tables = new Tables(byId("assets"), byId("errors"));
 const viewers = new Viewers(byId("viewers"));

@@ -3,6 +3,7 @@
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { get, rest, type Fleet, type Site } from "../fleet";
 import { count, plural } from "../units";
+import { siteUrl } from "./sites";
 import type { RoutesAppliance, RoutesOut, RoutesSite } from "../../made/api";
 
 /** A line about a site, and whether somebody should look at it. */
@@ -11,8 +12,10 @@ export interface Line {
   bad: boolean;
 }
 
-/** Control looks at every prefix to answer. */
 const POLL_MS = 10_000;
+
+/** Sites of a large fleet that are named for prefixes without a second way. */
+const SITES_SHOWN = 5;
 
 /** Sessions that are down, by name; the others are counted. */
 const DOWN_SHOWN = 4;
@@ -106,27 +109,62 @@ function siteView(): View<RoutesSite> {
   return { root: h("li", { class: "row route" }, name, facts, lines), update };
 }
 
+/** Sites with prefixes that no other has a way to, those with most first. */
+export function unsharedOf(sites: readonly Site[]): Site[] {
+  const some = sites.filter(({ routes_unshared: count = 0 }) => count > 0);
+  return some.sort((a, b) => (b.routes_unshared ?? 0) - (a.routes_unshared ?? 0));
+}
+
+/** What is left to say of them below the first. */
+export function wordsOfUnshared(sites: readonly Site[]): string {
+  const rest = sites.slice(SITES_SHOWN);
+  const sum = rest.reduce((total, { routes_unshared: count = 0 }) => total + count, 0);
+  return rest.length ? `and ${prefixes(sum)} of ${plural(rest.length, "more site")}` : "";
+}
+
+function unsharedView({ id }: Site): View<Site> {
+  const facts = h("span", { class: "row-facts" });
+  const name = h("span", { class: "row-name" }, h("a", { href: siteUrl(id) }, id));
+  const update = ({ routes_unshared: count = 0 }: Site) => {
+    setText(facts, `${prefixes(count)} ${count === 1 ? "has" : "have"} no second way`);
+  };
+  return { root: h("li", { class: "row route" }, name, facts), update };
+}
+
 export class RoutesPanel {
-  private readonly rows = new KeyedList<RoutesSite>(byId("routes"), ({ site }) => site, siteView);
   private readonly panel = byId("routes-panel");
+  private readonly rows: KeyedList<RoutesSite>;
+  private readonly alone: KeyedList<Site>;
+  private readonly more = h("p", { class: "nothing" });
   private wanted = false;
   private asking = false;
-  private sites = new Set<string>();
 
-  /** Of a fleet that is told in brief, each site's own page has it. */
+  /** Of one site, or of all. */
+  constructor(private readonly site: string | null) {
+    const [rows, alone] = [byId("routes"), h("ul", { class: "rows" })];
+    this.rows = new KeyedList<RoutesSite>(rows, ({ site: of }) => of, siteView);
+    this.alone = new KeyedList<Site>(alone, ({ id }) => id, unsharedView);
+    this.panel.append(alone, this.more);
+  }
+
+  /** Of a fleet that is told in brief, each site's own page has it, but for the worst. */
   update(fleet: Fleet): void {
-    this.sites = new Set(fleet.sites.map(({ id }) => id));
+    const alone = fleet.brief ? unsharedOf(fleet.sites) : [];
+    this.alone.update(alone.slice(0, SITES_SHOWN));
+    const more = wordsOfUnshared(alone);
+    setText(this.more, more);
+    this.more.hidden = more === "";
     this.wanted = !fleet.brief && fleet.sites.some(({ routes }) => routes != null);
-    if (!this.wanted) this.panel.hidden = true;
+    if (!this.wanted) this.panel.hidden = alone.length === 0;
     else if (!this.asking) void this.ask();
   }
 
   private async ask(): Promise<void> {
     this.asking = true;
-    const out = await get<RoutesOut>("/v1/routes");
+    const query = this.site === null ? "" : `?${new URLSearchParams({ site: this.site })}`;
+    const out = await get<RoutesOut>(`/v1/routes${query}`);
     if (out && this.wanted) {
-      const isHere = (site: RoutesSite) => site.appliances.length > 0 && this.sites.has(site.site);
-      const sites = out.sites.filter(isHere);
+      const sites = out.sites.filter(({ appliances }) => appliances.length > 0);
       this.rows.update(sites);
       this.panel.hidden = sites.length === 0;
     }

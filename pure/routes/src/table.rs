@@ -18,6 +18,7 @@ use crate::filter::Longest;
 use crate::hearing::Difference;
 use crate::order::{Known, Way, behind, sort};
 
+mod announced;
 mod family;
 mod work;
 

@@ -5,7 +5,7 @@ use clap::{ArgMatches, Command};
 
 use crate::grammar::{Route, Shows, Verb, What, name, take, texts, verb};
 use crate::list::{self, Kind};
-use crate::{audit, remove};
+use crate::{audit, find, remove};
 
 /// The commands of all things.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
@@ -229,6 +229,9 @@ const VERBS: &[Verb] = &[
         .by(remove::withdrawal),
     verb("route", "show", "Show sessions, what is left out, and what has no second way", ROUTES)
         .takes(&[take("site", "This one alone", What::Query)]),
+    verb("route", "find", "Show the sites of an address in order, and why", FIND_ROUTE)
+        .takes(&[name("address", "Of a client")])
+        .by(find::find),
     // Services
     verb("playback", "begin", "Get leave to play an asset, as a service does", PLAYBACK).takes(&[
         take("asset", "What to play", What::Field),
@@ -303,6 +306,7 @@ const WITHDRAWAL: &[Route] = &[("GET", "/v1/withdrawals/{number}")];
 const PLAYBACK: &[Route] = &[("POST", "/v1/playbacks")];
 const END_PLAYBACK: &[Route] = &[("DELETE", "/v1/playbacks/{session}")];
 const ROUTES: &[Route] = &[("GET", "/v1/routes")];
+const FIND_ROUTE: &[Route] = &[("GET", "/v1/routes/{address}")];
 const MAKE_TOKEN: &[Route] = &[("POST", "/v1/tokens")];
 const REMOVE_TOKEN: &[Route] = &[("DELETE", "/v1/tokens/{id}")];
 const ROTATE: &[Route] = &[("POST", "/v1/keys/rotate")];

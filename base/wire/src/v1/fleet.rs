@@ -401,6 +401,44 @@ pub struct RoutesAppliance {
     pub heard: Heard,
 }
 
+/// The sites of an address, best first: `GET /v1/routes/{address}`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RouteFound {
+    /// The range by which a client of this address is led.
+    pub client_range: String,
+    /// The longest prefix that covers it; null if none does.
+    pub longest: Option<String>,
+    /// At most 32: beyond them, and where there is none, sites are as good as each other.
+    pub sites: Vec<RouteSite>,
+}
+
+/// A site of an address.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RouteSite {
+    pub site: String,
+    /// That covers the address; null of a site that is near by its place alone.
+    pub prefix: Option<String>,
+    /// `static`, by an operator's word; `embedded`, `private` or `public`, as the site is joined to
+    /// who announced it; or `place`.
+    pub by: String,
+    /// Networks on the way, the announcing one first.
+    #[serde(default)]
+    pub as_path: Vec<u32>,
+    /// The announcing network's preference among its own announcements: lower is better.
+    pub med: Option<u32>,
+    #[serde(default)]
+    pub communities: Vec<String>,
+    /// How far the site is, where nothing else is known, in words.
+    pub place: Option<String>,
+    /// The step of the order that put it behind the one before it: `first`, `prefix`, `class`,
+    /// `path`, `med`, `place`, `name` or `no_route`.
+    pub code: String,
+    /// The same in words.
+    pub why: String,
+}
+
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

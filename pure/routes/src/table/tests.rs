@@ -117,6 +117,23 @@ fn the_longest_prefix_wins_whether_it_was_given_or_heard() {
 }
 
 #[test]
+fn a_way_that_was_announced_is_told_with_all_that_came_with_it() {
+    let mut routes = fleet();
+    hear(&mut routes, "berlin", "8.8.0.0/16", Peering::Public, &[7, 9], Some(20));
+    hear(&mut routes, "isp", "8.8.8.0/24", Peering::Private, &[9], None);
+    let sites = routes.table().locate(&prefix("8.8.8.0/24")).sites;
+    let paths = sites.iter().map(|near| {
+        let By::Route(route) = near.by else { panic!("{near:?}") };
+        let heard = routes.table().announced(&route.prefix, near.number).unwrap();
+        (near.site.to_string(), heard.as_path().to_vec(), heard.med())
+    });
+    let expected = [("isp", vec![9], None), ("berlin", vec![7, 9], Some(20))];
+    assert_eq!(paths.collect::<Vec<_>>(), expected.map(|(id, path, med)| (id.into(), path, med)));
+    let berlin = sites[1].number;
+    assert!(routes.table().announced(&prefix("8.8.8.0/24"), berlin).is_none(), "not its prefix");
+}
+
+#[test]
 fn a_prefix_without_a_second_way_is_told() {
     let mut routes = fleet();
     hear(&mut routes, "isp", "8.8.8.0/24", Peering::Private, &[9], None);

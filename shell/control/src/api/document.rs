@@ -73,6 +73,7 @@ fn name_in(path: &str, part: &str) -> Option<Parameter> {
         "site" => ("Name of the site", NAME_PATTERN),
         "name" => ("Name of the front", NAME_PATTERN),
         "asset" => ("Name of the asset", NAME_PATTERN),
+        "address" => ("IPv4 or IPv6 address", ADDRESS_PATTERN),
         "version" => ("Name of the version, derived from its content", NAME_PATTERN),
         "session" if path.starts_with("/v1/playbacks/") => (SESSION, SESSION_PATTERN),
         "session" => (SEALED, SEALED_PATTERN),
@@ -86,6 +87,7 @@ fn name_in(path: &str, part: &str) -> Option<Parameter> {
 
 /// The rule of `model::id`: up to 63 of these.
 const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._-]{0,62}$";
+const ADDRESS_PATTERN: &str = "^[0-9a-fA-F.:]{2,45}$";
 const OBJECT: &str = "Object id, 64 hex digits";
 const OBJECT_PATTERN: &str = "^[0-9a-f]{64}$";
 const SESSION: &str = "`session` of POST /v1/playbacks";

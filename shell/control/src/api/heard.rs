@@ -3,16 +3,18 @@
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use director::{Director, Snapshot};
 use model::id::SiteId;
+use model::near::{By, Class, Near};
 use model::topology::Prefix;
-use routes::Digest;
+use routes::{Digest, Table};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use wire::v1::fleet::{RoutesAppliance, RoutesOut, RoutesSite};
+use wire::v1::fleet::{RouteFound, RouteSite, RoutesAppliance, RoutesOut, RoutesSite};
 use wire::v1::routes::{Example, LeftOut};
 
 use super::fleet::standing_in;
@@ -150,4 +152,113 @@ fn by_control((found, first): &Refused) -> Option<LeftOut> {
 
 fn count(len: usize) -> u64 {
     model::units::Bytes::of(len).0
+}
+
+/// The sites of an address, in the order in which its client is led to them: each with its prefix
+/// and what was announced with it, and the step of the order that put it behind the one before.
+/// O(log prefixes).
+#[utoipa::path(get, path = "/v1/routes/{address}", tag = "fleet",
+    responses((status = 200, body = RouteFound)))]
+pub(crate) async fn find(
+    State(control): Shared,
+    Path(address): Path<String>,
+) -> Result<Json<RouteFound>, Problem> {
+    let client: IpAddr = address.parse().map_err(|_| {
+        let detail = format!("\"{address}\" is not an IP address: write for example 192.0.2.7");
+        Problem::bad_request(detail)
+    })?;
+    let snapshot = control.snapshot();
+    let range = snapshot.client_range(client);
+    let located = snapshot.routes.locate(&range);
+    Ok(Json(RouteFound {
+        client_range: range.to_string(),
+        longest: located.longest.map(|prefix| prefix.to_string()),
+        sites: located.sites.iter().map(|near| found_out(&snapshot.routes, near)).collect(),
+    }))
+}
+
+fn found_out(routes: &Table, near: &Near<'_>) -> RouteSite {
+    let found = RouteSite {
+        site: near.site.to_string(),
+        code: near.step.as_str().to_owned(),
+        why: near.step.to_string(),
+        ..RouteSite::default()
+    };
+    let route = match &near.by {
+        By::Route(route) => route,
+        By::Place(nearness) => {
+            return RouteSite {
+                by: "place".to_owned(),
+                place: Some(nearness.to_string()),
+                ..found
+            };
+        }
+    };
+    let by = match (route.is_static, route.class) {
+        (true, _) => "static",
+        (false, Class::Embedded) => "embedded",
+        (false, Class::Private) => "private",
+        (false, Class::Public) => "public",
+    };
+    let heard = routes.announced(&route.prefix, near.number).filter(|_| !route.is_static);
+    RouteSite {
+        prefix: Some(route.prefix.to_string()),
+        by: by.to_owned(),
+        as_path: heard.map(|heard| heard.as_path().to_vec()).unwrap_or_default(),
+        med: route.med,
+        communities: heard
+            .map(|heard| heard.communities().iter().map(ToString::to_string).collect())
+            .unwrap_or_default(),
+        ..found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::topology::{Site, SiteKind};
+    use routes::filter::Longest;
+    use routes::{Attributes, Community, Difference, Peering, Routes};
+    use std::sync::Arc;
+
+    #[test]
+    fn the_sites_of_an_address_are_told_with_what_was_announced_and_the_step_between_them() {
+        let site = |id: &str, kind, prefixes: &[&str]| {
+            let prefixes = prefixes.iter().map(|text| text.parse().unwrap()).collect();
+            Site { kind, ..Site::new(id.parse().unwrap(), prefixes) }
+        };
+        let sites = [
+            site("isp", SiteKind::Embedded, &[]),
+            site("ix", SiteKind::Exchange, &[]),
+            site("old", SiteKind::Exchange, &["198.0.0.0/8"]),
+        ];
+        let mut routes = Routes::new(Longest::USUAL);
+        routes.change_sites(&[], &[(0, &sites[0]), (1, &sites[1]), (2, &sites[2])]);
+        let mut hear = |site: &Site, peering, as_path: &[u32], med, communities| {
+            let heard = Attributes::new(peering, as_path.to_vec(), med, communities);
+            let announced = vec![("198.51.0.0/16".parse().unwrap(), Arc::new(heard))];
+            routes.apply(&site.id, &Difference { announced, withdrawn: vec![] }, true);
+        };
+        hear(&sites[0], Peering::Private, &[64501], None, vec![]);
+        let communities = vec![Community::Plain(64502, 7), Community::Large(64502, 1, 2)];
+        hear(&sites[1], Peering::Public, &[64502, 64501], Some(20), communities);
+        let client = "198.51.100.0/24".parse().unwrap();
+        let located = routes.table().locate(&client).sites;
+        let line = |near: &Near<'_>| {
+            let of = found_out(routes.table(), near);
+            let prefix = of.prefix.unwrap();
+            let (path, med) = (of.as_path, of.med);
+            format!(
+                "{} {prefix} {} {path:?} {med:?} {:?} {}: {}",
+                of.site, of.by, of.communities, of.code, of.why
+            )
+        };
+        let expected = [
+            "isp 198.51.0.0/16 embedded [64501] None [] first: before all others",
+            "ix 198.51.0.0/16 public [64502, 64501] Some(20) [\"64502:7\", \"64502:1:2\"] class: \
+             after closer peering",
+            "old 198.0.0.0/8 static [] None [] prefix: after longer prefixes",
+        ];
+        assert_eq!(located.iter().map(line).collect::<Vec<_>>(), expected);
+    }
 }

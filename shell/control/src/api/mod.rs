@@ -149,6 +149,7 @@ fn routes() -> Vec<Route> {
         route!(Operator PUT    "/v1/assets/{asset}/versions/{version}/window"
             withdrawals::put_version_window),
         route!(Viewer   GET    "/v1/routes" heard::routes),
+        route!(Viewer   GET    "/v1/routes/{address}" heard::find),
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
@@ -196,7 +197,7 @@ fn fleet_routes() -> Vec<Route> {
 
 /// What a front has of all routes, those of the fleet's address included. Everything else is the
 /// writer's.
-const FRONT_ROUTES: [&str; 18] = [
+const FRONT_ROUTES: [&str; 19] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
@@ -205,6 +206,7 @@ const FRONT_ROUTES: [&str; 18] = [
     "/v1/ledger",
     "/v1/ledger/{file}",
     "/v1/routes",
+    "/v1/routes/{address}",
     "/v1/assets",
     "/v1/assets/{asset}",
     "/v1/appliances/{id}/report",

@@ -28,6 +28,9 @@ fn what_is_set_is_shown_and_what_was_not_said_stays() {
     let shown = says("appliance show a1");
     assert!(shown.contains("addresses     none") && shown.contains("weight        3"), "{shown}");
     assert!(says("site show s1").contains("10.0.0.0/8"));
+    let found = says("route find 10.1.2.3");
+    assert!(found.contains("10.0.0.0/8 is the longest") && found.contains("1  s1"), "{found}");
+    assert!(says("route find 2001:db8::7").contains("2001:db8::/32"));
     assert!(says("fleet show").contains("ASSET"));
     assert!(says("fleet metrics").contains("nearcast_control_appliances_healthy 0"));
     assert!(says("fleet openapi").contains("\"openapi\":\"3.1.0\""));
@@ -80,6 +83,8 @@ fn a_refusal_says_what_to_do_and_the_program_fails() {
     control.says(&["appliance", "set", "a1", "--site", "s1"]);
     let said = refused("drain a1 --wait");
     assert!(said.contains("a1 is never_seen: nobody knows whether it is drained"), "{said}");
+    let said = refused("route find nowhere");
+    assert!(said.contains("\"nowhere\" is not an IP address"), "{said}");
     let said = refused("policy set --copies 99");
     assert!(said.contains("copies: use 1 to 64"), "{said}");
     let said = refused("audit list --count 0");

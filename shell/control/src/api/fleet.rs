@@ -9,26 +9,23 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use director::front::Player;
 use director::{ApplianceStatus, Counters, Notice, Sample, Snapshot};
 use identity::member::Member;
-use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::metric::Metric;
 use model::number::NumberSet;
 use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
-use model::view::{Bottleneck, FleetView, Health, Load, Placed};
+use model::view::{Bottleneck, FleetView, Health, Load};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::fleet::{
-    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetLoad, FleetOut,
-    FleetSample, FleetSite, HeldVersion,
+    FleetAppliance, FleetAsset, FleetLoad, FleetOut, FleetSample, FleetSite, HeldVersion,
 };
 use wire::v1::report::Report;
 
-use super::asking_for::AskingFor;
 use super::assets::entries_out;
 use super::drain::drain_out;
 use super::problem::Problem;
@@ -50,19 +47,6 @@ pub(crate) struct PlacementOut {
     holdings: BTreeMap<String, Vec<String>>,
     /// What did not go as the policy would have it, and how full appliances will be, as lines.
     report: Vec<String>,
-}
-
-/// Whose list to explain.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ExplainQuery {
-    asset: String,
-    /// Address to steer for, instead of the one that asks.
-    client: Option<String>,
-    /// `1` for a player without TLS.
-    plain: Option<String>,
-    /// A playback, to see its own list; without, the list of one that might begin now.
-    session: Option<String>,
 }
 
 /// Which part of the fleet to tell, and how much of it.
@@ -321,69 +305,6 @@ pub(crate) async fn placement(State(control): Shared) -> Result<Json<PlacementOu
         holdings: placement.holdings.iter().map(names).collect(),
         report: placement.report.to_string().lines().map(str::to_owned).collect(),
     }))
-}
-
-/// Why this client would get this list for this asset.
-#[utoipa::path(get, path = "/v1/explain", tag = "fleet", params(ExplainQuery),
-    responses((status = 200, body = ExplainOut)))]
-pub(crate) async fn explain(
-    State(control): Shared,
-    asking: AskingFor,
-    Query(query): Query<ExplainQuery>,
-) -> Result<Json<ExplainOut>, Problem> {
-    let asset: AssetId = named(&query.asset)?;
-    let snapshot = control.snapshot();
-    let client = asking.client_range(&snapshot, query.client.as_deref())?;
-    let session = match &query.session {
-        Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
-        None => control.keys().session(),
-    };
-    let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
-    let player = Player { client, session: &session, plain };
-    let now = control.clock.unix();
-    let config = steering::Config { explains: true, ..control.steering_config() };
-    let choice = match snapshot.choose(&asset, &player, now, &config) {
-        Ok(choice) => choice,
-        // The list is empty then, and every appliance says why it is not in it.
-        Err(error) => {
-            let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
-            let list = snapshot.rank(current.id(), &player, &config);
-            director::front::Choice { version: current, list }
-        }
-    };
-    let current = snapshot.catalog.versions(&asset).first().map(|version| version.id().clone());
-    let note = current.filter(|current| current != choice.version.id()).map(|current| {
-        format!("no healthy appliance holds the current version {current} wholly yet")
-    });
-    let note = match snapshot.is_withdrawn(choice.version.id(), now) {
-        true => Some("no playback begins: its time has not come, or is over".to_owned()),
-        false => note,
-    };
-    let offered = choice.list.offered_count;
-    let candidate = |(i, candidate): (usize, &steering::Candidate)| {
-        let Placed { site, appliance, .. } = snapshot.view.placed(candidate.appliance)?;
-        let reasons = candidate.reasons(&snapshot.view);
-        Some(ExplainCandidate {
-            appliance: appliance.id.to_string(),
-            site: site.id.to_string(),
-            rank: (i < offered).then_some(i + 1),
-            why: reasons.map(|reason| reason.to_string()).join("; "),
-            reasons: reasons.map(reason_out).into(),
-        })
-    };
-    Ok(Json(ExplainOut {
-        asset: asset.to_string(),
-        asset_version: choice.version.id().to_string(),
-        version_note: note,
-        client_range: client.to_string(),
-        candidates: choice.list.candidates.iter().enumerate().filter_map(candidate).collect(),
-        others: choice.list.others,
-    }))
-}
-
-fn reason_out(reason: steering::Reason) -> ExplainReason {
-    let (kind, code) = (reason.step().to_owned(), reason.code().to_owned());
-    ExplainReason { kind, code: Some(code), text: reason.to_string() }
 }
 
 /// Whether playbacks should begin here. After a start that takes until the first appliance has

@@ -8,6 +8,7 @@ mod assets;
 mod caller;
 mod document;
 mod drain;
+mod explain;
 mod fleet;
 mod grants;
 mod guard;
@@ -112,7 +113,7 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/viewers" viewers::viewers),
         route!(Viewer   GET    "/v1/sheds" sheds::sheds),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
-        route!(Viewer   GET    "/v1/explain" fleet::explain),
+        route!(Viewer   GET    "/v1/explain" explain::explain),
         route!(Operator GET    "/v1/ledger" ledger::ledger),
         route!(Operator GET    "/v1/ledger/{file}" ledger::ledger_file),
         route!(Viewer   GET    "/v1/sites" registry::sites),

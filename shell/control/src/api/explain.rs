@@ -1,0 +1,87 @@
+//! Why a client gets its list, in the words of those who decided.
+
+#![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
+
+use axum::Json;
+use axum::extract::{Query, State};
+use director::front::Player;
+use model::id::AssetId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainReason};
+
+use super::asking_for::AskingFor;
+use super::problem::Problem;
+use super::{Shared, named};
+
+/// Whose list to explain.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExplainQuery {
+    asset: String,
+    /// Address to steer for, instead of the one that asks.
+    client: Option<String>,
+    /// `1` for a player without TLS.
+    plain: Option<String>,
+    /// A playback, to see its own list; without, the list of one that might begin now.
+    session: Option<String>,
+}
+
+/// Why this client would get this list for this asset.
+#[utoipa::path(get, path = "/v1/explain", tag = "fleet", params(ExplainQuery),
+    responses((status = 200, body = ExplainOut)))]
+pub(crate) async fn explain(
+    State(control): Shared,
+    asking: AskingFor,
+    Query(query): Query<ExplainQuery>,
+) -> Result<Json<ExplainOut>, Problem> {
+    let asset: AssetId = named(&query.asset)?;
+    let snapshot = control.snapshot();
+    let client = asking.client_range(&snapshot, query.client.as_deref())?;
+    let session = match &query.session {
+        Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
+        None => control.keys().session(),
+    };
+    let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
+    let player = Player { client, session: &session, plain };
+    let now = control.clock.unix();
+    let config = steering::Config { explains: true, ..control.steering_config() };
+    let choice = match snapshot.choose(&asset, &player, now, &config) {
+        Ok(choice) => choice,
+        // The list is empty then, and every appliance says why it is not in it.
+        Err(error) => {
+            let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
+            let list = snapshot.rank(current.id(), &player, &config);
+            director::front::Choice { version: current, list }
+        }
+    };
+    let current = snapshot.catalog.versions(&asset).first().map(|version| version.id().clone());
+    let note = current.filter(|current| current != choice.version.id()).map(|current| {
+        format!("no healthy appliance holds the current version {current} wholly yet")
+    });
+    let note = match snapshot.is_withdrawn(choice.version.id(), now) {
+        true => Some("no playback begins: its time has not come, or is over".to_owned()),
+        false => note,
+    };
+    let offered = choice.list.offered_count;
+    let candidate = |(i, candidate): (usize, &steering::Candidate)| ExplainCandidate {
+        appliance: candidate.appliance.to_string(),
+        site: candidate.site.to_string(),
+        rank: (i < offered).then_some(i + 1),
+        why: candidate.reasons().map(|reason| reason.to_string()).join("; "),
+        reasons: candidate.reasons().map(reason_out).into(),
+    };
+    Ok(Json(ExplainOut {
+        asset: asset.to_string(),
+        asset_version: choice.version.id().to_string(),
+        version_note: note,
+        client_range: client.to_string(),
+        candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
+        others: choice.list.others,
+    }))
+}
+
+fn reason_out(reason: steering::Reason) -> ExplainReason {
+    let (kind, code) = (reason.step().to_owned(), reason.code().to_owned());
+    ExplainReason { kind, code: Some(code), text: reason.to_string() }
+}

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use model::id::AssetId;
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 use serde_json::Value;
-use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainReason};
+use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainPathway, ExplainReason};
 
 use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
@@ -45,8 +45,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String> {
-    let ExplainOut { asset, asset_version, version_note, client_range, candidates, others } =
+    let ExplainOut { asset, asset_version, version_note, client_range, candidates, .. } =
         explanation;
+    let others = &explanation.others;
     let offered = candidates.iter().filter(|candidate| candidate.rank.is_some()).count();
     let mut lines = vec![format!(
         "A player at {client} (steered as {client_range}) that asks for {asset} gets \
@@ -56,6 +57,7 @@ fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String>
     lines.extend(version_note.as_ref().map(|note| format!("Not the current version: {note}.")));
     lines.push(String::new());
     lines.extend(table(candidates, *others, colours));
+    lines.extend(pathways(&explanation.pathways, colours));
     lines
 }
 
@@ -83,6 +85,30 @@ pub(crate) fn table(candidates: &[ExplainCandidate], others: u64, colours: bool)
         lines.push(format!("{others} more were not looked at: those above are nearer, or enough."));
     }
     lines
+}
+
+/// A table of pathways, where one of them has renditions from elsewhere.
+fn pathways(pathways: &[ExplainPathway], colours: bool) -> Vec<String> {
+    if pathways.iter().all(|pathway| pathway.renditions.is_empty()) {
+        return Vec::new();
+    }
+    let mut table = Table::new(&["PATHWAY", "RENDITION", ">UP TO", "FROM"]);
+    for ExplainPathway { appliance, renditions } in pathways {
+        if renditions.is_empty() {
+            table.row([appliance.as_str(), "all", "-", appliance].map(Cell::from).into());
+        }
+        for (index, of) in renditions.iter().enumerate() {
+            let bitrate = of.bitrate_bps.map(|bps| output::rate(BitsPerSecond(bps)));
+            let tone = if of.appliance == *appliance { Tone::Plain } else { Tone::Warn };
+            table.row(vec![
+                if index == 0 { appliance.as_str() } else { "" }.into(),
+                of.file.as_str().into(),
+                bitrate.unwrap_or_else(|| "-".to_owned()).into(),
+                Cell::new(of.appliance.as_str(), tone),
+            ]);
+        }
+    }
+    [String::new()].into_iter().chain(table.lines(colours)).collect()
 }
 
 #[cfg(test)]
@@ -120,5 +146,26 @@ mod tests {
         assert!(of_many[0].ends_with("1 of 100 appliances."), "{}", of_many[0]);
         let last = "98 more were not looked at: those above are nearer, or enough.";
         assert_eq!(of_many.last().map(String::as_str), Some(last));
+    }
+
+    #[test]
+    fn pathways_are_told_where_renditions_come_from_several() {
+        let told: Vec<ExplainPathway> = serde_json::from_value(serde_json::json!([
+            {"appliance": "a1", "renditions": [
+                {"number": 1, "file": "v/r0.m3u8", "bitrate_bps": 900_000, "appliance": "a1"},
+                {"number": 2, "file": "v/r1.m3u8", "bitrate_bps": 2_500_000, "appliance": "b1"},
+                {"number": 3, "file": "v/sound.m3u8", "bitrate_bps": null, "appliance": "a1"}]},
+            {"appliance": "b1", "renditions": []}]))
+        .unwrap();
+        let expected = [
+            "",
+            "PATHWAY  RENDITION         UP TO  FROM",
+            "a1       v/r0.m3u8      900 kb/s  a1",
+            "         v/r1.m3u8     2.50 Mb/s  b1",
+            "         v/sound.m3u8          -  a1",
+            "b1       all                   -  b1",
+        ];
+        assert_eq!(pathways(&told, false), expected);
+        assert!(pathways(&told[1..], false).is_empty(), "all of it from one each");
     }
 }

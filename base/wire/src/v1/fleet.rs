@@ -329,6 +329,34 @@ pub struct ExplainOut {
     /// Appliances far from the client that were not looked at: those above are enough.
     #[serde(default)]
     pub others: u64,
+    /// What the player may choose from, best first.
+    #[serde(default)]
+    pub pathways: Vec<ExplainPathway>,
+}
+
+/// One choice of a player.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainPathway {
+    /// The appliance that it is named for.
+    pub appliance: String,
+    /// Where its renditions come from; empty if all do from that appliance.
+    #[serde(default)]
+    pub renditions: Vec<ExplainRendition>,
+}
+
+/// A rendition of a pathway.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainRendition {
+    /// Its number, from 1.
+    pub number: usize,
+    /// The first of its files.
+    pub file: String,
+    /// What it takes at most, by an entry manifest; null if none says so.
+    pub bitrate_bps: Option<u64>,
+    /// From which appliance it comes.
+    pub appliance: String,
 }
 
 /// What was decided of one appliance.

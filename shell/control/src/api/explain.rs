@@ -4,11 +4,13 @@
 
 use axum::Json;
 use axum::extract::{Query, State};
-use director::front::Player;
+use director::front::{Choice, Player};
 use model::id::AssetId;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainReason};
+use wire::v1::fleet::{
+    ExplainCandidate, ExplainOut, ExplainPathway, ExplainReason, ExplainRendition,
+};
 
 use super::asking_for::AskingFor;
 use super::problem::Problem;
@@ -52,7 +54,7 @@ pub(crate) async fn explain(
         Err(error) => {
             let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
             let list = snapshot.rank(current.id(), &player, &config);
-            director::front::Choice { version: current, list }
+            Choice { version: current, list }
         }
     };
     let current = snapshot.catalog.versions(&asset).first().map(|version| version.id().clone());
@@ -78,7 +80,35 @@ pub(crate) async fn explain(
         client_range: client.to_string(),
         candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
         others: choice.list.others,
+        pathways: pathways_out(&choice),
     }))
+}
+
+/// Each pathway, and where its renditions come from if they are apart. O(files of the version).
+fn pathways_out(choice: &Choice) -> Vec<ExplainPathway> {
+    let Choice { version, list } = choice;
+    let name = |at: &usize| list.candidates[*at].appliance.to_string();
+    let renditions = version.renditions();
+    let of_files = || version.files.files.keys().zip(renditions.of_files());
+    let first = |number: usize| of_files().find(|(_, of)| usize::from(**of) == number);
+    // Those of no rendition, or of several, are 0, and come from the appliance of the pathway.
+    let each: Vec<(usize, String, Option<u64>)> = (1..)
+        .zip(renditions.each().iter().skip(1))
+        .map(|(number, of)| {
+            let file = first(number).map(|(path, _)| path.to_string()).unwrap_or_default();
+            (number, file, of.bitrate.map(|bitrate| bitrate.0))
+        })
+        .collect();
+    let pathway = |pathway: &steering::Pathway| {
+        let known = each.iter().zip(&pathway.renditions);
+        let rendition = |((number, file, bitrate_bps), at): (&(usize, String, Option<u64>), _)| {
+            let (number, bitrate_bps) = (*number, *bitrate_bps);
+            ExplainRendition { number, file: file.clone(), bitrate_bps, appliance: name(at) }
+        };
+        let renditions = known.map(rendition).collect();
+        ExplainPathway { appliance: name(&pathway.lead), renditions }
+    };
+    list.pathways.iter().map(pathway).collect()
 }
 
 fn reason_out(reason: steering::Reason) -> ExplainReason {

@@ -115,6 +115,23 @@ fn lower_renditions_come_from_a_site_that_holds_no_others_and_these_from_elsewhe
     let explained = control.json("/v1/explain?asset=film&client=127.0.0.1");
     let why = explained["candidates"][0]["why"].as_str().unwrap();
     assert!(why.contains("holds some renditions of the version"), "{why}");
+    let pathways = explained["pathways"].as_array().unwrap();
+    assert_eq!(pathways.len(), 3, "{explained}");
+    let near = pathways[0]["appliance"].as_str().unwrap();
+    assert!(near.starts_with('a'), "{explained}");
+    let from = pathways[0]["renditions"].as_array().unwrap().iter().map(|of| {
+        let bitrate = of["bitrate_bps"].as_u64().is_some();
+        (of["file"].as_str().unwrap(), bitrate, of["appliance"].as_str().unwrap())
+    });
+    let from: Vec<_> = from.collect();
+    let expected = [
+        ("v/media_0.m3u8", true, near),
+        ("v/media_1.m3u8", true, "b1"),
+        ("v/media_2.m3u8", true, "b1"),
+        ("v/media_3.m3u8", true, near),
+    ];
+    assert_eq!(from, expected, "{explained}");
+    assert_eq!(pathways[2], json!({"appliance": "b1", "renditions": []}), "all of it");
     let none = json!({"prefixes": ["127.0.0.0/8"], "bitrate_max_bps": 0});
     control.put("/v1/sites/a", &none);
     let wire = appliances[0].fetch(&control).expect("a manifest with all of it");

@@ -359,6 +359,41 @@ test("a page in the background asks seldom, and at once when it is looked at", a
   );
 });
 
+test("a site's page has its own routes, and what others served its clients", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/?site=de-01", {}, async (page) => {
+      const asked = [];
+      page.on("request", (request) => asked.push(new URL(request.url())));
+      await ready(page);
+      await page.locator("#routes .row.route").waitFor();
+      const rows = await page.locator("#routes .row.route").allInnerTexts();
+      assert.equal(rows.length, 1);
+      assert.match(rows[0], /^de-01\s+exchange · 1,000\sprefixes · 5 of 5\ssessions up/);
+      const sheds = await page.locator("#sheds .row").allInnerTexts();
+      assert.match(sheds[0], /^de-01\s+341\sGB for content, 77\.0\sGB for health · 4\.4\s%/);
+      assert.match(sheds[1], /^film-2026-11-20-9f3c2a\s+320\sGB for content$/);
+      await wait(10_500);
+      const routes = asked.filter(({ pathname }) => pathname === "/v1/routes");
+      assert.ok(routes.length > 0 && routes.every(({ search }) => search === "?site=de-01"));
+    }),
+  );
+});
+
+test("a large fleet names sites that others serve, or that have no second way", async () => {
+  await withMock({ scenario: "huge" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      await page.locator("#sheds .row").first().waitFor();
+      assert.equal(await page.locator("#sheds .row a").count(), 5);
+      const alone = await page.locator("#routes-panel .row").allInnerTexts();
+      assert.equal(alone.length, 5);
+      assert.match(alone[0], /1,137\sprefixes have no second way$/);
+      const rest = "and 882\u00a0prefixes of 4\u00a0more sites";
+      assert.equal(await textOf(page, "#routes-panel > .nothing"), rest);
+    }),
+  );
+});
+
 test("the player page asks for all of a large fleet once a minute", async () => {
   await withMock({ scenario: "huge" }, (mock) =>
     visit(mock, "/play", {}, async (page) => {

@@ -343,6 +343,9 @@ export function fleetWith(name, now, query) {
     const isIll = (one) => one.state !== "healthy" || one.report.drives.some((of) => of.reason);
     site.appliances = site.appliances.filter(isIll);
   }
+  const here = fleet.sites.flatMap(({ appliances }) => appliances.map(({ id }) => id));
+  if (only) fleet.errors = fleet.errors.filter(({ appliance: of }) => here.includes(of));
+  fleet.error_count = fleet.errors.length;
   if (only) fleet.history = [];
   if (span === "day") fleet.history = dayOf(fleet.sites, now);
   return fleet;
@@ -357,8 +360,8 @@ export function shedsOf(name, query) {
     return { by, name: site, version, class: of, begun: 0, answers, reckoned_bytes: bytes };
   };
   const all = sites.flatMap(({ id }, at) => {
-    const content = at % 3 ? 0 : Math.round(((at * 37) % 101) * 31 * GB);
-    const health = at % 5 ? 0 : Math.round(((at * 53) % 67) * 11 * GB);
+    const content = at % 3 ? 0 : ((at * 37 + 11) % 101) * 31 * GB;
+    const health = at % 5 ? 0 : ((at * 53 + 7) % 67) * 11 * GB;
     const rows = [["none", 9_000 * GB], ["content", content], ["health", health]];
     return rows.filter(([, bytes]) => bytes).map(([of, bytes]) => row("site", id, of, bytes));
   });

@@ -18,6 +18,6 @@ impl Table {
 
 /// The way that the site is first by: as in a client's list.
 fn announced_in<N: Net>(family: &Family<N>, prefix: N, site: u32) -> Option<&Attributes> {
-    let (_, ways) = family.covering(prefix).into_iter().find(|(of, _)| of.any() == prefix.any())?;
+    let (_, ways) = family.covering(prefix).find(|(of, _)| of.any() == prefix.any())?;
     ways.iter().find(|way| way.site == site)?.heard.as_deref()
 }

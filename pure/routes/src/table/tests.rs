@@ -125,7 +125,11 @@ fn a_way_that_was_announced_is_told_with_all_that_came_with_it() {
     let paths = sites.iter().map(|near| {
         let By::Route(route) = near.by else { panic!("{near:?}") };
         let heard = routes.table().announced(&route.prefix, near.number).unwrap();
-        (near.site.to_string(), heard.as_path().to_vec(), heard.med())
+        (
+            routes.table().site(near.number).unwrap().to_string(),
+            heard.as_path().to_vec(),
+            heard.med(),
+        )
     });
     let expected = [("isp", vec![9], None), ("berlin", vec![7, 9], Some(20))];
     assert_eq!(paths.collect::<Vec<_>>(), expected.map(|(id, path, med)| (id.into(), path, med)));

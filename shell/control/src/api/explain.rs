@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use director::front::{Choice, Player};
 use model::id::AssetId;
+use model::view::{FleetView, Placed};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::v1::fleet::{
@@ -66,28 +67,35 @@ pub(crate) async fn explain(
         false => note,
     };
     let offered = choice.list.offered_count;
-    let candidate = |(i, candidate): (usize, &steering::Candidate)| ExplainCandidate {
-        appliance: candidate.appliance.to_string(),
-        site: candidate.site.to_string(),
-        rank: (i < offered).then_some(i + 1),
-        why: candidate.reasons().map(|reason| reason.to_string()).join("; "),
-        reasons: candidate.reasons().map(reason_out).into(),
+    let candidate = |(i, candidate): (usize, &steering::Candidate)| {
+        let Placed { site, appliance, .. } = snapshot.view.placed(candidate.appliance)?;
+        let reasons = candidate.reasons(&snapshot.view);
+        Some(ExplainCandidate {
+            appliance: appliance.id.to_string(),
+            site: site.id.to_string(),
+            rank: (i < offered).then_some(i + 1),
+            why: reasons.map(|reason| reason.to_string()).join("; "),
+            reasons: reasons.map(reason_out).into(),
+        })
     };
     Ok(Json(ExplainOut {
         asset: asset.to_string(),
         asset_version: choice.version.id().to_string(),
         version_note: note,
         client_range: client.to_string(),
-        candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
+        candidates: choice.list.candidates.iter().enumerate().filter_map(candidate).collect(),
         others: choice.list.others,
-        pathways: pathways_out(&choice),
+        pathways: pathways_out(&choice, &snapshot.view),
     }))
 }
 
 /// Each pathway, and where its renditions come from if they are apart. O(files of the version).
-fn pathways_out(choice: &Choice) -> Vec<ExplainPathway> {
+fn pathways_out(choice: &Choice, view: &FleetView) -> Vec<ExplainPathway> {
     let Choice { version, list } = choice;
-    let name = |at: &usize| list.candidates[*at].appliance.to_string();
+    let name = |at: &usize| {
+        let placed = view.placed(list.candidates[*at].appliance);
+        placed.map(|of| of.appliance.id.to_string()).unwrap_or_default()
+    };
     let renditions = version.renditions();
     let of_files = || version.files.files.keys().zip(renditions.of_files());
     let first = |number: usize| of_files().find(|(_, of)| usize::from(**of) == number);

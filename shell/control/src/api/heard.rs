@@ -177,9 +177,9 @@ pub(crate) async fn find(
     }))
 }
 
-fn found_out(routes: &Table, near: &Near<'_>) -> RouteSite {
+fn found_out(routes: &Table, near: &Near) -> RouteSite {
     let found = RouteSite {
-        site: near.site.to_string(),
+        site: routes.site(near.number).map(ToString::to_string).unwrap_or_default(),
         code: near.step.as_str().to_owned(),
         why: near.step.to_string(),
         ..RouteSite::default()
@@ -244,7 +244,7 @@ mod tests {
         hear(&sites[1], Peering::Public, &[64502, 64501], Some(20), communities);
         let client = "198.51.100.0/24".parse().unwrap();
         let located = routes.table().locate(&client).sites;
-        let line = |near: &Near<'_>| {
+        let line = |near: &Near| {
             let of = found_out(routes.table(), near);
             let prefix = of.prefix.unwrap();
             let (path, med) = (of.as_path, of.med);

@@ -146,8 +146,8 @@ fn each(
         let gap = gap(before, &opened).with_context(|| format!("{name} is refused"))?;
         ensure!(
             gap == 0 || args.gaps,
-            "{name} is refused: it does not follow the file before it: {gap} between them are \
-             missing. --gaps takes it"
+            "{name} is refused: it does not follow the file before it: {gap} files between \
+             them are missing. Find them, or say --gaps to replay without them"
         );
         left_out.gaps.extend((0 < gap).then(|| format!("{gap} files before {name} are missing")));
         before = Some((opened.file, opened.hash));
@@ -178,6 +178,10 @@ fn is_sealed(key: &[u8; 32], hash: &[u8; HASH_LEN], seal: &[u8; SIGNATURE_LEN]) 
 /// follows none, nobody knows.
 fn gap(before: Option<(u64, [u8; HASH_LEN])>, opened: &Opened<'_>) -> anyhow::Result<u64> {
     let Some((number, hash)) = before else { return Ok(0) };
+    ensure!(
+        number != opened.file,
+        "its number is there twice: two processes had one key. Name the files of one, oldest first"
+    );
     ensure!(number < opened.file, "it is not younger than the file before it: oldest first");
     if opened.before == [0; HASH_LEN] {
         return Ok(0);

@@ -140,7 +140,7 @@ const VERBS: &[Verb] = &[
     verb("shed", "list", "List how often and with how many bytes, by site and version", SHEDS)
         .takes(&[
             take("site", "One site, with the versions that were led past it", What::Query),
-            take("worst", "So many sites, those past which most was led", What::Query),
+            take("worst", "This many sites, worst first: past which most was led", What::Query),
         ])
         .shows(Shows::Rows(SHED)),
     // Policy and placement

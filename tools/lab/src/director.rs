@@ -216,7 +216,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report.writer_rss_gb = gigabytes(rig::site::resident(std::process::id())?.0);
     stand.change(args, &mut report)?;
     drop(stand);
+    let Report { route_change_ms, route_flood_ms, stall_ms, writer_rss_gb, .. } = report;
+    info!(route_change_ms, route_flood_ms, stall_ms, writer_rss_gb, "changes are made");
     report.front_rss_gb = front_rss_gb(args)?;
+    info!(report.front_rss_gb, "a front has followed");
     report.restart = restarted(args)?;
     ensure!(report.restart.lists == lists, "after a restart other lists are made");
     report.bounds = report.held_against();
@@ -458,6 +461,7 @@ impl<'a> Stand<'a> {
         }
         report.report_us = whole.as_secs_f64() * 1e6 / f64::from(all.max(1));
         report.reports_per_s_core = 1e6 / report.report_us;
+        info!(report.report_us, "reports are taken");
         Ok(())
     }
 
@@ -544,6 +548,9 @@ impl<'a> Stand<'a> {
             black_box(snapshot.steer(ticket, &STEERING));
         }
         report.polls_per_s_core = f64::from(args.decisions) / since(begun)?;
+        // A run at full size takes long, and may be stopped before its end.
+        let Report { decisions_per_s_core, polls_per_s_core, .. } = report;
+        info!(decisions_per_s_core, polls_per_s_core, "lists are made");
         Ok(())
     }
 

@@ -66,8 +66,9 @@ impl Archive {
                     if !is_failing {
                         tracing::warn!(
                             %reason,
-                            "the ledger does not come into its archive, and stays here as far as \
-                             there is room"
+                            "files of the ledger are not copied to [ledger] archive: mend what the \
+                             reason says. They are tried again, and beyond [ledger] files the \
+                             oldest goes without a copy"
                         );
                     }
                     (pause, is_failing) = ((2 * pause).clamp(RETRY_FIRST, RETRY_LAST), true);

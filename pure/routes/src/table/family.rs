@@ -8,8 +8,9 @@
 //!
 //! A node knows by one bit each which prefixes of up to six bits more have ways (a tree bitmap:
 //! Eatherton, Varghese and Dittia, 2004). Nodes that have none, and lead to one other only, are
-//! left out: there are fewer than twice as many nodes as prefixes. A change copies the nodes above
-//! it that somebody else reads, at most 22, of at most 64 pointers and 126 prefixes each.
+//! left out: besides the root there are fewer than twice as many nodes as prefixes. A change copies
+//! the nodes above it that somebody else reads: at most 22, each with at most 64 pointers and the
+//! ways of all sites to at most 127 prefixes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -171,8 +172,7 @@ impl Node {
     #[inline]
     fn ways(&self, slot: u8) -> &[Way] {
         let from = &self.ways[self.ways.partition_point(|way| way.slot < slot)..];
-        let len = from.iter().take_while(|way| way.slot == slot).count();
-        &from[..len]
+        &from[..from.partition_point(|way| way.slot == slot)]
     }
 
     /// Where the node of the next six bits is, or would be.
@@ -215,7 +215,7 @@ impl Node {
         let node = &mut self.nodes[at];
         let depth = key.depth().min(key.shared(node.base) / STRIDE * STRIDE);
         if depth < node.depth {
-            // Both go on below a node that is not there yet.
+            // A node that is not there yet leads to both, or has the new one itself.
             let mut fork = Self::at(key, depth);
             let known = Key { bits: node.base, len: node.depth };
             fork.below = 1 << known.six(depth);

@@ -421,12 +421,11 @@ impl<'w> Replay<'w> {
 
     fn compare(&mut self, record: &Record, list: &RankedList) {
         let outcome = &mut self.outcome;
-        if outcome.decisions == 0 {
-            outcome.from = record.at;
-        }
+        // Records are in the order in which they were written, which is nearly that of asking.
+        outcome.from = if outcome.decisions == 0 { record.at } else { outcome.from.min(record.at) };
         outcome.decisions += 1;
         outcome.begun += u64::from(record.kind == Kind::Begun);
-        outcome.until = record.at;
+        outcome.until = outcome.until.max(record.at);
         outcome.sessions.insert(record.draw);
         let appliance = |answer: &Answer| answer.appliance;
         let was = &record.answered;
@@ -484,11 +483,9 @@ impl Outcome {
     pub fn add(&mut self, next: Self) {
         let Self { decisions, begun, from, until, differing, differences, .. } = next;
         let Self { moved, sessions, unknown, .. } = next;
-        if self.decisions == 0 {
-            self.from = from;
-        }
         if 0 < decisions {
-            self.until = until;
+            self.from = if self.decisions == 0 { from } else { self.from.min(from) };
+            self.until = self.until.max(until);
         }
         let before = self.decisions;
         self.decisions += decisions;

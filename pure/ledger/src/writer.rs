@@ -20,6 +20,7 @@ use crate::{RECORD_LEN_MAX, entry};
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     pub kind: Kind,
+    /// When it was asked.
     pub at: UnixSeconds,
     /// The bytes by which the session was drawn for.
     pub draw: [u8; 8],

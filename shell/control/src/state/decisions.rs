@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A request pays for a copy of some numbers and two pointers, and none of its memory is left for
-//! the thread to free. Files are not flushed to the drive block by block:
-//! what the last seconds decided is lost in a power cut, and the file has no last block then.
+//! the thread to free, but for a picture that was replaced meanwhile. Files are not flushed to the
+//! drive block by block: what the last seconds decided is lost in a power cut, and the file has no
+//! last block then.
 
 mod archive;
 
@@ -149,11 +150,13 @@ impl Decisions {
         let key = key(config.folder())?;
         let public_key = hex(key.public_key().as_ref());
         let counters = Arc::new(Counters::default());
-        let (queue, taken) = sync_channel(QUEUE_MAX);
+        let (queue, taken) = sync_channel(if *one_in == 0 { 0 } else { QUEUE_MAX });
         let place = archive.as_ref().map(|place| Documents::open(place.0.clone(), &config.s3));
         let standing = Arc::new(Standing::default());
         let archive = place.transpose()?.flatten().map(|place| {
             let (folder, key, counters) = (folder.clone(), public_key.clone(), counters.clone());
+            // A folder that hangs keeps the file that was on its way to it, and no second one.
+            let place = place.with_turns(1);
             Arc::new(Archive::open(place, folder, key, counters, standing.clone()))
         });
         if *one_in == 0 {
@@ -306,16 +309,16 @@ impl Files {
                 // Woken for each decision, it would cost more than all that it does.
                 None => std::thread::sleep(REST),
             }
+            // A look at the clock would cost a tenth of a decision.
+            looked = if is_resting { 0 } else { (looked + 1) % LOOK_EVERY };
             let is_full = self.file_size <= self.ledger.len() || self.ledger.is_full();
-            let is_full = is_full || self.age_left() == Some(Duration::ZERO);
+            let is_full = is_full || looked == 0 && self.age_left() == Some(Duration::ZERO);
             if is_over {
                 if !self.ledger.is_empty() {
                     self.seal(true);
                 }
                 return;
             }
-            // A look at the clock would cost a tenth of a decision.
-            looked = if is_resting { 0 } else { (looked + 1) % LOOK_EVERY };
             let is_due = looked == 0 && SEAL_EVERY <= sealed.elapsed();
             if is_full || SEAL_AT <= self.ledger.waiting() || is_due {
                 sealed = Instant::now();

@@ -175,6 +175,11 @@ impl Documents {
         }))
     }
 
+    /// The same with so many pieces of work at a time. One that hangs keeps its turn and its bytes.
+    pub(crate) fn with_turns(self, turns: usize) -> Self {
+        Self { under_way: Arc::new(Semaphore::new(turns)), ..self }
+    }
+
     /// Writes a document: after this returns it is there, whatever happens. Whose the place is was
     /// looked at right before: a folder may be unmounted at any time.
     pub(crate) async fn put(&self, store: &Store, document: Document) -> Result<Hash> {

@@ -1,9 +1,10 @@
 //! Prefixes that lead to one site alone, counted beside all else: their clients have no route to
 //! another site if it fails.
 //!
-//! To count looks at every prefix. So it is done on a thread of its own, which rests 59 times as long
-//! after each count, from a second to a minute: a small table's count follows it within a second or
-//! so, a large one's within a minute or so. What is asked meanwhile is answered with the last count.
+//! To count looks at every prefix. So it is done on a thread of its own, which rests 59 times as
+//! long after each count, from a second to a minute: a small table's count follows it within a
+//! second or so, a large one's within a minute or so. What is asked meanwhile is answered with the
+//! last count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -86,7 +86,8 @@ impl Archive {
             format!("{}: {error}", self.folder.display())
         })?;
         let Some((number, bytes)) = next else { return Ok(false) };
-        let name = format!("{number:010}-{}.ledger", &blake3::hash(&bytes).to_hex()[..HASH_DIGITS]);
+        let hashed = spawn_blocking(move || (name(number, &bytes), bytes));
+        let (name, bytes) = hashed.await.expect("nothing in it panics");
         let put = self.place.put_file([&self.key, &name], bytes).await;
         let (this, is_there) = (self.clone(), put.is_ok());
         let ends = spawn_blocking(move || this.end_copy(number, is_there));
@@ -163,6 +164,11 @@ impl Archive {
         fs::rename(new, self.folder.join(MARKER))?;
         File::open(&self.folder)?.sync_all()
     }
+}
+
+/// The name of a file in the archive.
+fn name(number: u64, bytes: &[u8]) -> String {
+    format!("{number:010}-{}.ledger", &blake3::hash(bytes).to_hex()[..HASH_DIGITS])
 }
 
 /// The number below which files are in the archive.

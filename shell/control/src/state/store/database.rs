@@ -33,7 +33,8 @@ pub(super) async fn connect(place: &Place, connections: u32) -> Result<(AnyPool,
     };
     // The address is not said: it may have a password.
     let options = AnyConnectOptions::from_str(&url).map_err(|_| StoreError::Url)?;
-    // The library would log a slow statement at WARN, with all of its text: up to 30 KB.
+    // The library would log a slow statement at WARN, with all of its text: up to 30 KB. What fails
+    // is told by whoever asked.
     let options = options.disable_statement_logging();
     let set_up = dialect.set_up();
     let pool = AnyPoolOptions::new()

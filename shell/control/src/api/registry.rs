@@ -241,11 +241,13 @@ impl SiteBody {
 }
 
 impl ApplianceBody {
-    /// What is said, over what was known.
+    /// What is said, over what was known. One of the usual profiles takes the place of an own one.
     fn over(&self, known: ApplianceAbout) -> ApplianceAbout {
+        let is_usual = self.profile.is_some_and(|of| of != ProfileName::None);
+        let known_name = if is_usual { String::new() } else { known.profile_name };
         ApplianceAbout {
             profile: self.profile.unwrap_or(known.profile),
-            profile_name: self.profile_name.clone().unwrap_or(known.profile_name),
+            profile_name: self.profile_name.clone().unwrap_or(known_name),
             throughput_bps: self.throughput_bps.unwrap_or(known.throughput_bps),
             capacity_bytes: self.capacity_bytes.unwrap_or(known.capacity_bytes),
             fill_bps: self.fill_bps.unwrap_or(known.fill_bps),

@@ -143,6 +143,11 @@ fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
         let why = refused.problem(400);
         assert!(why.contains(wanted), "{why}");
     }
+    let again = control.put("/v1/appliances/a2", &said).json();
+    assert_eq!(again["profile_name"], "edge-100");
+    let usual = json!({"site": "a", "profile": "global"});
+    let usual = control.put("/v1/appliances/a2", &usual).json();
+    assert_eq!(usual["profile_name"], json!(null), "it is of the usual kind: {usual}");
     let odd = control.put("/v1/appliances/a1", &json!({"site": "a", "profile": "tape"}));
     assert!(odd.problem(422).contains("storage"));
     control.restart();

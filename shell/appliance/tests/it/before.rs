@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::membership::member;
@@ -93,7 +94,23 @@ impl Place {
         Self { folder, port }
     }
 
+    /// A process that listens. As its service manager does, this begins again where one ends: the
+    /// kernel may free the ports and the drive of the one before a while after its end.
     fn start(&self) -> Running {
+        let began = Instant::now();
+        let mut running = self.spawn();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            if running.0.try_wait().unwrap().is_some() {
+                running = self.spawn();
+            }
+            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not listen: {}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        running
+    }
+
+    fn spawn(&self) -> Running {
         let log = fs::File::create(self.folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_nearcast-appliance"))
             .args(["serve", "--config"])
@@ -124,9 +141,13 @@ impl Place {
     /// Every byte of these comes to players.
     fn plays(&self, film: &str, files: &[TestFile]) {
         for file in files {
-            wait(&file.path, || {
-                self.get(film, &file.path).is_some_and(|(status, _)| status == 200)
-            });
+            let began = Instant::now();
+            while self.get(film, &file.path).is_none_or(|(status, _)| status != 200) {
+                let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                let is_late = Duration::from_secs(20) < began.elapsed();
+                assert!(!is_late, "no {} of {film}: {}", file.path, log());
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let (_, body) = self.get(film, &file.path).unwrap();
             assert!(body == *file.bytes, "{film}/{} has its bytes", file.path);
         }
@@ -145,7 +166,10 @@ impl Drop for Running {
 
 /// Below those that the kernel gives to whoever asks for any.
 fn free_ports() -> [u16; 2] {
+    // Two tests that look at once find the same ones free.
+    static LOOKED: AtomicU16 = AtomicU16::new(0);
     let first = 18_100 + u16::try_from(std::process::id() % 3000).unwrap();
+    let first = first + 20 * LOOKED.fetch_add(1, Ordering::Relaxed);
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let mut free = (first..).filter(is_free);
     [free.next().unwrap(), free.next().unwrap()]

@@ -47,9 +47,12 @@ pub(super) fn give(settings: &mut Settings, own: Option<(&String, &Settings)>) {
 }
 
 /// Appliances that leave a profile of an operator's own leave its figures, too: those that the file
-/// does not say become unknown, where others are left alone.
+/// does not say become unknown, where others are left alone. A new one has no name to leave.
 pub(super) fn leave(declared: &mut Things, current: &Things) {
     for (thing, settings) in declared {
+        if !current.contains_key(thing) && settings.get(NAME) == Some(&Value::Text(String::new())) {
+            settings.remove(NAME);
+        }
         let Some(left) = current.get(thing).and_then(name_of) else { continue };
         let is_left = settings.get(NAME).is_some_and(|name| *name != Value::Text(left.to_owned()));
         for (key, zero) in unknown().into_iter().filter(|_| is_left) {

@@ -208,7 +208,7 @@ fn files_between_which_one_is_missing_are_taken_where_that_is_said() {
     fs::write(&fourth, file()).unwrap();
     let [one, two] = &place.files;
     let said = place.refused(&[one, two, &fourth], &[]);
-    assert!(said.contains("fourth is refused") && said.contains("--gaps takes it"), "{said}");
+    assert!(said.contains("fourth is refused") && said.contains("say --gaps"), "{said}");
     let output = place.run(&[one, two, &fourth], &["--gaps", "--json"]);
     assert!(output.status.success(), "{output:?}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

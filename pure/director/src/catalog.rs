@@ -261,6 +261,11 @@ impl Catalog {
         self.assets.iter().map(|(id, versions)| (id, versions.as_slice()))
     }
 
+    /// O(1).
+    pub fn asset_count(&self) -> usize {
+        self.assets.len()
+    }
+
     /// The versions of an asset, newest first; empty if there is no such asset.
     pub fn versions(&self, asset: &AssetId) -> &[Arc<Version>] {
         self.assets.get(asset).map_or(&[], Vec::as_slice)

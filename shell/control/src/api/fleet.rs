@@ -184,7 +184,7 @@ fn tell(
         generation: snapshot.view.generation.0,
         sites,
         brief: is_brief,
-        asset_count: snapshot.catalog.assets().count(),
+        asset_count: snapshot.catalog.asset_count(),
         assets: assets_out(&snapshot, copies_wanted, assets_told),
         errors: trouble.told,
         error_count: trouble.count,

@@ -273,15 +273,24 @@ fn show_site(site: &FleetSite, fleet: &FleetOut) -> anyhow::Result<()> {
     let own = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
     appliances(&own).print()?;
     let named = |error: &FleetError| format!("{} {}: {}", error.appliance, error.room, error.text);
-    print_errors(fleet.errors.iter().map(named).collect(), fleet)
+    print_errors(fleet.errors.iter().map(named).chain(more_errors(fleet, "errors")).collect())
 }
 
-/// Below an empty line, and how many of control's list are not in it.
-fn print_errors(mut lines: Vec<String>, fleet: &FleetOut) -> anyhow::Result<()> {
+/// How many more there are than control's list has: of the site that it was asked for.
+fn more_errors(fleet: &FleetOut, of: &str) -> Option<String> {
     let more = fleet.error_count.saturating_sub(fleet.errors.len());
-    if 0 < more {
-        lines.push(format!("and {more} more errors, which are older"));
-    }
+    (0 < more).then(|| format!("and {more} more {of}, which are older"))
+}
+
+/// Those of one appliance, and how many its site has that are not told.
+fn errors_of(appliance: &str, fleet: &FleetOut) -> Vec<String> {
+    let own = fleet.errors.iter().filter(|error| error.appliance == appliance);
+    let lines = own.map(|error| format!("{}: {}", error.room, error.text));
+    lines.chain(more_errors(fleet, "of its site")).collect()
+}
+
+/// Below an empty line.
+fn print_errors(lines: Vec<String>) -> anyhow::Result<()> {
     if !lines.is_empty() {
         output::line("")?;
     }
@@ -377,9 +386,7 @@ fn show_appliance(
         output::line("")?;
         drives(report).print()?;
     }
-    let own = fleet.errors.iter().filter(|error| error.appliance == appliance.id);
-    let lines = own.map(|error| format!("{}: {}", error.room, error.text)).collect();
-    print_errors(lines, fleet)
+    print_errors(errors_of(&appliance.id, fleet))
 }
 
 /// All that it can run short of, the bottleneck first.
@@ -585,5 +592,23 @@ mod tests {
             "film   film-0123456789ab      9  84.0 MB     1/3  with a grant  master.m3u8",
         ];
         assert_eq!(assets(&fleet).lines(false), expected);
+    }
+
+    #[test]
+    fn an_appliance_is_not_said_to_have_the_errors_of_its_site() {
+        let error = |appliance: &str, text: &str| FleetError {
+            appliance: appliance.to_owned(),
+            room: "store".to_owned(),
+            text: text.to_owned(),
+            ..FleetError::default()
+        };
+        let errors = vec![error("a2", "no space"), error("a1", "slow")];
+        let fleet = FleetOut { errors, error_count: 7, ..fleet() };
+        assert_eq!(
+            errors_of("a1", &fleet),
+            ["store: slow", "and 5 more of its site, which are older"]
+        );
+        let told = FleetOut { error_count: 2, ..fleet };
+        assert_eq!(errors_of("a1", &told), ["store: slow"]);
     }
 }

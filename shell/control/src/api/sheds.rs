@@ -47,6 +47,9 @@ pub(crate) async fn sheds(
     if !query.worst.is_none_or(|most| (1..=WORST_MAX).contains(&most)) {
         return Err(Problem::bad_request(format!("worst: use 1 to {WORST_MAX}")));
     }
+    if site.is_some() && query.worst.is_some() {
+        return Err(Problem::bad_request("site and worst: use one"));
+    }
     // Of thousands of sites it takes milliseconds, in which players should be answered.
     let rows = move || {
         let wanted = match (&site, query.worst) {

@@ -45,6 +45,8 @@ fn what_the_nearest_site_did_not_serve_is_counted_by_class_site_and_version() {
     assert_eq!(control.json("/v1/sheds?worst=1")[0]["name"], "b");
     assert!(control.get("/v1/sheds?site=c").problem(404).contains("there is no site c"));
     assert!(control.get("/v1/sheds?worst=0").problem(400).contains("use 1 to 1000"));
+    let both = control.get("/v1/sheds?site=b&worst=5").problem(400);
+    assert!(both.contains("site and worst: use one"), "{both}");
     appliances[2].report.load.serving = false;
     appliances[2].report(&control);
     while steer(&film)["PATHWAY-PRIORITY"][0] == "b1" {

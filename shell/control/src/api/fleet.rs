@@ -348,7 +348,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     tell_lease(&control, &mut page);
     tell_following(&control, &mut page);
     control.viewers.put(&mut page, control.clock.now());
-    control.sheds.put(&mut page, &control.snapshot().view);
+    control.sheds.put(&mut page, &control.snapshot().view, control.clock.now());
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page.into_text()).into_response()
 }
 

@@ -117,7 +117,7 @@ impl Sheds {
 
     /// Two families, by site and class, of this process alone: Prometheus sums; and how many fronts
     /// the answers of the API sum.
-    pub(crate) fn put(&self, page: &mut Page, view: &FleetView) {
+    pub(crate) fn put(&self, page: &mut Page, view: &FleetView, now: Instant) {
         let table = self.sites(view, Wanted::All);
         let help = "Decisions about clients whose nearest site this is, by whether they led past \
                     it: none, content, health or before.";
@@ -129,7 +129,7 @@ impl Sheds {
         each(&table, |labels, sum| page.put(&bytes, labels, sum.bytes));
         let help = "Fronts whose counts are in this writer's answers to GET /v1/sheds.";
         let fronts = Metric::gauge("shed_fronts", help);
-        page.put(&fronts, "", Bytes::of(self.fronts.count()).0);
+        page.put(&fronts, "", Bytes::of(self.fronts.count(now)).0);
     }
 
     /// O(sites x `SHARDS`); a shard is held while it is added.
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(rows(Wanted::Site(&far)), wanted);
         assert_eq!(rows(Wanted::Site(&near)), [""; 0]);
         let mut page = Page::new("nearcast_control_");
-        sheds.put(&mut page, &view());
+        sheds.put(&mut page, &view(), NOW);
         let text = page.into_text();
         let line = "nearcast_control_nearest_bytes_total{site=\"far\",class=\"content\"} 10000000";
         assert!(text.lines().any(|of| of == line), "{text}");
@@ -375,7 +375,10 @@ mod tests {
         let begun = ShedReport { start_id: 8, number: 1, rows: Vec::new() };
         writer.fronts.take(NOW, "f1", &begun).unwrap();
         assert_eq!(answers(NOW), [3, 3], "it was started anew");
-        assert_eq!(answers(Instant(Nanos::seconds(3600).0)), [1, 1], "they are gone");
+        assert_eq!(writer.fronts.count(NOW), 2);
+        let later = Instant(Nanos::seconds(3600).0);
+        assert_eq!(answers(later), [1, 1], "they are gone");
+        assert_eq!(writer.fronts.count(later), 0);
         let rows = writer.rows(&view, NOW, Wanted::All);
         assert_eq!(rows.iter().map(|row| row.answers).sum::<u64>(), 2 * 3);
     }
@@ -416,7 +419,7 @@ mod tests {
             let report = ShedReport::default();
             fronts.take(Instant(n), &format!("f{n}"), &report).unwrap();
         }
-        assert_eq!(fronts.count(), 32);
+        assert_eq!(fronts.count(Instant(100)), 32);
     }
 
     fn shown(row: &ShedRow) -> String {

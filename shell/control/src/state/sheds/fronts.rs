@@ -4,7 +4,7 @@
 //! it said before: a report that is lost, or comes twice or late, changes no sum.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use model::units::{Instant, Nanos};
 use wire::v1::sheds::{ROWS_MAX, ShedReport};
@@ -27,7 +27,13 @@ struct Told {
     start_id: u64,
     number: u64,
     at: Instant,
-    table: Table,
+    table: Arc<Table>,
+}
+
+impl Told {
+    fn counts(&self, now: Instant) -> bool {
+        now.since(self.at) < FORGET_AFTER
+    }
 }
 
 /// A report that is longer than any front's.
@@ -47,14 +53,15 @@ impl Fronts {
             return Err(TooMany(report.rows.len()));
         }
         let (start_id, number) = (report.start_id, report.number);
-        let told = Told { start_id, number, at: now, table: Table::read(&report.rows) };
+        let table = Arc::new(Table::read(&report.rows));
+        let told = Told { start_id, number, at: now, table };
         let mut fronts = held(&self.by_name);
         let is_old = |known: &Told| known.start_id == start_id && number < known.number;
         if fronts.get(name).is_some_and(is_old) {
             return Ok(());
         }
         let before = fronts.insert(name.to_owned(), told);
-        fronts.retain(|_, told| now.since(told.at) < FORGET_AFTER);
+        fronts.retain(|_, told| told.counts(now));
         let silent = || fronts.iter().min_by_key(|(_, told)| told.at).map(|(name, _)| name.clone());
         let gone = if FRONTS_MAX < fronts.len() { silent() } else { None };
         let gone = gone.and_then(|name| fronts.remove(&name));
@@ -64,15 +71,16 @@ impl Fronts {
         Ok(())
     }
 
-    /// Adds what they told and is wanted. O(entries of all), and a report waits meanwhile.
+    /// Adds what they told and is wanted. O(entries of all), of which O(fronts) under the lock.
     pub(super) fn add_to(&self, table: &mut Table, now: Instant, wanted: Wanted<'_>) {
-        let fronts = held(&self.by_name);
-        let heard = fronts.values().filter(|told| now.since(told.at) < FORGET_AFTER);
-        heard.for_each(|told| table.add_all(&told.table, wanted));
+        let counting = |told: &&Told| told.counts(now);
+        let tables: Vec<_> =
+            held(&self.by_name).values().filter(counting).map(|told| told.table.clone()).collect();
+        tables.iter().for_each(|told| table.add_all(told, wanted));
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        held(&self.by_name).len()
+    /// How many have told something within the hour.
+    pub(crate) fn count(&self, now: Instant) -> usize {
+        held(&self.by_name).values().filter(|told| told.counts(now)).count()
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The name of the row of all versions that have none of their own.
 pub const OTHERS: &str = "others";
 
-/// Most rows of a front's report: sites, versions, and versions at sites.
-pub const ROWS_MAX: usize = 100_000;
+/// Most rows of a front's report: sites, versions, versions at sites, and the others of each site.
+pub const ROWS_MAX: usize = 150_000;
 
 /// Decisions about clients of one site, or about one version, since the process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,6 @@ pub struct ShedReport {
     pub start_id: u64,
     /// Of those of one start the highest is the newest.
     pub number: u64,
-    /// At most 100,000.
+    /// At most 150,000.
     pub rows: Vec<ShedRow>,
 }

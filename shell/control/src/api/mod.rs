@@ -463,8 +463,8 @@ const FROM_STRANGERS: [&str; 2] = ["/v1/enrol", "/v1/session"];
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);
 
-/// 100,000 rows of 160 bytes: a front with as many sites as there can be sends 7 MB.
-const SHEDS_LEN_MAX: Bytes = Bytes::mib(16);
+/// A front with as many sites as there can be is reckoned to send 12 to 28 MB, and 33 MB at most.
+pub(crate) const SHEDS_LEN_MAX: Bytes = Bytes::mib(32);
 
 /// Players send some hundred bytes for each event, and at most 64 events at once.
 const EVENTS_BODY_MAX: Bytes = Bytes::kib(64);

@@ -52,12 +52,13 @@ pub(crate) async fn sheds(
     }
     // Of thousands of sites it takes milliseconds, in which players should be answered.
     let rows = move || {
+        let snapshot = control.snapshot();
         let wanted = match (&site, query.worst) {
             (Some(site), _) => Wanted::Site(site),
-            (None, Some(most)) => Wanted::Worst(most),
+            (None, Some(most)) => Wanted::Worst(most, &snapshot.sites),
             (None, None) => Wanted::All,
         };
-        control.sheds.rows(&control.snapshot().view, control.clock.now(), wanted)
+        control.sheds.rows(&snapshot.view, control.clock.now(), wanted)
     };
     Ok(Json(tokio::task::spawn_blocking(rows).await.expect("nothing in it panics")))
 }

@@ -14,7 +14,7 @@ mod fronts;
 mod table;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::id::{AssetVersionId, SiteId};
@@ -49,7 +49,8 @@ type Sites = Vec<Sums>;
 /// 1.5 MB each, where there are as many sites as can be.
 const SHARDS: usize = 16;
 
-/// Versions of sites that a front tells of: 2 MB of JSON. The rest is in the sums of their sites.
+/// Versions at sites that a front tells of, reckoned to be 4 to 7 MB of JSON. The rest is in the
+/// others of their sites.
 const TOLD_MAX: usize = 8192;
 
 #[derive(Clone, Default)]
@@ -99,20 +100,21 @@ impl Sheds {
                 let versions = held(&self.versions).clone();
                 versions.put(&mut table, |version| Of::Version(version.to_owned()));
             }
-            Wanted::Site(site) => self.put_versions_of_sites(view, Some(site), &mut table),
-            Wanted::Worst(_) => {}
+            Wanted::Site(site) => self.put_versions_at(view, site, &mut table),
+            Wanted::Worst(..) => {}
         }
         self.fronts.add_to(&mut table, now, wanted);
         table.rows(wanted)
     }
 
-    /// All that this process has counted, for its writer. O(sites x `SHARDS` + rows).
+    /// All that this process has counted, for its writer. O(sites x `SHARDS` + rows), and
+    /// O(log `TOLD_MAX`) for each version at a site, of which it counts 32 at most.
     pub(crate) fn own(&self, view: &FleetView) -> Vec<ShedRow> {
         let mut table = self.sites(view, Wanted::All);
         let versions = held(&self.versions).clone();
         versions.put(&mut table, |version| Of::Version(version.to_owned()));
-        self.put_versions_of_sites(view, None, &mut table);
-        table.rows_to_tell(TOLD_MAX)
+        self.put_heaviest(view, TOLD_MAX, &mut table);
+        table.all_rows()
     }
 
     /// Two families, by site and class, of this process alone: Prometheus sums; and how many fronts
@@ -144,7 +146,7 @@ impl Sheds {
         }
         let is_wanted = |site: &&SiteView| match wanted {
             Wanted::Site(id) => site.id == *id,
-            Wanted::All | Wanted::Worst(_) => true,
+            Wanted::All | Wanted::Worst(..) => true,
         };
         let mut table = Table::default();
         for (site, sums) in view.sites.iter().map(AsRef::as_ref).zip(&all) {
@@ -155,19 +157,45 @@ impl Sheds {
         table
     }
 
-    /// Site by site: requests wait for the copy of one.
-    fn put_versions_of_sites(&self, view: &FleetView, only: Option<&SiteId>, to: &mut Table) {
+    /// The versions at one site. O(sites).
+    fn put_versions_at(&self, view: &FleetView, site: &SiteId, to: &mut Table) {
+        for (number, _) in (0..).zip(view.sites.iter()).filter(|(_, of)| of.id == *site) {
+            let versions = held(&self.of_sites[index(number) % SHARDS]).get(&number).cloned();
+            let of = |of: &str| Of::SiteVersion(site.to_string(), of.to_owned());
+            versions.unwrap_or_default().put(to, of);
+        }
+    }
+
+    /// Of all versions at sites so many with most bytes; what is beyond is in the others of its
+    /// site. Requests wait for one site at a time, and names are made of what is kept alone.
+    fn put_heaviest(&self, view: &FleetView, most: usize, to: &mut Table) {
+        let mut kept = BinaryHeap::with_capacity(most + 1);
+        let mut others: BTreeMap<u32, Sums> = BTreeMap::new();
         for shard in &self.of_sites {
             let numbers: Vec<u32> = held(shard).keys().copied().collect();
-            for number in numbers {
-                let Some(site) = view.sites.get(number) else { continue };
-                if only.is_some_and(|only| site.id != *only) {
-                    continue;
+            for number in numbers.into_iter().filter(|number| view.sites.get(*number).is_some()) {
+                let shard = held(shard);
+                let Some(versions) = shard.get(&number) else { continue };
+                merge(others.entry(number).or_default(), &versions.others);
+                for (version, sums) in &versions.each {
+                    kept.push(Reverse((weight(sums), number, version.clone(), *sums)));
+                    if most < kept.len()
+                        && let Some(Reverse((_, number, _, sums))) = kept.pop()
+                    {
+                        merge(others.entry(number).or_default(), &sums);
+                    }
                 }
-                let versions = held(shard).get(&number).cloned().unwrap_or_default();
-                let of = |of: &str| Of::SiteVersion(site.id.to_string(), of.to_owned());
-                versions.put(to, of);
             }
+        }
+        let mut add = |number, version: &str, sums| {
+            let Some(site) = view.sites.get(number) else { return };
+            to.add(Of::SiteVersion(site.id.to_string(), version.to_owned()), sums);
+        };
+        for Reverse((_, number, version, sums)) in &kept {
+            add(*number, version.as_str(), sums);
+        }
+        for (number, sums) in others.iter().filter(|(_, sums)| **sums != Sums::default()) {
+            add(*number, OTHERS, sums);
         }
     }
 }
@@ -222,13 +250,28 @@ mod tests {
     use super::*;
 
     use std::sync::Arc;
+
+    use model::id::NAME_LEN_MAX;
+    use model::names::Names;
+    use model::topology::Site;
     use steering::Shed;
     use wire::v1::sheds::ShedReport;
+
+    use crate::api::SHEDS_LEN_MAX;
+    use crate::state::writer::SITES_MAX;
 
     const NOW: Instant = Instant(0);
 
     const TURN: Option<(Nanos, BitsPerSecond)> =
         Some((Nanos::seconds(10), BitsPerSecond(4_000_000)));
+
+    fn sites(names: &[&str]) -> Names<SiteId, Site> {
+        let site = |name: &&str| {
+            let id: SiteId = name.parse().unwrap();
+            (id.clone(), Site::new(id, vec![]))
+        };
+        names.iter().map(site).collect()
+    }
 
     fn view() -> FleetView {
         let mut view = FleetView::default();
@@ -335,11 +378,73 @@ mod tests {
         count(0, Some(Shed::Before), 9);
         count(0, None, 9);
         let names = |most| -> Vec<String> {
-            let rows = sheds.rows(&view(), NOW, Wanted::Worst(most));
+            let rows = sheds.rows(&view(), NOW, Wanted::Worst(most, &sites(&["far", "near"])));
             rows.iter().map(|row| format!("{} {}", row.name, row.class)).collect()
         };
         assert_eq!(names(1), ["far content"]);
         assert_eq!(names(5), ["far content", "near none", "near health", "near before"]);
+        let rows = sheds.rows(&view(), NOW, Wanted::Worst(1, &sites(&["near"])));
+        assert!(rows.iter().all(|row| row.name == "near"), "far is not in the fleet: {rows:?}");
+        assert_eq!(rows.len(), 3);
+    }
+
+    #[test]
+    fn of_more_versions_at_sites_than_a_front_tells_no_byte_is_lost() {
+        let (writer, front) = (Sheds::default(), Sheds::default());
+        let mut view = FleetView::default();
+        let many = TOLD_MAX / SITE_VERSIONS_MAX + 100;
+        for number in 0..u32::try_from(many).unwrap() {
+            let id = format!("site-{number}").parse().unwrap();
+            let site = SiteView { id, serves_strangers: true, appliances: Vec::new() };
+            view.put_site(number, Arc::new(site));
+            let nearest = Nearest { site: number, shed: Some(Shed::Content) };
+            for n in 0..SITE_VERSIONS_MAX {
+                let version = format!("film-{n}").parse().unwrap();
+                (0..=n % 2).for_each(|_| front.count(0, nearest, &version, TURN));
+            }
+        }
+        let rows = front.own(&view);
+        let pairs = || rows.iter().filter(|row| row.by == "site_version");
+        let named: Vec<_> = pairs().filter(|row| row.version.as_deref() != Some(OTHERS)).collect();
+        assert_eq!(named.len(), TOLD_MAX);
+        let twice = named.iter().filter(|row| row.answers == 2).count();
+        assert_eq!(twice, many * SITE_VERSIONS_MAX / 2, "all of those with most are named");
+        let told = |by: &str| -> u64 {
+            rows.iter().filter(|row| row.by == by).map(|row| row.reckoned_bytes).sum()
+        };
+        assert_eq!(told("site_version"), told("site"));
+        let report = ShedReport { start_id: 1, number: 1, rows: rows.clone() };
+        writer.fronts.take(NOW, "f1", &report).unwrap();
+        for site in view.sites.iter() {
+            let rows = writer.rows(&view, NOW, Wanted::Site(&site.id));
+            let at_site: u64 = rows[1..].iter().map(|row| row.answers).sum();
+            assert_eq!(at_site, rows[0].answers, "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_report_of_a_front_is_taken() {
+        let row = |by: &str, version: Option<&str>| ShedRow {
+            by: by.to_owned(),
+            name: "n".repeat(NAME_LEN_MAX),
+            version: version.map(str::to_owned),
+            class: "content".to_owned(),
+            begun: u64::MAX,
+            answers: u64::MAX,
+            reckoned_bytes: u64::MAX,
+        };
+        let version = "v".repeat(NAME_LEN_MAX);
+        let all = [
+            (row("site", None), SITES_MAX * (1 + CLASSES.len())),
+            (row("version", None), (2 * VERSIONS_MAX + 1) * CLASSES.len()),
+            (row("site_version", Some(&version)), TOLD_MAX * CLASSES.len()),
+            (row("site_version", Some(OTHERS)), SITES_MAX * CLASSES.len()),
+        ];
+        let rows: usize = all.iter().map(|(_, count)| count).sum();
+        assert!(rows <= wire::v1::sheds::ROWS_MAX, "{rows} rows");
+        let len = |row: &ShedRow| serde_json::to_string(row).unwrap().len() + 1;
+        let bytes: usize = all.iter().map(|(row, count)| len(row) * count).sum();
+        assert!(bytes + 1024 <= SHEDS_LEN_MAX.as_usize(), "{bytes} bytes");
     }
 
     #[test]
@@ -409,7 +514,7 @@ mod tests {
         let rows = vec![row("site", "far", "none"); wire::v1::sheds::ROWS_MAX + 1];
         let report = ShedReport { rows, ..report };
         let refused = sheds.fronts.take(NOW, "f1", &report).unwrap_err().to_string();
-        assert!(refused.contains("more than 100000"), "{refused}");
+        assert!(refused.contains("more than 150000"), "{refused}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ use crate::state::store::{Store, StoreError};
 use crate::state::unshared::Unshared;
 use crate::state::vault::{self, Vault};
 use crate::state::viewers::Viewers;
-pub(crate) use changes::ChangeError;
+pub(crate) use changes::{ChangeError, SITES_MAX};
 use changes::{VERSIONS_MAX, room_for};
 pub(crate) use following::Front;
 use manifests::SignedManifest;

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use model::id::{AssetVersionId, SiteId};
+use model::names::Names;
+use model::topology::Site;
 use model::units::{BitsPerSecond, Nanos};
 use steering::Shed;
 use wire::v1::sheds::{OTHERS, ShedRow};
@@ -21,7 +23,7 @@ pub(super) const CLASSES: [Shed; 3] = [Shed::Content, Shed::Health, Shed::Before
 pub(super) type Sums = [Sum; 1 + CLASSES.len()];
 
 /// What was decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sum {
     /// Lists of playbacks that began.
     pub(super) begun: u64,
@@ -47,8 +49,8 @@ pub(crate) enum Wanted<'a> {
     All,
     /// This site, and its versions with most.
     Site(&'a SiteId),
-    /// The sites past which most bytes were led for content or health.
-    Worst(usize),
+    /// So many of these sites past which most bytes were led for content or health.
+    Worst(usize, &'a Names<SiteId, Site>),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,28 +86,24 @@ impl Table {
     pub(super) fn rows(self, wanted: Wanted<'_>) -> Vec<ShedRow> {
         let (mut sites, mut versions): (Vec<_>, Vec<_>) =
             self.all.into_iter().partition(|(of, _)| matches!(of, Of::Site(_)));
-        if let Wanted::Worst(most) = wanted {
-            sites.retain(|(_, sums)| missed(sums) != (0, 0));
+        if let Wanted::Worst(most, of) = wanted {
+            let is_there = |site: &Of| matches!(site, Of::Site(name) if of.contains_key(name));
+            sites.retain(|(site, sums)| missed(sums) != (0, 0) && is_there(site));
             sites.sort_by_key(|(_, sums)| Reverse(missed(sums)));
             sites.truncate(most);
         }
         let most = match wanted {
             Wanted::All => VERSIONS_MAX,
-            Wanted::Site(_) | Wanted::Worst(_) => SITE_VERSIONS_MAX,
+            Wanted::Site(_) | Wanted::Worst(..) => SITE_VERSIONS_MAX,
         };
         cut(&mut versions, most);
         let entries = sites.iter().chain(&versions);
         entries.flat_map(|(of, sums)| of.rows(sums)).collect()
     }
 
-    /// As rows, of the versions of sites no more than `most`, those with most bytes.
-    pub(super) fn rows_to_tell(self, most: usize) -> Vec<ShedRow> {
-        let (mut pairs, mut rest): (Vec<_>, Vec<_>) =
-            self.all.into_iter().partition(|(of, _)| matches!(of, Of::SiteVersion(..)));
-        pairs.sort_by_key(|(_, sums)| Reverse(weight(sums)));
-        pairs.truncate(most);
-        rest.append(&mut pairs);
-        rest.iter().flat_map(|(of, sums)| of.rows(sums)).collect()
+    /// All of it as rows.
+    pub(super) fn all_rows(&self) -> Vec<ShedRow> {
+        self.all.iter().flat_map(|(of, sums)| of.rows(sums)).collect()
     }
 }
 
@@ -140,14 +138,13 @@ impl Of {
 
     fn is_wanted(&self, wanted: Wanted<'_>) -> bool {
         match (wanted, self) {
-            (Wanted::All, Self::Site(_) | Self::Version(_)) | (Wanted::Worst(_), Self::Site(_)) => {
-                true
-            }
+            (Wanted::All, Self::Site(_) | Self::Version(_))
+            | (Wanted::Worst(..), Self::Site(_)) => true,
             (Wanted::Site(id), Self::Site(name) | Self::SiteVersion(name, _)) => {
                 name == id.as_str()
             }
             (Wanted::All, Self::SiteVersion(..))
-            | (Wanted::Worst(_), Self::Version(_) | Self::SiteVersion(..))
+            | (Wanted::Worst(..), Self::Version(_) | Self::SiteVersion(..))
             | (Wanted::Site(_), Self::Version(_)) => false,
         }
     }

@@ -20,7 +20,7 @@ use crate::state::store::StoreError;
 
 /// Bounds of desired state: half as much again and more than the director is made for, which is
 /// 8,000 sites, 20,000 appliances and 100,000 versions (docs/internals/director.md).
-pub(super) const SITES_MAX: usize = 16_384;
+pub(crate) const SITES_MAX: usize = 16_384;
 const APPLIANCES_MAX: usize = 32_768;
 pub(super) const VERSIONS_MAX: usize = 200_000;
 

@@ -11,9 +11,8 @@ use identity::secret_file::SecretError;
 use model::units::UnixSeconds;
 use tokio::sync::Semaphore;
 
-use super::changes::SITES_MAX;
 use super::manifests::SignedTrust;
-use super::{Control, Front, Shared, membership};
+use super::{Control, Front, SITES_MAX, Shared, membership};
 use crate::buckets::{BucketError, Buckets};
 use crate::clock::Clock;
 use crate::config::Config;

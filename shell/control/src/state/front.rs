@@ -36,7 +36,7 @@ use crate::state::difference;
 use crate::state::replica::{self, SnapshotError};
 use asking::BEGIN_MAX;
 use kept::{Kept, SNAPSHOT_FILE, Unsaved, len_of, load, load_keys};
-pub(crate) use telling::Telling;
+pub(crate) use telling::{Line, Telling};
 
 /// The writer's address, and the data that came from it.
 pub(crate) struct Follower {

@@ -13,6 +13,15 @@ pub(crate) struct Telling {
     start_id: u64,
     number: u64,
     due: Instant,
+    /// That the writer refuses it was logged.
+    refused: bool,
+}
+
+/// The way to the writer, with the identity of the day.
+#[derive(Clone)]
+pub(crate) struct Line {
+    agent: ureq::Agent,
+    url: String,
 }
 
 impl Telling {
@@ -20,7 +29,7 @@ impl Telling {
     pub(crate) fn begin(now: Instant) -> Self {
         let mut start_id = [0; 8];
         aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes");
-        Self { start_id: u64::from_le_bytes(start_id), number: 0, due: now }
+        Self { start_id: u64::from_le_bytes(start_id), number: 0, due: now, refused: false }
     }
 
     /// Tells all that was counted if it is time, and false if it could not be told. What is lost is
@@ -29,7 +38,7 @@ impl Telling {
         &mut self,
         now: Instant,
         counted: impl FnOnce() -> Vec<ShedRow>,
-        follower: &Follower,
+        line: &Line,
     ) -> bool {
         if now < self.due {
             return true;
@@ -41,12 +50,23 @@ impl Telling {
         self.due = now + TELL_EVERY;
         self.number += 1;
         let report = ShedReport { start_id: self.start_id, number: self.number, rows };
-        match follower.tell(&report) {
-            Ok(204) => true,
+        match line.tell(&report) {
+            Ok(204) => {
+                self.refused = false;
+                true
+            }
             // A writer of the release before takes none.
             Ok(404) => {
                 self.due = now + NOT_KNOWN_EVERY;
                 true
+            }
+            // No report after it would be shorter.
+            Ok(status @ (400 | 413)) => {
+                if !std::mem::replace(&mut self.refused, true) {
+                    let rows = report.rows.len();
+                    tracing::warn!(status, rows, "the writer refuses the counts of sheds");
+                }
+                false
             }
             Ok(_) | Err(_) => false,
         }
@@ -54,19 +74,58 @@ impl Telling {
 }
 
 impl Follower {
+    /// Good until its identity is renewed.
+    pub(crate) fn line(&self) -> Line {
+        let url = format!("{}/v1/replica/sheds", enrol::control_url(&self.writer));
+        Line { agent: self.agent.clone(), url }
+    }
+}
+
+impl Line {
     /// The status with which the writer answers.
     fn tell(&self, report: &ShedReport) -> Result<u16, ureq::Error> {
-        let url = format!("{}/v1/replica/sheds", enrol::control_url(&self.writer));
-        let request = self.agent.post(&url).config().timeout_global(Some(TELL_MAX)).build();
+        let request = self.agent.post(&self.url).config().timeout_global(Some(TELL_MAX)).build();
         Ok(request.send_json(report)?.status().as_u16())
     }
 }
 
-/// The writer's answers are so old. With 8,000 sites 4 MB of JSON, some milliseconds of both.
+/// The writer's answers are so old. With 8,000 sites it is reckoned to be 8 to 17 MB of JSON, by
+/// the length of names.
 const TELL_EVERY: Nanos = Nanos::seconds(10);
 
 /// How often a writer is asked that does not know what this is.
 const NOT_KNOWN_EVERY: Nanos = Nanos::seconds(600);
 
-/// What is newer of the fleet waits meanwhile.
+/// Nothing waits meanwhile but the next one.
 const TELL_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::front::tests::following;
+    use tokio::task::spawn_blocking;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_report_that_the_writer_refuses_is_noticed_and_the_next_one_is_told() {
+        let (_files, control, serving, follower) = following().await;
+        let row = |name: String| ShedRow {
+            by: "site".to_owned(),
+            name,
+            class: "content".to_owned(),
+            begun: 1,
+            ..ShedRow::default()
+        };
+        let turns = move || {
+            let mut telling = Telling::begin(Instant(0));
+            let long = || vec![row("n".repeat(crate::api::SHEDS_LEN_MAX.as_usize()))];
+            assert!(!telling.turn(Instant(0), long, &follower.line()));
+            assert!(telling.refused, "it is said in the log");
+            let now = Instant(0) + TELL_EVERY;
+            assert!(telling.turn(now, || vec![row("far".to_owned())], &follower.line()));
+            assert!(!telling.refused);
+        };
+        spawn_blocking(turns).await.unwrap();
+        assert_eq!(control.sheds.fronts.count(control.clock.now()), 1);
+        serving.abort();
+    }
+}

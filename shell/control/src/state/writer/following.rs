@@ -18,7 +18,7 @@ use crate::config::{Config, FrontConfig};
 use crate::members::identities::Denied;
 use crate::members::keys::Keys;
 use crate::members::own::Own;
-use crate::state::front::{ASK_EVERY, FollowError, Follower, News, Telling};
+use crate::state::front::{ASK_EVERY, FollowError, Follower, Line, News, Telling};
 
 /// A front's own part of the shared state.
 pub(crate) struct Front {
@@ -26,6 +26,8 @@ pub(crate) struct Front {
     pub(crate) writer: String,
     /// Taken by the task that follows the writer.
     follower: Option<Follower>,
+    /// What is told the writer goes this way.
+    line: Line,
     pub(crate) generation: Generation,
     /// When the writer answered last; the start, if it has not since.
     pub(crate) heard: UnixSeconds,
@@ -53,6 +55,7 @@ impl Control {
         director.handle(clock.now(), Event::Replaced { desired, generation: manifests });
         let front = Front {
             writer: front.writer.0.to_string(),
+            line: follower.line(),
             follower: Some(follower),
             generation,
             heard: clock.unix(),
@@ -80,24 +83,40 @@ impl Control {
     /// Follows the writer until the process ends. The writer itself has nobody to follow.
     pub(crate) async fn follow(self: Arc<Self>) {
         let follower = self.with_front(|front| front.follower.take()).flatten();
-        let Some(mut follower) = follower else { return };
-        let (mut said, mut telling) = (None, Telling::begin(self.clock.now()));
+        let Some(follower) = follower else { return };
+        tokio::join!(self.ask(follower), self.tell());
+    }
+
+    async fn ask(&self, mut follower: Follower) {
+        let mut said = None;
         loop {
             sleep(ASK_EVERY).await;
-            let (now, control) = (self.clock.unix(), self.clone());
+            let now = self.clock.unix();
+            let turn = move || (follower.turn(now), follower);
+            let ((news, outcome), back) = spawn_blocking(turn).await.expect("nothing in it panics");
+            follower = back;
+            say(&mut said, outcome.err());
+            if news.credentials.is_some() {
+                self.with_front(|front| front.line = follower.line());
+            }
+            self.take_news(news).await;
+        }
+    }
+
+    /// Beside the asking: a writer that is slow to take counts delays no news.
+    async fn tell(self: &Arc<Self>) {
+        let mut telling = Telling::begin(self.clock.now());
+        while let Some(line) = self.with_front(|front| front.line.clone()) {
+            sleep(ASK_EVERY).await;
+            let control = self.clone();
             let turn = move || {
-                let turn = follower.turn(now);
                 let counted = || control.sheds.own(&control.snapshot().view);
-                if !telling.turn(control.clock.now(), counted, &follower) {
+                if !telling.turn(control.clock.now(), counted, &line) {
                     control.metrics.shed_reports_failed.count();
                 }
-                (turn, follower, telling)
+                telling
             };
-            let ((news, outcome), back, told) =
-                spawn_blocking(turn).await.expect("nothing in it panics");
-            (follower, telling) = (back, told);
-            say(&mut said, outcome.err());
-            self.take_news(news).await;
+            telling = spawn_blocking(turn).await.expect("nothing in it panics");
         }
     }
 

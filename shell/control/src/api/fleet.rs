@@ -75,7 +75,7 @@ pub(crate) enum Span {
 }
 
 /// The fleet as it is now: for the status page and `nearcast fleet show`. O(appliances); of one
-/// site O(its own + sites).
+/// site O(its own + sites). Both sort the names of all assets, for the first of them.
 #[utoipa::path(get, path = "/v1/fleet", tag = "fleet", params(FleetQuery),
     responses((status = 200, body = FleetOut)))]
 pub(crate) async fn fleet(

@@ -12,7 +12,8 @@ use wire::v1::sheds::{ROWS_MAX, ShedReport};
 use super::held;
 use super::table::{Table, Wanted};
 
-/// With 8,000 sites each is reckoned to take 5 to 8 MB. One more takes the place of whoever has been silent for longest.
+/// With 8,000 sites each is reckoned to take 5 to 8 MB. One more takes the place of whoever has
+/// been silent for longest.
 const FRONTS_MAX: usize = 32;
 
 /// A front that has said nothing for so long is gone, and its counts with it.

@@ -238,7 +238,7 @@ test("a site is found and opened by keyboard, and has its own page", async () =>
       await page.locator(".day-words:has-text('at the worst 4 of 5')").waitFor();
       assert.equal(await page.locator(".row.held").count(), 2);
       await page.locator("#routes-panel:visible .row.route").waitFor();
-      assert.equal(await page.locator(".row.route").count(), 1);
+      assert.equal(await page.locator("#routes .row.route").count(), 1);
       await page.getByRole("button", { name: "Day" }).click();
       await page.locator(".gauge-span:has-text('1 d')").first().waitFor();
       for (const size of [LAPTOP, PHONE]) {

@@ -24,7 +24,7 @@ use super::{Shared, named};
 use crate::state::directing::{Desk, Told};
 use crate::state::writer::Control;
 
-/// Which sites.
+/// Parameters of `GET /v1/routes`.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RoutesQuery {

@@ -31,7 +31,7 @@ pub(crate) struct Unshared {
     said: AtomicU64,
 }
 
-/// What was counted.
+/// The prefixes of one count.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Of each site that has any: how many, and the first of them.

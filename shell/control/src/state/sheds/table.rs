@@ -22,7 +22,7 @@ pub(super) const CLASSES: [Shed; 3] = [Shed::Content, Shed::Health, Shed::Before
 /// By class: of what the nearest site served itself, then of `CLASSES`.
 pub(super) type Sums = [Sum; 1 + CLASSES.len()];
 
-/// What was decided.
+/// Decisions, and the bytes that are reckoned to follow from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sum {
     /// Lists of playbacks that began.
@@ -33,7 +33,7 @@ pub(super) struct Sum {
     pub(super) bytes: u64,
 }
 
-/// Whose counts.
+/// A row of counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
     Site(String),
@@ -42,7 +42,7 @@ pub(super) enum Of {
     SiteVersion(String, String),
 }
 
-/// Which of them.
+/// The rows of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted<'a> {
     /// All sites, and the versions with most.

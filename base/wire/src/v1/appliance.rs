@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_zero;
+
 /// All of it may be left out: nobody said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -84,9 +86,4 @@ impl ProfileName {
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::appliance::{Abilities, ApplianceAbout};
+use super::is_zero;
 use super::report::{Inventory, Report};
 use super::routes::Heard;
 use super::site::SiteAbout;
@@ -543,10 +544,6 @@ pub struct KeyOut {
     pub announced_unix_s: Option<u64>,
     /// When it is of no more use, seconds since 1970; null before it has been replaced.
     pub retires_unix_s: Option<u64>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {

@@ -16,3 +16,8 @@ pub mod sheds;
 pub mod signed;
 pub mod site;
 pub mod viewers;
+
+/// For fields that are left out where they are 0.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

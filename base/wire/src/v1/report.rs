@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::is_zero;
 use super::viewers::{Networks, ViewerBatch};
 
 /// One report. Also the heartbeat: control holds an appliance stale when reports stop.
@@ -286,8 +287,4 @@ pub struct ReportReply {
     /// The networks that viewers are told apart by, if the appliance does not know them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Networks>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

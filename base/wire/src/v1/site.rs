@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_zero;
+
 /// All of it may be left out: an exchange somewhere, which serves everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -53,11 +55,6 @@ impl Default for SiteAbout {
 
 fn utc() -> String {
     "UTC".to_owned()
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(bps: &u64) -> bool {
-    *bps == 0
 }
 
 /// Whose network a site stands in.

@@ -98,10 +98,20 @@ impl<K: Borrow<str>, V> Names<K, V> {
 impl<K: Borrow<str> + Ord, V> Names<K, V> {
     /// All, by name. O(n log n).
     pub fn iter(&self) -> std::vec::IntoIter<(&K, &V)> {
-        let mut all: Vec<_> = self.unordered().collect();
-        all.sort_unstable_by_key(|(name, _)| *name);
+        let all = self.first(usize::MAX);
         assert_eq!(all.len(), self.len, "each is counted once");
         all.into_iter()
+    }
+
+    /// The first by name, so many at most. O(n + most log most).
+    pub fn first(&self, most: usize) -> Vec<(&K, &V)> {
+        let mut all: Vec<_> = self.unordered().collect();
+        if most < all.len() {
+            all.select_nth_unstable_by_key(most, |(name, _)| *name);
+            all.truncate(most);
+        }
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
     }
 
     /// All names, in order.
@@ -293,6 +303,7 @@ mod tests {
                 prop_assert_eq!(names.len(), tree.len());
             }
             prop_assert!(names.iter().eq(tree.iter()));
+            prop_assert!(names.first(7).into_iter().eq(tree.iter().take(7)));
             prop_assert!(tree.iter().all(|(name, value)| names.get(name) == Some(value)));
             let other: Names<String, usize> = tree.into_iter().rev().collect();
             prop_assert_eq!(names, other);

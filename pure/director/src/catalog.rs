@@ -258,7 +258,12 @@ impl Catalog {
 
     /// All assets by name, each with its versions, newest first.
     pub fn assets(&self) -> impl Iterator<Item = (&AssetId, &[Arc<Version>])> {
-        self.assets.iter().map(|(id, versions)| (id, versions.as_slice()))
+        self.first_assets(usize::MAX)
+    }
+
+    /// The first of them, so many at most. O(assets + most log most).
+    pub fn first_assets(&self, most: usize) -> impl Iterator<Item = (&AssetId, &[Arc<Version>])> {
+        self.assets.first(most).into_iter().map(|(id, versions)| (id, versions.as_slice()))
     }
 
     /// O(1).

@@ -75,7 +75,7 @@ pub(crate) enum Span {
 }
 
 /// The fleet as it is now: for the status page and `nearcast fleet show`. O(appliances); of one
-/// site O(its own + sites). Both sort the names of all assets, for the first of them.
+/// site O(its own + sites). Both look at all assets, for the first of them by name.
 #[utoipa::path(get, path = "/v1/fleet", tag = "fleet", params(FleetQuery),
     responses((status = 200, body = FleetOut)))]
 pub(crate) async fn fleet(
@@ -85,10 +85,7 @@ pub(crate) async fn fleet(
     let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
     let (of, span) = (only.clone(), query.history);
     let rest = control.directing.ask(move |desk, _| Rest::of(desk, of.as_ref(), span)).await?;
-    let fleet = match &only {
-        Some(site) => control.directing.those(standing_in(&control.snapshot().view, site)).await?,
-        None => control.directing.fleet().await?,
-    };
+    let fleet = told_of(&control, only.as_ref()).await?;
     // A large fleet takes a while to be told, in which players should be answered.
     let told = move || tell(&control, &query, (only, rest, fleet));
     tokio::task::spawn_blocking(told).await.expect("nothing in it panics").map(Json)
@@ -105,15 +102,18 @@ struct Rest {
 impl Rest {
     fn of(desk: &Desk, site: Option<&SiteId>, span: Span) -> Self {
         let director = &desk.director;
-        let sites = director.desired().sites.keys().filter(|id| site.is_none_or(|of| of == *id));
         let heard = |id: &SiteId| Some((id.clone(), director.heard(id)?.count));
+        let heard = match site {
+            Some(id) => heard(id).into_iter().collect(),
+            None => director.desired().sites.keys().filter_map(heard).collect(),
+        };
         let history = match (site, span) {
             (Some(id), Span::Day) => director.site_history(id).copied().collect(),
             (Some(_), Span::Minutes | Span::Hour) => Vec::new(),
             (None, span) => director.history().samples(span.into()).copied().collect(),
         };
         Self {
-            heard: sites.filter_map(heard).collect(),
+            heard,
             differing: director.differing().cloned().collect(),
             history,
             notices: director.notices().rev().cloned().collect(),
@@ -121,10 +121,13 @@ impl Rest {
     }
 }
 
-/// The appliances of a site. O(sites + appliances of the site).
-pub(super) fn standing_in(view: &FleetView, site: &SiteId) -> Vec<ApplianceId> {
-    let sites = view.sites.iter().filter(|of| of.id == *site);
-    sites.flat_map(|of| &of.appliances).map(|of| of.id.clone()).collect()
+/// All appliances, O(appliances); or those of a site, O(sites + its own).
+pub(super) async fn told_of(control: &Control, only: Option<&SiteId>) -> Result<Vec<Told>, Busy> {
+    let Some(site) = only else { return control.directing.fleet().await };
+    let snapshot = control.snapshot();
+    let sites = snapshot.view.sites.iter().filter(|of| of.id == *site);
+    let standing = sites.flat_map(|of| &of.appliances).map(|of| of.id.clone()).collect();
+    control.directing.those(standing).await
 }
 
 fn tell(
@@ -168,8 +171,10 @@ fn tell(
         let (sums, appliances) = by_site.remove(&site.id).unwrap_or_default();
         FleetSite { summary: sums.done(), appliances, ..site_out(site, most, &rest, &unshared) }
     };
-    let all = snapshot.sites.values().filter(|site| only.as_ref().is_none_or(|id| *id == site.id));
-    let mut sites: Vec<_> = all.map(&mut site).collect();
+    let mut sites: Vec<_> = match &only {
+        Some(id) => snapshot.sites.get(id).map(&mut site).into_iter().collect(),
+        None => snapshot.sites.values().map(&mut site).collect(),
+    };
     if let Some(id) = &only {
         let site = sites.first_mut().ok_or_else(|| no_site(id.as_str()))?;
         // O(versions), so not for who asks for a site each second.
@@ -216,7 +221,7 @@ fn copies_wanted(copies_per_site: u32, sites: impl Iterator<Item = usize>) -> u6
 
 /// The first assets that have a version.
 fn assets_out(snapshot: &Snapshot, copies_wanted: u64, most: usize) -> Vec<FleetAsset> {
-    let assets = snapshot.catalog.assets().filter_map(|(id, versions)| {
+    let assets = snapshot.catalog.first_assets(most).filter_map(|(id, versions)| {
         let version = versions.first()?;
         Some(FleetAsset {
             id: id.to_string(),
@@ -229,7 +234,7 @@ fn assets_out(snapshot: &Snapshot, copies_wanted: u64, most: usize) -> Vec<Fleet
             entries: entries_out(version),
         })
     });
-    assets.take(most).collect()
+    assets.collect()
 }
 
 /// Appliances that need a look and are told of a large fleet.

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use wire::v1::fleet::{RouteFound, RouteSite, RoutesAppliance, RoutesOut, RoutesSite};
 use wire::v1::routes::{Example, LeftOut};
 
-use super::fleet::standing_in;
+use super::fleet::told_of;
 use super::problem::Problem;
 use super::registry::no_site;
 use super::{Shared, named};
@@ -49,10 +49,7 @@ pub(crate) async fn routes(
         None => snapshot.sites.keys().cloned().collect(),
     };
     let mut sites = heard_by(&control, &snapshot, names).await?;
-    let told = match &only {
-        Some(site) => control.directing.those(standing_in(&snapshot.view, site)).await?,
-        None => control.directing.fleet().await?,
-    };
+    let told = told_of(&control, only.as_ref()).await?;
     told.into_iter().for_each(|told| add_appliance(&mut sites, told));
     let unshared = control.unshared.seen();
     let mut out = RoutesOut::default();

@@ -248,7 +248,7 @@ const CERTIFICATES_MAX: usize = 8;
 /// A code for each of the largest fleet's appliances.
 const CODES_MAX: usize = 8192;
 /// Fronts with an identity.
-const FRONTS_MAX: usize = 64;
+pub(crate) const FRONTS_MAX: usize = 64;
 /// How long used and expired codes are kept, to tell whoever comes with one.
 pub(crate) const CODES_KEPT_S: u64 = 7 * 86_400;
 

@@ -258,6 +258,7 @@ mod tests {
     use wire::v1::sheds::ShedReport;
 
     use crate::api::SHEDS_LEN_MAX;
+    use crate::members::identities::FRONTS_MAX;
     use crate::state::writer::SITES_MAX;
 
     const NOW: Instant = Instant(0);
@@ -326,13 +327,7 @@ mod tests {
     fn of_many_versions_those_with_most_have_rows_and_none_is_lost() {
         let sheds = Sheds::default();
         let many = 5 * VERSIONS_MAX;
-        for n in 0..many {
-            let version = format!("film-{n}").parse().unwrap();
-            let nearest = Nearest { site: 0, shed: Some(Shed::Content) };
-            for _ in 0..=usize::from(n < 7) {
-                sheds.count(Bytes::of(n).0, nearest, &version, TURN);
-            }
-        }
+        lead_past(&sheds, Nearest { site: 0, shed: Some(Shed::Content) }, many, 7);
         assert!(held(&sheds.versions).each.len() <= 2 * VERSIONS_MAX);
         let rows = sheds.rows(&view(), NOW, Wanted::All);
         let versions: Vec<&ShedRow> = rows.iter().filter(|row| row.by == "version").collect();
@@ -347,13 +342,7 @@ mod tests {
     fn of_the_versions_of_a_site_those_with_most_have_rows_and_none_is_lost() {
         let sheds = Sheds::default();
         let many = 5 * SITE_VERSIONS_MAX;
-        for n in 0..many {
-            let version = format!("film-{n}").parse().unwrap();
-            let nearest = Nearest { site: 1, shed: Some(Shed::Health) };
-            for _ in 0..=usize::from(n < 3) {
-                sheds.count(Bytes::of(n).0, nearest, &version, TURN);
-            }
-        }
+        lead_past(&sheds, Nearest { site: 1, shed: Some(Shed::Health) }, many, 3);
         let far = "far".parse().unwrap();
         let rows = sheds.rows(&view(), NOW, Wanted::Site(&far));
         assert_eq!(rows.len(), 1 + SITE_VERSIONS_MAX + 1, "the site, its versions, the others");
@@ -524,7 +513,17 @@ mod tests {
             let report = ShedReport::default();
             fronts.take(Instant(n), &format!("f{n}"), &report).unwrap();
         }
-        assert_eq!(fronts.count(Instant(100)), 32);
+        assert_eq!(fronts.count(Instant(100)), FRONTS_MAX);
+    }
+
+    /// An answer for each of so many versions, and two for the first of them.
+    fn lead_past(sheds: &Sheds, nearest: Nearest, many: usize, twice: usize) {
+        for n in 0..many {
+            let version = format!("film-{n}").parse().unwrap();
+            for _ in 0..=usize::from(n < twice) {
+                sheds.count(Bytes::of(n).0, nearest, &version, TURN);
+            }
+        }
     }
 
     fn shown(row: &ShedRow) -> String {

@@ -64,7 +64,7 @@ impl Unshared {
 fn tell(seen: &Seen) {
     let worst = seen.by_site.iter().max_by_key(|(_, (count, _))| count);
     match worst {
-        None => tracing::info!("every prefix that was announced leads to two sites or more"),
+        None => tracing::info!("no announced prefix leads to one site alone any more"),
         Some((site, _)) => tracing::info!(
             prefixes = seen.total,
             sites = seen.by_site.len(),

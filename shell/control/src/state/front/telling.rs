@@ -7,6 +7,7 @@ use model::units::{Instant, Nanos};
 use wire::v1::sheds::{ShedReport, ShedRow};
 
 use super::Follower;
+use crate::members::authority::random;
 
 /// When to tell it, and what was told last.
 pub(crate) struct Telling {
@@ -27,9 +28,7 @@ pub(crate) struct Line {
 impl Telling {
     /// A front's process begins. It tells its first count as soon as it has one.
     pub(crate) fn begin(now: Instant) -> Self {
-        let mut start_id = [0; 8];
-        aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes");
-        Self { start_id: u64::from_le_bytes(start_id), number: 0, due: now, refused: false }
+        Self { start_id: u64::from_le_bytes(random()), number: 0, due: now, refused: false }
     }
 
     /// Tells all that was counted if it is time, and false if it could not be told. What is lost is
@@ -64,7 +63,12 @@ impl Telling {
             Ok(status @ (400 | 413)) => {
                 if !std::mem::replace(&mut self.refused, true) {
                     let rows = report.rows.len();
-                    tracing::warn!(status, rows, "the writer refuses the counts of sheds");
+                    tracing::warn!(
+                        status,
+                        rows,
+                        "the writer refuses the counts of sheds, and its sums lack them: restart \
+                         this front, and they begin anew"
+                    );
                 }
                 false
             }

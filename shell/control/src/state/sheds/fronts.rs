@@ -11,16 +11,15 @@ use wire::v1::sheds::{ROWS_MAX, ShedReport};
 
 use super::held;
 use super::table::{Table, Wanted};
-
-/// With 8,000 sites each is reckoned to take 5 to 8 MB. One more takes the place of whoever has
-/// been silent for longest.
-const FRONTS_MAX: usize = 32;
+use crate::members::identities::FRONTS_MAX;
 
 /// A front that has said nothing for so long is gone, and its counts with it.
 const FORGET_AFTER: Nanos = Nanos::seconds(3600);
 
 #[derive(Default)]
 pub(crate) struct Fronts {
+    /// With 8,000 sites each is reckoned to take 5 to 8 MB. Invariant: at most [`FRONTS_MAX`]. One
+    /// more takes the place of whoever has been silent for longest.
     by_name: Mutex<BTreeMap<String, Told>>,
 }
 

@@ -106,8 +106,10 @@ impl Control {
     /// Beside the asking: a writer that is slow to take counts delays no news.
     async fn tell(self: &Arc<Self>) {
         let mut telling = Telling::begin(self.clock.now());
-        while let Some(line) = self.with_front(|front| front.line.clone()) {
+        loop {
             sleep(ASK_EVERY).await;
+            // After the rest, in which the identity may have been renewed.
+            let Some(line) = self.with_front(|front| front.line.clone()) else { return };
             let control = self.clone();
             let turn = move || {
                 let counted = || control.sheds.own(&control.snapshot().view);

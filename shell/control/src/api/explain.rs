@@ -97,21 +97,25 @@ fn pathways_out(choice: &Choice, view: &FleetView) -> Vec<ExplainPathway> {
         placed.map(|of| of.appliance.id.to_string()).unwrap_or_default()
     };
     let renditions = version.renditions();
-    let of_files = || version.files.files.keys().zip(renditions.of_files());
-    let first = |number: usize| of_files().find(|(_, of)| usize::from(**of) == number);
-    // Those of no rendition, or of several, are 0, and come from the appliance of the pathway.
-    let each: Vec<(usize, String, Option<u64>)> = (1..)
-        .zip(renditions.each().iter().skip(1))
+    let mut each: Vec<ExplainRendition> = (0..)
+        .zip(renditions.each())
         .map(|(number, of)| {
-            let file = first(number).map(|(path, _)| path.to_string()).unwrap_or_default();
-            (number, file, of.bitrate.map(|bitrate| bitrate.0))
+            let bitrate_bps = of.bitrate.map(|bitrate| bitrate.0);
+            ExplainRendition { number, bitrate_bps, ..ExplainRendition::default() }
         })
         .collect();
+    for (path, number) in version.files.files.keys().zip(renditions.of_files()) {
+        let file = &mut each[usize::from(*number)].file;
+        if file.is_empty() {
+            *file = path.to_string();
+        }
+    }
     let pathway = |pathway: &steering::Pathway| {
-        let known = each.iter().zip(&pathway.renditions);
-        let rendition = |((number, file, bitrate_bps), at): (&(usize, String, Option<u64>), _)| {
-            let (number, bitrate_bps) = (*number, *bitrate_bps);
-            ExplainRendition { number, file: file.clone(), bitrate_bps, appliance: name(at) }
+        // Those of no rendition, or of several, are 0, and come from the appliance of the pathway.
+        let known = each.iter().skip(1).zip(&pathway.renditions);
+        let rendition = |(of, at): (&ExplainRendition, &usize)| ExplainRendition {
+            appliance: name(at),
+            ..of.clone()
         };
         let renditions = known.map(rendition).collect();
         ExplainPathway { appliance: name(&pathway.lead), renditions }

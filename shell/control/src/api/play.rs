@@ -255,12 +255,11 @@ fn begin(
     let decided = Decided { at: now, version, among: None, list };
     control.keep(snapshot, &player, decided);
     if let Some(nearest) = snapshot.nearest(&player, &choice) {
-        control.sheds.count(session.number(), nearest, choice.version.id(), None);
+        control.sheds.count(session.number(), nearest, version, None);
     }
     let lifetime = control.config.playback.token_lifetime.0.as_seconds();
     let expires = UnixSeconds(now.0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));
-    let version = choice.version.id();
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
     let token = control.keys().token(token::Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");

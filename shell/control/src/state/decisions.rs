@@ -61,7 +61,8 @@ model::metrics! {
     }
 }
 
-/// Requests count those that are dropped, the archive what comes into it, the thread all others.
+/// Requests count those that are dropped; the archive its copies, and what went without one while
+/// it was copied; the thread all others.
 pub(crate) type Counters = LedgerCounts<Counter>;
 
 /// The ledger as requests see it.
@@ -279,7 +280,7 @@ struct Files {
     began: Instant,
     /// None before the first block of a file.
     open: Option<File>,
-    /// The same for those who read.
+    /// What readers and the archive know of the files.
     standing: Arc<Standing>,
     /// Decisions that wait for their seal.
     unsealed: u64,

@@ -355,7 +355,7 @@ impl Documents {
         let turn = timeout(self.turn_within, self.under_way.clone().acquire_owned()).await;
         let Ok(turn) = turn.map(|turn| turn.expect("it is never closed")) else {
             let within = self.turn_within.as_secs_f32();
-            let reason = format!("{UNDER_WAY_MAX} are under way, and none ended within {within} s");
+            let reason = format!("none of what is under way ended within {within} s");
             return Err(Fault::Other(self.away(reason)));
         };
         let done = tokio::spawn(async move {

@@ -80,14 +80,15 @@ impl Archive {
     /// False if there is none that has ended and is not there.
     pub(super) async fn copy_next(self: &Arc<Self>) -> Result<bool, String> {
         let this = self.clone();
-        let next = spawn_blocking(move || this.next()).await.expect("nothing in it panics");
-        let next = next.map_err(|error| {
+        let next = spawn_blocking(move || {
+            let next = this.next()?;
+            io::Result::Ok(next.map(|(number, bytes)| (number, name(number, &bytes), bytes)))
+        });
+        let next = next.await.expect("nothing in it panics").map_err(|error| {
             self.counters.archive_failed.count();
             format!("{}: {error}", self.folder.display())
         })?;
-        let Some((number, bytes)) = next else { return Ok(false) };
-        let hashed = spawn_blocking(move || (name(number, &bytes), bytes));
-        let (name, bytes) = hashed.await.expect("nothing in it panics");
+        let Some((number, name, bytes)) = next else { return Ok(false) };
         let put = self.place.put_file([&self.key, &name], bytes).await;
         let (this, is_there) = (self.clone(), put.is_ok());
         let ends = spawn_blocking(move || this.end_copy(number, is_there));
@@ -99,19 +100,18 @@ impl Archive {
     /// does not count it.
     pub(super) fn next(&self) -> io::Result<Option<(u64, Vec<u8>)>> {
         loop {
-            let (from, until) = {
-                let known = self.standing.known();
-                (known.archived.unwrap_or(0), known.ended)
-            };
+            let mut known = self.standing.known();
+            let (from, until) = (known.archived.unwrap_or(0), known.ended);
             if until <= from {
                 return Ok(None);
             }
-            let waiting = numbers(&self.folder)?.into_iter().find(|of| (from..until).contains(of));
-            let Some(number) = waiting else {
-                self.standing.known().archived = Some(until);
+            let mut all = numbers(&self.folder)?.into_iter();
+            known.copied = all.find(|of| (from..until).contains(of));
+            let Some(number) = known.copied else {
+                known.archived = Some(until);
                 return Ok(None);
             };
-            self.standing.known().copied = Some(number);
+            drop(known);
             match fs::read(self.folder.join(file_name(number))) {
                 // Not even its first block could be written.
                 Ok(bytes) if bytes.is_empty() => self.pass(number),

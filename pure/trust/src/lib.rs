@@ -67,7 +67,7 @@ impl Followed {
     }
 
     /// For reports: the generation that keeps out all that control has; 0 while a restart would
-    /// bring back another one.
+    /// bring back another one, or keys that it drops.
     pub fn told(&self, offered: Generation, is_kept: bool) -> Generation {
         match is_kept {
             true if offered < self.newest => self.newest,

@@ -321,23 +321,25 @@ impl Link<'_> {
         let manifest = self.state_file.with_trust(manifest)?;
         let named = &manifest.trust.signing_keys;
         // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
-        let kept = kept.and_then(|()| match needs_trust {
-            true => keep_trust(own, self.state_file),
-            false => Ok(()),
+        let kept = kept.and_then(|()| match self.state_file.unkept_trust() {
+            Some(unkept) if needs_trust => save_trust(own, self.state_file, &unkept).map(drop),
+            Some(_) | None => Ok(()),
         });
+        // Also the one that signed a trust document that was kept only now.
+        let keys = envelope::union(&keys, &own.signing_keys());
         let kept = kept
             .and_then(|()| own.believe(&envelope::union(&keys, named)).map_err(|e| e.to_string()))
             .and_then(|()| self.state_file.save(envelope).map_err(|error| error.to_string()))
+            .map_err(|error| format!("{error}. A restart forgets this manifest"))
             .and_then(|()| {
                 let after = envelope::keys_after(named, &self.state_file.signers(), &keys);
-                own.believe(&after).map_err(|error| error.to_string())
+                own.believe(&after).map_err(|error| format!("{error}. {STILL_BELIEVED}"))
             });
         self.offered.is_unkept.store(kept.is_err(), Ordering::Relaxed);
         let is_newer = self.shared.ledger.ask(Holdings::generation) < manifest.generation;
         match kept {
             Err(error) if is_newer => {
-                let text = format!("{error}. A restart forgets this manifest");
-                self.shared.ledger.note("control", text);
+                self.shared.ledger.note("control", error);
                 let at = self.shared.ledger.now() + RETRY_FIRST;
                 self.again = Keeping { failures: 0, at };
             }
@@ -355,21 +357,35 @@ impl Link<'_> {
     }
 }
 
-/// Keeps the newest trust document, if it is not kept: after the keys that it names and the one
-/// that signed it, so that each file that a power cut leaves, old or new, is believed.
+/// Keeps the newest trust document, if it is not kept, and drops the keys that it drops.
 fn keep_trust(own: &Own, state_file: &StateFile) -> Result<(), String> {
     let Some(unkept) = state_file.unkept_trust() else { return Ok(()) };
+    let keys = save_trust(own, state_file, &unkept)?;
+    let named = &unkept.document.trust.signing_keys;
+    let after = envelope::keys_after(named, &state_file.signers(), &keys);
+    own.believe(&after).map_err(|error| format!("{error}. {STILL_BELIEVED}"))?;
+    state_file.trust_is_kept();
+    Ok(())
+}
+
+/// Writes a trust document after the keys that it names and the one that signed it, so that each
+/// file that a power cut leaves, old or new, is believed. Gives the keys that were believed before,
+/// and the one that signed it.
+fn save_trust(
+    own: &Own,
+    state_file: &StateFile,
+    unkept: &UnkeptTrust,
+) -> Result<Vec<TokenKey>, String> {
     let named = &unkept.document.trust.signing_keys;
     let keys = envelope::union(&own.signing_keys(), &unkept.keys);
     let forgets = |error: String| format!("{error}. A restart forgets this trust document");
     own.believe(&envelope::union(&keys, named)).map_err(|error| forgets(error.to_string()))?;
-    state_file.save_trust(&unkept).map_err(|error| forgets(error.to_string()))?;
-    let after = envelope::keys_after(named, &state_file.signers(), &keys);
-    let dropped = "Signing keys that control has dropped are believed until that can be written";
-    own.believe(&after).map_err(|error| format!("{error}. {dropped}"))?;
-    state_file.trust_is_kept();
-    Ok(())
+    state_file.save_trust(unkept).map_err(|error| forgets(error.to_string()))?;
+    Ok(keys)
 }
+
+const STILL_BELIEVED: &str =
+    "Signing keys that control has dropped are believed until that can be written";
 
 /// The same question may be answered in a while.
 fn may_pass(error: &ControlError) -> bool {

@@ -55,7 +55,7 @@ struct Known {
     signers: Signers,
 }
 
-/// A trust document that is not on the drive.
+/// A trust document that is not on the drive, or whose dropped keys are still believed.
 #[derive(Clone, Debug)]
 pub(crate) struct UnkeptTrust {
     pub(crate) envelope: Vec<u8>,
@@ -156,7 +156,7 @@ impl StateFile {
         lock(&self.known).trust_unkept = None;
     }
 
-    /// True if a restart brings back the newest trust document.
+    /// True if a restart brings back the newest trust document, and no key that it drops.
     pub(crate) fn is_trust_kept(&self) -> bool {
         lock(&self.known).trust_unkept.is_none()
     }

@@ -24,7 +24,6 @@ use wire::v1::signed::Kind;
 
 use crate::drives::inventory;
 use crate::fleet;
-use crate::http::Server;
 use crate::origin::Origin;
 use crate::rig::{TestControl, TestFile, version, wait};
 
@@ -247,14 +246,10 @@ fn what_an_earlier_release_wrote_is_reported_and_the_next_manifests_follow_it() 
         (report.generation, report.trust) == (8, Some(3))
     });
     drop(running);
-    stop(server);
+    drop(server);
     let _running = place.start();
     place.plays("film-1", &film);
     place.plays("film-2", std::slice::from_ref(&long));
-}
-
-fn stop(server: Server) {
-    drop(server);
 }
 
 /// The same key for tokens, in a document.

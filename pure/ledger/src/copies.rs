@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use model::id::AssetVersionId;
 use model::members::Members;
-use model::view::{FleetView, SiteView};
+use model::view::{ApplianceView, FleetView, SiteView};
 
 /// The holders of versions, cut to so many in each site when one is asked for, and again when they
-/// or the sites have changed: O(holders log holders).
+/// or the sites have changed: O(appliances of their sites x log holders).
 #[derive(Debug)]
 pub(crate) struct FewerCopies {
     /// None for as many as there are.
@@ -53,7 +53,8 @@ impl FewerCopies {
         }
         let left = by_site.iter().filter_map(|(site, held)| {
             let members = sites.get(site)?.appliances.iter();
-            let members: Vec<_> = members.filter(|of| held.contains(&of.number)).collect();
+            let is_held = |of: &&ApplianceView| held.binary_search(&of.number).is_ok();
+            let members: Vec<_> = members.filter(is_held).collect();
             let named = members.iter().map(|of| (&of.id, of.weight));
             let first = placement::order(id, named).into_iter().take(model::number::index(copies));
             Some(first.map(|at| members[at].number).collect::<Vec<u32>>())

@@ -17,10 +17,10 @@
 //! * [`Routes::change_sites`]: O(distinct places) if a site is new or other, and O(log) per static
 //!   prefix that came or went.
 //! * [`Routes::go_on`]: a slice of what waits in a queue, [`SLICE`] prefixes at a time. What a site
-//!   hears: O(log) per prefix, and a copy of each part of the table that changes while somebody
-//!   reads it: some hundred prefixes; for a whole table besides one walk over all prefixes, if
-//!   the site had one before. A site that was there and is of another kind, elsewhere
-//!   or gone: one walk. Files with places: one walk, and O(distinct places * sites).
+//!   hears: O(log) per prefix, and a copy of the nodes above it that somebody reads: a few, each
+//!   with the ways to 127 prefixes at most; for a whole table besides one walk over all prefixes,
+//!   if the site had one before. A site that was there and is of another kind, elsewhere or gone:
+//!   one walk. Files with places: one walk, and O(distinct places * sites).
 //! * Cloning a [`Table`]: O(1).
 
 mod attributes;

@@ -124,9 +124,8 @@ pub struct RankedList {
 /// One appliance and the decision about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// By number, as its site.
+    /// By number.
     pub appliance: u32,
-    pub site: u32,
     /// Whether it should be asked at all: what the steps came to.
     pub standing: Standing,
     pub distance: Distance,
@@ -531,7 +530,6 @@ impl Look<'_> {
         let distance = self.way.near.map_or(Distance::Elsewhere, |at| distance(query.near, at));
         Candidate {
             appliance: self.number,
-            site: self.position.site,
             standing: self.standing,
             distance,
             is_for_client: self.is_for_client,

@@ -56,11 +56,16 @@ pub struct Done {
 /// A walk over the prefixes of both families.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
-    has_begun: bool,
     /// It is through with IPv4.
     is_in_v6: bool,
     /// The next prefix; none for the first.
     next: Option<Key>,
+}
+
+impl Walk {
+    fn has_begun(&self) -> bool {
+        self.is_in_v6 || self.next.is_some()
+    }
 }
 
 /// Prefixes that are worked on at a time: some milliseconds.
@@ -100,7 +105,7 @@ impl Work {
         match self {
             Self::Hear(hear) => hear.heard.is_some(),
             Self::Forget { walk, .. } | Self::Leave { walk, .. } | Self::Order { walk, .. } => {
-                walk.has_begun
+                walk.has_begun()
             }
             // It is beside the table until it is done.
             Self::Place { .. } => false,
@@ -161,7 +166,7 @@ impl Routes {
     /// A site is gone; one walk does for all that go before it has begun.
     pub(super) fn leave(&mut self, number: u32, table: u32) {
         let pending = self.work.iter_mut().find_map(|work| match work {
-            Work::Leave { sites, walk } => (!walk.has_begun).then_some(sites),
+            Work::Leave { sites, walk } => (!walk.has_begun()).then_some(sites),
             Work::Hear(_) | Work::Forget { .. } | Work::Order { .. } | Work::Place { .. } => None,
         });
         if let Some(sites) = pending {
@@ -192,7 +197,7 @@ impl Routes {
     /// that change before it has begun.
     pub(super) fn order(&mut self, moved: BTreeSet<u32>) {
         let pending = self.work.iter_mut().find_map(|work| match work {
-            Work::Order { of, walk } => (!walk.has_begun).then_some(of),
+            Work::Order { of, walk } => (!walk.has_begun()).then_some(of),
             Work::Hear(_) | Work::Forget { .. } | Work::Leave { .. } | Work::Place { .. } => None,
         });
         match pending {
@@ -369,7 +374,6 @@ impl Table {
         look: impl Fn(&Prefix, &[Way], &[Option<Known>], &Places) -> Option<Vec<Way>>,
     ) -> bool {
         let Self { sites, v4, v6, places } = self;
-        walk.has_begun = true;
         while 0 < *left {
             let (looked, next) = if walk.is_in_v6 {
                 let look = |net, ways: &[Way]| look(&Prefix::V6(net), ways, sites, places);

@@ -255,6 +255,11 @@ impl Reader<'_> {
             self.declared.lines.insert((thing.clone(), Some(key)), self.line(name));
         }
         if matches!(thing, Thing::Appliance(_)) {
+            if let (Some(_), Some(name)) = (own, table.get(profiles::NAME)) {
+                let text = "say profile alone: its name is the profile's";
+                let section = section(&thing);
+                self.fault(name, format!("[{section}] {}: {text}", profiles::NAME));
+            }
             let own = own.and_then(|own| self.profiles.get_key_value(own));
             profiles::give(&mut settings, own);
         }
@@ -265,9 +270,11 @@ impl Reader<'_> {
     fn profile(&mut self, name: String, at: &Key<'_>, value: &Spanned<DeValue<'_>>) {
         let section = format!("profile.{}", quoted(&name));
         if profiles::is_usual(&name) {
-            let text =
-                format!("[{section}]: there is one; its figures stand in [policy], {name}_...");
-            return self.fault(at, text);
+            let why = match &*name {
+                "none" => "that word says that there is no profile: use another name".to_owned(),
+                _ => format!("there is one; its figures stand in [policy], {name}_..."),
+            };
+            return self.fault(at, format!("[{section}]: {why}"));
         }
         let DeValue::Table(table) = value.get_ref() else {
             return self.fault(at, format!("write [{section}] and its settings below"));
@@ -429,7 +436,7 @@ pub(crate) fn file(things: &Things) -> String {
         text.push_str(&format!("[profile.{}]\n{said}\n", quoted(name)));
     }
     for (thing, settings) in things {
-        let settings = profiles::named(thing, settings, &profiles);
+        let settings = profiles::named(settings, &profiles);
         let told = settings.iter().filter(|(key, of)| !is_usual(thing, key, of));
         let said: Vec<String> = told.filter_map(|(key, of)| line(key, of)).collect();
         // An asset is declared by what is said of it.

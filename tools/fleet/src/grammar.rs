@@ -59,6 +59,9 @@ pub(crate) enum What {
     MustText,
     /// The same, and must be given for a thing that control does not know.
     FirstText,
+    /// Option `--name`: a text in the body. Without it control says what becomes of the one there
+    /// is.
+    LooseText,
     Number,
     /// Option `--name true`, or `false`.
     Flag,
@@ -141,6 +144,7 @@ impl Take {
             | What::Text
             | What::MustText
             | What::Query
+            | What::LooseText
             | What::FirstText => arg.value_name(keep(self.name.to_uppercase())),
             What::Flag => arg.value_name("true|false"),
             What::Switch => arg,
@@ -149,7 +153,7 @@ impl Take {
         match self.what {
             What::Name | What::Field => arg.required(true),
             What::MayName => arg,
-            What::Text | What::FirstText | What::Query => arg.long(long),
+            What::Text | What::FirstText | What::LooseText | What::Query => arg.long(long),
             What::MustText => arg.long(long).required(true),
             What::Number => arg.long(long).value_parser(number),
             What::Flag => arg.long(long).value_parser(clap::value_parser!(bool)),
@@ -250,9 +254,12 @@ impl Call<'_> {
                 What::Name | What::MayName | What::Switch | What::Count(_) | What::Query => {
                     continue;
                 }
-                What::Field | What::Text | What::MustText | What::FirstText | What::Time => {
-                    self.text(take.name).map(|text| json!(text))
-                }
+                What::Field
+                | What::Text
+                | What::MustText
+                | What::FirstText
+                | What::LooseText
+                | What::Time => self.text(take.name).map(|text| json!(text)),
                 What::Number => self.matches.get_one::<u64>(take.name).map(|number| json!(number)),
                 What::Flag => self.matches.get_one::<bool>(take.name).map(|is_so| json!(is_so)),
                 What::Texts(_) | What::Addresses => texts().map(|texts| {
@@ -264,7 +271,8 @@ impl Call<'_> {
                 let name = path.rsplit('/').next().unwrap_or_default();
                 bail!("{name} is not registered: say --{}", take.name);
             }
-            let known = known.as_ref().and_then(|known| known.get(take.name)).cloned();
+            let known = known.as_ref().filter(|_| take.what != What::LooseText);
+            let known = known.and_then(|known| known.get(take.name)).cloned();
             let empty = matches!(take.what, What::Texts(_) | What::Addresses).then(|| json!([]));
             if let Some(value) = given.or(known).or(empty) {
                 body.insert(take.name.to_owned(), value);
@@ -335,6 +343,7 @@ impl What {
                 | Self::Text
                 | Self::MustText
                 | Self::FirstText
+                | Self::LooseText
                 | Self::Query
                 | Self::Time
         )

@@ -41,7 +41,7 @@ mod manifests;
 mod state;
 mod walk;
 
-pub(crate) use bucket::{Bucket, Server};
+pub(crate) use bucket::{Bucket, Reads, Server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

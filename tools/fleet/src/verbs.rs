@@ -98,7 +98,7 @@ const VERBS: &[Verb] = &[
             take("weight", "Its part among those of its site, 1 to 1000", What::Number),
             take("addresses", "Its service addresses: all of them, or none", What::Addresses),
             take("profile", "flash, storage, global or none: the policy has figures", What::Text),
-            take("profile_name", "Your own name for its kind; \"\" for none", What::Text),
+            take("profile_name", "Your own name for its kind; \"\" for none", What::LooseText),
             take("throughput_bps", "What it serves at most; 0 for its profile's", What::Number),
             take("capacity_bytes", "What it holds at most; 0 for its profile's", What::Number),
             take("fill_bps", "What it fetches at most; 0 for its profile's", What::Number),

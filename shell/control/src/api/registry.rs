@@ -108,7 +108,7 @@ pub(crate) struct ApplianceBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileName>,
     /// Your own name for the kind of machine, for people: no figures follow from it. Empty for
-    /// none. Without it, it stays as it is.
+    /// none. Without it, it stays as it is, but goes where `profile` says another usual kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "edge-100")]
     profile_name: Option<String>,
@@ -241,10 +241,12 @@ impl SiteBody {
 }
 
 impl ApplianceBody {
-    /// What is said, over what was known. One of the usual profiles takes the place of an own one.
+    /// What is said, over what was known. Another of the usual profiles takes the place of an
+    /// operator's own.
     fn over(&self, known: ApplianceAbout) -> ApplianceAbout {
-        let is_usual = self.profile.is_some_and(|of| of != ProfileName::None);
-        let known_name = if is_usual { String::new() } else { known.profile_name };
+        let is_usual = |of: ProfileName| of != ProfileName::None && of != known.profile;
+        let known_name =
+            if self.profile.is_some_and(is_usual) { String::new() } else { known.profile_name };
         ApplianceAbout {
             profile: self.profile.unwrap_or(known.profile),
             profile_name: self.profile_name.clone().unwrap_or(known_name),

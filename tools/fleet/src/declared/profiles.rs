@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use apply::{Settings, Thing, Things, Value};
+use apply::{Settings, Things, Value};
 use model::profile::Profile;
 
 /// An appliance's key of the name.
@@ -80,13 +80,8 @@ pub(super) fn of(things: &Things) -> Profiles {
 }
 
 /// A thing's settings as a file with these profiles says them.
-pub(super) fn named<'a>(
-    thing: &Thing,
-    settings: &'a Settings,
-    all: &Profiles,
-) -> Cow<'a, Settings> {
-    let name = name_of(settings).filter(|_| matches!(thing, Thing::Appliance(_)));
-    let Some((name, own)) = name.and_then(|name| Some((name, all.get(name)?))) else {
+pub(super) fn named<'a>(settings: &'a Settings, all: &Profiles) -> Cow<'a, Settings> {
+    let Some((name, own)) = name_of(settings).and_then(|name| Some((name, all.get(name)?))) else {
         return Cow::Borrowed(settings);
     };
     let mut said = settings.clone();

@@ -230,6 +230,17 @@ fn one_that_leaves_a_profile_leaves_its_figures_but_for_those_that_are_said() {
 }
 
 #[test]
+fn a_name_beside_an_own_profile_and_a_profile_of_none_are_faults() {
+    let both = "[profile.edge]\n[profile.none]\n[appliance.a1]\nprofile = \"edge\"\n\
+                profile_name = \"rack-x\"\n";
+    let none = "fleet.toml:2: [profile.none]: that word says that there is no profile: use \
+                another name";
+    let name = "fleet.toml:5: [appliance.a1] profile_name: say profile alone: its name is the \
+                profile's";
+    assert_eq!(faults(both), [none, name]);
+}
+
+#[test]
 fn a_profile_that_cannot_be_is_a_fault_with_its_line() {
     assert_eq!(
         faults(

@@ -9,12 +9,12 @@ use wire::v1::fleet::{LedgerFile, LedgerOut};
 
 use super::Args;
 use crate::control::{Control, encoded};
-use crate::ingest::Bucket;
+use crate::ingest::{Bucket, Reads};
 
 /// A file, and where it is from.
 pub(super) struct Log {
     pub(super) name: String,
-    pub(super) read: Box<dyn Fn() -> anyhow::Result<Vec<u8>>>,
+    pub(super) read: Reads,
     /// It may lack its last block.
     pub(super) unfinished: bool,
 }
@@ -94,7 +94,7 @@ fn in_bucket(args: &Args, address: &str, key: &str) -> anyhow::Result<Vec<Log>> 
         false => format!("{address}{of_key}"),
     };
     let files = Bucket::open(&address, &args.server)?.readers();
-    let files = files.context("nothing of the process with this key")?;
+    let files = files.context("no files of the process with this key can be read")?;
     let logs = files.into_iter().filter(|(path, _)| path.ends_with(".ledger"));
     let unfinished = args.unfinished;
     Ok(logs

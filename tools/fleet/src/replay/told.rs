@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, draw: &Draw) -> anyhow::Result<()> {
     ensure!(
         !told.is_empty(),
         "no decision about this playback is in these files: it is longer ago, another process \
-         answered it, or of one session in [ledger] one_in it is none"
+         answered it (ask each by its --control), or [ledger] one_in left its session out"
     );
     let differing = told.iter().filter(|told| told.difference.is_some()).count();
     ensure!(differing == 0, "{differing} decisions cannot be made again as they were");

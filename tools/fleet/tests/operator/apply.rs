@@ -25,6 +25,18 @@ tags = ["rack-7"]
 "#;
 
 #[test]
+fn an_own_name_of_a_kind_stays_until_another_usual_kind_is_said() {
+    let control = Running::start();
+    control.says(&["site", "set", "s1"]);
+    let named = ["--site", "s1", "--profile", "flash", "--profile-name", "edge"];
+    control.says(&[&["appliance", "set", "a2"], &named[..]].concat());
+    control.says(&["appliance", "set", "a2", "--weight", "3"]);
+    assert!(control.says(&["appliance", "show", "a2"]).contains("edge"));
+    control.says(&["appliance", "set", "a2", "--profile", "storage"]);
+    assert!(!control.says(&["appliance", "show", "a2"]).contains("edge"));
+}
+
+#[test]
 fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     let control = Running::start();
     let file = |text: &str| {

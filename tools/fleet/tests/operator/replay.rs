@@ -190,7 +190,7 @@ fn an_archive_is_replayed_from_its_folder_or_its_bucket() {
     let said = place.refused(&[&PathBuf::from("s3://films/ledgers")], &in_bucket);
     assert!(said.contains("with a slash at the end"), "{said}");
     let said = place.refused(&[&PathBuf::from("s3://films/elsewhere/")], &in_bucket);
-    assert!(said.contains("nothing of the process with this key"), "{said}");
+    assert!(said.contains("no files of the process with this key"), "{said}");
     let said = place.refused(&[&archive], &["--key", &"00".repeat(32)]);
     assert!(said.contains("archive has no files of a ledger, nor 0000"), "{said}");
 }

@@ -119,8 +119,6 @@ struct Report {
     stall_ms: f64,
     /// The longest plan, on its own thread: CPU time.
     plan_s: f64,
-    /// Manifests of the last placement, after a key has changed: CPU time.
-    manifests_s: f64,
     /// Resident memory of this process: the director's, and what it shares of the catalogue.
     writer_rss_gb: f64,
     /// The same of a process that follows.
@@ -610,7 +608,6 @@ impl<'a> Stand<'a> {
             let revoked = (0..=n).map(|n| format!("{n:04x}")).collect();
             let spent = self.replanned(Change::Revoked(revoked))?;
             report.revoked_key_ms = report.revoked_key_ms.max(spent.here.as_secs_f64() * 1e3);
-            report.manifests_s = report.manifests_s.max(spent.elsewhere.as_secs_f64());
         }
         for n in 0..few {
             let id = self.names[usize::try_from(n % self.world.size.appliances)?].clone();

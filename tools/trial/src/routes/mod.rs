@@ -194,16 +194,11 @@ impl World {
         let alone: [Wanted; 1] = [("21.9.1.1", &["a1", "a3"])];
         self.until(&alone, BEGIN_MAX)?;
         // They are counted beside all else, once a second where there are few.
-        let began = Instant::now();
-        loop {
+        rig::until("s1 alone has 21.9.0.0/20", BEGIN_MAX, LOOK_EVERY, || {
             let routes = self.fleet.get(Role::Writer, "/v1/routes?site=s1")?;
             let s1 = &routes["sites"][0];
-            if s1["unshared"] == 1 && s1["unshared_examples"][0] == "21.9.0.0/20" {
-                break;
-            }
-            ensure!(began.elapsed() < BEGIN_MAX, "{s1}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            Ok(s1["unshared"] == 1 && s1["unshared_examples"][0] == "21.9.0.0/20")
+        })?;
 
         self.network.kill("isp2");
         let mut moved = all;

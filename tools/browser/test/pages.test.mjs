@@ -371,7 +371,7 @@ test("a site's page has its own routes, and what others served its clients", asy
       assert.match(rows[0], /^de-01\s+exchange · 1,000\sprefixes · 5 of 5\ssessions up/);
       const sheds = await page.locator("#sheds .row").allInnerTexts();
       assert.match(sheds[0], /^de-01\s+341\sGB for content, 77\.0\sGB for health · 4\.4\s%/);
-      assert.match(sheds[1], /^film-2026-11-20-9f3c2a\s+320\sGB for content$/);
+      assert.match(sheds[1], /^film-2026-11-20-9f3c2a\s+205\sGB for content$/);
       await wait(10_500);
       const routes = asked.filter(({ pathname }) => pathname === "/v1/routes");
       assert.ok(routes.length > 0 && routes.every(({ search }) => search === "?site=de-01"));

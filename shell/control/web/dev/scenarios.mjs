@@ -302,21 +302,22 @@ function summaryOf({ appliances }) {
   };
 }
 
-/** A day as control keeps it: the evening is the peak, and in the morning one was away. */
+/** A day as control keeps it: the evening is the peak; one was away, and later one drained. */
 function dayOf(sites, now) {
   const total = sites.reduce((sum, { appliances }) => sum + appliances.length, 0);
   const last = Math.floor(now / 600) * 600;
   return Array.from({ length: 144 }, (_, index) => {
     const at = last - (143 - index) * 600;
     const hour = (at / 3600) % 24;
+    const isDrained = index > 90 && index < 114;
     const shape = 0.45 + 0.4 * Math.cos(((hour - 20) / 12) * Math.PI) + 0.05 * wave(at, 3);
     return {
       at_unix_s: at,
       egress_bits_per_second: Math.round(total * EGRESS * shape),
       cpu_percent: 8 + 40 * shape,
       fill_bits_per_second: hour > 2 && hour < 6 ? Math.round(total * 0.4 * GB) : 0,
-      healthy: (index > 40 && index < 44) || index > 120 ? total - 1 : total,
-      leaving: index > 120 ? 1 : 0,
+      healthy: (index > 40 && index < 44) || isDrained ? total - 1 : total,
+      leaving: isDrained ? 1 : 0,
       appliances: total,
     };
   });
@@ -369,8 +370,11 @@ export function shedsOf(name, query) {
   if (site !== null) {
     const own = all.filter(({ name: of }) => of === site);
     const versions = ["film-2026-11-20-9f3c2a", "documentary-2026-11-20-9f3c2a"];
-    const parts = versions.map((of, at) => {
-      return row("site_version", site, at ? "health" : "content", (2 - at) * 160 * GB, of);
+    const classes = ["content", "health"];
+    const parts = own.flatMap(({ class: kind, reckoned_bytes: bytes }) => {
+      const at = classes.indexOf(kind);
+      if (at < 0) return [];
+      return [row("site_version", site, kind, bytes * 0.6, versions[at])];
     });
     return [...own, ...parts];
   }

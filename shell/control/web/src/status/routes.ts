@@ -155,8 +155,10 @@ export class RoutesPanel {
     setText(this.more, more);
     this.more.hidden = more === "";
     this.wanted = !fleet.brief && fleet.sites.some(({ routes }) => routes != null);
-    if (!this.wanted) this.panel.hidden = alone.length === 0;
-    else if (!this.asking) void this.ask();
+    if (!this.wanted) {
+      this.rows.update([]);
+      this.panel.hidden = alone.length === 0;
+    } else if (!this.asking) void this.ask();
   }
 
   private async ask(): Promise<void> {

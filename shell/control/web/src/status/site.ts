@@ -31,8 +31,8 @@ export function wordsOfDay(steps: readonly (Sample | null)[], now: number): stri
   const known = steps.filter((step) => step !== null);
   if (known.length === 0) return "Nothing is known of the last day yet.";
   const ill = known.filter((step) => gone(step) > 0);
+  const drained = known.filter((step) => step.leaving).length;
   if (ill.length === 0) {
-    const drained = known.filter((step) => step.leaving).length;
     const some = drained ? `, some of them drained for ${duration(drained * STEP_S)}` : "";
     const all = drained ? "well" : "healthy";
     return `All were ${all} for ${duration(known.length * STEP_S)}${some}.`;
@@ -41,7 +41,8 @@ export function wordsOfDay(steps: readonly (Sample | null)[], now: number): stri
   const ago = duration(Math.max(0, now - worst.at_unix_s));
   const fewest = `${count(worst.healthy ?? 0)} of ${count(worst.appliances ?? 0)}`;
   const time = duration(ill.length * STEP_S);
-  return `Not all were healthy for ${time}; at the worst ${fewest}, ${ago} ago.`;
+  const some = drained ? ` Some were drained for ${duration(drained * STEP_S)}.` : "";
+  return `Not all were healthy for ${time}; at the worst ${fewest}, ${ago} ago.${some}`;
 }
 
 class DayOfHealth {

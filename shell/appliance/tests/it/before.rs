@@ -65,7 +65,8 @@ fn token_key() -> Ed25519KeyPair {
 /// A folder with that state and that drive, and an identity that has been renewed since.
 struct Place {
     folder: tempfile::TempDir,
-    port: u16,
+    /// With TLS, and without.
+    ports: [u16; 2],
 }
 
 impl Place {
@@ -81,7 +82,7 @@ impl Place {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         fs::write(at("cert.pem"), made.cert.pem()).unwrap();
         fs::write(at("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        let [tls, port] = free_ports();
+        let ports @ [tls, port] = free_ports();
         let text = format!(
             "name = \"a1\"\nstate = \"{0}/state\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
              plain_listen = [\"127.0.0.1:{port}\"]\ncertificate = \"{0}/cert.pem\"\n\
@@ -90,22 +91,16 @@ impl Place {
             folder.path().display(),
         );
         fs::write(at("a.toml"), text).unwrap();
-        Self { folder, port }
+        Self { folder, ports }
     }
 
-    /// A process that listens. As its service manager does, this begins again where one ends: the
-    /// kernel may free the ports and the drive of the one before a while after its end.
+    /// A process that listens. The kernel may have taken down the ring of the one before a while
+    /// after its end only, and with it free its ports.
     fn start(&self) -> Running {
-        let began = Instant::now();
-        let mut running = self.spawn();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if running.0.try_wait().unwrap().is_some() {
-                running = self.spawn();
-            }
-            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(began.elapsed() < Duration::from_secs(20), "it does not listen: {}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        wait("the ports", || self.ports.into_iter().all(is_free));
+        let running = self.spawn();
+        wait("a listener", || TcpStream::connect(("127.0.0.1", self.ports[1])).is_ok());
         running
     }
 
@@ -126,7 +121,7 @@ impl Place {
         let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
         let signature = token_key().sign(SigningInput::new("k1", grant).as_bytes());
         let token = assemble("k1", grant, &signature.as_ref().try_into().unwrap());
-        let mut tcp = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let mut tcp = TcpStream::connect(("127.0.0.1", self.ports[1])).ok()?;
         let head = "HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         write!(tcp, "GET /t/{token}/{film}/{path} {head}").ok()?;
         let mut answer = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use appliance::membership::member;
 use appliance::process::storage::StorageHandle;
@@ -216,6 +217,39 @@ fn a_trust_document_is_kept_only_after_the_keys_that_it_names() {
     config.credentials = member::load(&config.state, &config.appliance).unwrap();
     let mut handle = w.rig.start();
     assert_eq!(w.has(), (1, 3, "k3".to_owned()), "the second key signed it");
+    handle.stop();
+}
+
+#[test]
+fn a_trust_document_that_is_kept_with_a_manifest_keeps_the_key_that_signed_it() {
+    let mut w = World::new();
+    let ((_, second), (_, third)) = (SigningKey::generate("s2"), SigningKey::generate("s3"));
+    w.trust(1, "k1");
+    w.publish(1);
+    let mut handle = w.rig.start();
+    w.wait(1, 1, "k1");
+    let blocked = w.rig.config.state.join("identity.new");
+    std::fs::create_dir(&blocked).unwrap();
+    w.trust_by(2, "k2", first(), &[&second]);
+    w.wait(1, 2, "k2");
+    w.trust_by(3, "k3", &second, &[&third]);
+    w.wait(1, 3, "k3");
+    wait("the report of it", || w.has_said("A restart forgets this trust document"));
+    // Tries come later and later: the next one after the manifest.
+    let began = Instant::now();
+    wait("some tries", || Duration::from_millis(1700) < began.elapsed());
+    *w.control.signer.lock().unwrap() = Some(third);
+    std::fs::remove_dir(&blocked).unwrap();
+    w.publish(2);
+    w.wait(2, 3, "k3");
+    wait("what a restart brings back", || w.says_that_it_follows(3));
+    handle.stop();
+    w.server = None;
+    w.forget();
+    let config = &mut w.rig.config;
+    config.credentials = member::load(&config.state, &config.appliance).unwrap();
+    let mut handle = w.rig.start();
+    assert_eq!(w.has(), (2, 3, "k3".to_owned()), "the second key signed it");
     handle.stop();
 }
 

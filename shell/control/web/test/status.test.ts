@@ -444,7 +444,8 @@ test("an appliance that was drained is not told as one that was lost", () => {
   const both = [{ ...drained, healthy: 2 }, step(199_800, 5)];
   assert.equal(moodOfStep(both[0]!), "bad");
   const lost =
-    "Not all were healthy for 10 min; at the worst 2 of 5, 13 min ago. Some were drained for 10 min.";
+    "Not all were healthy for 10 min; at the worst 2 of 5, 13 min ago. " +
+    "Some were drained for 10 min.";
   assert.equal(plain(wordsOfDay(stepsOf(both, now), now)), lost);
 });
 

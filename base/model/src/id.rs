@@ -154,6 +154,27 @@ impl DocumentId {
     }
 }
 
+/// What is placed as one, by the number of a file: a rendition of an asset version, or a whole
+/// version whose renditions cannot be told apart. Like the numbers of files it is never given
+/// twice, and the items of a version are a range of its files' numbers: one whose renditions share
+/// so many files that it has fewer files than renditions is not divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Item(pub u32);
+
+impl Item {
+    /// The rendition with this number, from 1 on, of the version whose files begin at `first_file`,
+    /// and 0 for one that is not divided.
+    pub fn of(first_file: u32, rendition: u32) -> Self {
+        Self(first_file.saturating_add(rendition.saturating_sub(1)))
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// A number that grows with every change of desired state; older never replaces newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
@@ -217,6 +238,15 @@ mod tests {
         for bad in ["", "A", "-a", ".a", "a/b", "a..b", "a b", "é", &"x".repeat(64)] {
             assert!(bad.parse::<SiteId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_items_of_a_version_are_a_range_from_its_first_file() {
+        let items: Vec<_> = (1..4).map(|rendition| Item::of(700, rendition)).collect();
+        assert_eq!(items, [Item(700), Item(701), Item(702)]);
+        assert_eq!(Item::of(700, 0), Item(700), "an undivided version");
+        assert_eq!(Item::of(u32::MAX, 3), Item(u32::MAX), "a number that does not exist");
+        assert_eq!(Item(700).to_string(), "700");
     }
 
     #[test]

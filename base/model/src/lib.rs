@@ -1,7 +1,7 @@
 //! The nouns of Nearcast, and the units they are counted in. No decisions, no I/O.
 //!
 //! ```text
-//! units        Bytes, BitsPerSecond, Nanos, Instant, UnixSeconds
+//! units        Bytes, BitsPerSecond, Nanos, Instant, UnixSeconds, Hour
 //! id           names of sites, appliances, assets and asset versions; ids of drives and objects
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
 //! drives       their places in an appliance's list, and sets of them

@@ -27,6 +27,12 @@ pub struct Instant(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixSeconds(pub u64);
 
+/// A whole hour by its number since 1970-01-01 00:00 UTC, leap seconds not counted. Local midnight
+/// begins one where the zone is whole hours from UTC; elsewhere (India, Nepal) the hour in which it
+/// falls stands for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hour(pub u32);
+
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
@@ -153,6 +159,36 @@ impl Nanos {
     /// Whole seconds, rounded down.
     pub const fn as_seconds(self) -> u64 {
         self.0 / 1_000_000_000
+    }
+}
+
+impl Hour {
+    /// How long one is.
+    pub const LEN: Nanos = Nanos::seconds(3600);
+
+    /// The hour that `at` is in. Its number fits until the year 491,936; later moments are in that.
+    pub fn at(at: UnixSeconds) -> Self {
+        Self(u32::try_from(at.0 / 3600).unwrap_or(u32::MAX))
+    }
+
+    /// Its first second.
+    pub fn begin(self) -> UnixSeconds {
+        UnixSeconds(u64::from(self.0) * 3600)
+    }
+
+    /// So many hours later, or the last one.
+    pub fn after(self, hours: u32) -> Self {
+        Self(self.0.saturating_add(hours))
+    }
+
+    /// So many hours earlier, or the first one.
+    pub fn before(self, hours: u32) -> Self {
+        Self(self.0.saturating_sub(hours))
+    }
+
+    /// The hours from `earlier` to `self`; 0 if `earlier` is later.
+    pub fn since(self, earlier: Self) -> u32 {
+        self.0.saturating_sub(earlier.0)
     }
 }
 
@@ -300,6 +336,18 @@ mod tests {
         assert_eq!(BitsPerSecond(20_000_000).over(Nanos::millis(26)), Bytes(65_000));
         assert_eq!(Bytes(125).per(Nanos::seconds(1)), BitsPerSecond(1000));
         assert_eq!(Bytes(1).per(Nanos(0)), BitsPerSecond(0));
+    }
+
+    #[test]
+    fn hours_begin_with_their_first_second_and_end_before_the_next() {
+        let hour = Hour(495_000);
+        assert_eq!(hour.begin(), UnixSeconds(1_782_000_000));
+        for (second, of) in [(0, 0), (3599, 0), (3600, 1)] {
+            assert_eq!(Hour::at(UnixSeconds(hour.begin().0 + second)), hour.after(of), "{second}");
+        }
+        assert_eq!(hour.after(24).since(hour), 24);
+        assert_eq!((hour.since(hour.after(1)), hour.before(u32::MAX)), (0, Hour(0)));
+        assert_eq!(Hour::at(UnixSeconds(u64::MAX)), Hour(u32::MAX));
     }
 
     proptest! {

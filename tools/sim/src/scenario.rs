@@ -142,8 +142,10 @@ fn finish(fleet: &Rc<Fleet>) {
     if published != fleet.counts.borrow().published {
         return; // Something rotten was found and filled again.
     }
-    for (before, after) in before.iter().zip(&after) {
-        fleet.stage.must(*after <= before + STATE_LEN_NOISE, || {
+    let both =
+        before.iter().zip(&after).filter_map(|(before, after)| Some(((*before)?, (*after)?)));
+    for (before, after) in both {
+        fleet.stage.must(after <= before + STATE_LEN_NOISE, || {
             format!("an idle worker's state grew from {before} to {after}")
         });
     }
@@ -159,7 +161,7 @@ fn ask_for_all(fleet: &Rc<Fleet>) {
 }
 
 /// How long the state of each worker is, written down. None has anything left to do.
-fn state_lens(fleet: &Rc<Fleet>) -> Vec<usize> {
+fn state_lens(fleet: &Rc<Fleet>) -> Vec<Option<usize>> {
     let (stage, mut lens) = (&fleet.stage, Vec::new());
     if stage.failure().is_some() {
         return lens;

@@ -490,10 +490,11 @@ impl Server {
         (state.connections.len(), state.reading.len() + state.opening.len())
     }
 
-    /// How long the worker's state is, written down: grows if something is kept for ever.
-    pub(crate) fn state_len(&self) -> usize {
+    /// How long the worker's state is, written down: grows if something is kept for ever. None
+    /// before its first connection: what it keeps of the last ones is empty until then.
+    pub(crate) fn state_len(&self) -> Option<usize> {
         let mut state = self.state.borrow_mut();
         state.worker.take_log(&mut Vec::new());
-        format!("{:?}", state.worker).len()
+        (!state.generations.is_empty()).then(|| format!("{:?}", state.worker).len())
     }
 }

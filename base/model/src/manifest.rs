@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetId, AssetVersionId, DocumentId, Generation, ObjectId};
+use crate::number::NumberSet;
 use crate::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 /// All that one appliance should hold and needs in order to serve it.
@@ -20,13 +21,48 @@ pub struct Manifest {
     pub trust: Trust,
     /// The asset versions to hold, most wanted first: fill goes in this order.
     pub versions: Vec<Arc<AssetVersion>>,
-    /// The first number of each version's files, which are numbered in the order of their objects'
-    /// ids, each object once. None from a control that reads no inventory by number.
-    pub numbers: BTreeMap<AssetVersionId, u32>,
+    /// The numbers of each version's files. None from a control that reads no inventory by number.
+    pub numbers: BTreeMap<AssetVersionId, FileNumbers>,
     /// The siblings in the same site that should hold a version, where any should.
     pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
     /// The appliances of its site that have service addresses, itself among them, by name.
     pub site: Vec<SiteMember>,
+}
+
+/// The numbers of a version's files: one range, in the order of their objects' ids, each object
+/// once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileNumbers {
+    pub first: u32,
+    /// Where an appliance should hold a part of the version: its files, counted from 0 in the whole
+    /// range. None for all of it.
+    pub part: Option<Arc<NumberSet>>,
+}
+
+impl Eq for FileNumbers {}
+
+impl From<u32> for FileNumbers {
+    fn from(first: u32) -> Self {
+        Self { first, part: None }
+    }
+}
+
+impl FileNumbers {
+    /// The numbers of so many objects, in the order of their ids, and the end of the range. None if
+    /// they would not fit, or if the part has another count.
+    fn of(&self, count: usize) -> Option<(Vec<u32>, u32)> {
+        let count = u32::try_from(count).ok()?;
+        let Some(part) = &self.part else {
+            let end = self.first.checked_add(count)?;
+            return Some(((self.first..end).collect(), end));
+        };
+        if part.len() != u64::from(count) {
+            return None;
+        }
+        let last = part.max().unwrap_or_default();
+        let end = self.first.checked_add(last)?.checked_add(1)?;
+        Some((part.iter().map(|at| self.first + at).collect(), end))
+    }
 }
 
 /// A manifest that names its versions by their documents, which are told apart.
@@ -166,11 +202,12 @@ impl Manifest {
     pub fn numbered(&self) -> Option<Vec<(ObjectId, u32)>> {
         let (mut all, mut ranges) = (Vec::new(), Vec::with_capacity(self.versions.len()));
         for version in &self.versions {
-            let first = *self.numbers.get(&version.id)?;
+            let of_version = self.numbers.get(&version.id)?;
             let objects: BTreeSet<ObjectId> =
                 version.files.values().map(|file| file.object).collect();
-            ranges.push((first, first.checked_add(u32::try_from(objects.len()).ok()?)?));
-            all.extend(objects.into_iter().zip(first..));
+            let (numbers, end) = of_version.of(objects.len())?;
+            ranges.push((of_version.first, end));
+            all.extend(objects.into_iter().zip(numbers));
         }
         ranges.sort_unstable();
         if ranges.windows(2).any(|pair| matches!(pair, [(_, end), (next, _)] if next < end)) {
@@ -233,7 +270,11 @@ mod tests {
             generation: Generation(1),
             token_keys: Vec::new(),
             trust: Trust::default(),
-            numbers: versions.iter().map(|version| version.id.clone()).zip(firsts).collect(),
+            numbers: versions
+                .iter()
+                .map(|version| version.id.clone())
+                .zip(firsts.map(FileNumbers::from))
+                .collect(),
             versions,
             siblings: BTreeMap::new(),
             site: Vec::new(),
@@ -305,6 +346,16 @@ mod tests {
         for firsts in [[700, 700], [700, 702], [702, 700], [u32::MAX - 2, u32::MAX]] {
             assert_eq!(numbers(firsts), None, "{firsts:?}");
         }
+        let part = |part: &[u32]| {
+            let mut of = manifest([700, 710]);
+            let numbers = of.numbers.first_entry().unwrap().into_mut();
+            numbers.part = Some(Arc::new(part.iter().copied().collect()));
+            of.numbered().map(|all| all.into_iter().map(|(_, file)| file).collect::<Vec<_>>())
+        };
+        assert_eq!(part(&[1, 4, 9]), Some(vec![701, 704, 709, 710, 711, 712]));
+        assert_eq!(part(&[1, 4, 10]), None, "the next version begins there");
+        assert_eq!(part(&[1, 4]), None, "it has three objects");
+        assert_eq!(part(&[1, 4, u32::MAX]), None);
         let mut without = manifest([700, 703]);
         without.numbers.pop_first();
         assert_eq!(without.numbered(), None);

@@ -86,6 +86,12 @@ pub enum WireError {
     Cluster { key: &'static str, error: IdError },
     #[error("files: {0}")]
     Inventory(&'static str),
+    #[error("{field} is not {why}")]
+    Bitmap { field: &'static str, why: &'static str },
+    #[error(
+        "a part of {version} has {files} files, and a version has {FILES_PER_VERSION_MAX} at most"
+    )]
+    Part { version: String, files: u64 },
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
 }
@@ -283,23 +289,33 @@ impl From<&DriveStatus> for v1::report::Drive {
 /// The files that an appliance holds, for the wire.
 pub fn files_out(delta: &FilesDelta) -> v1::report::Files {
     let is_whole = delta.from == 0;
-    let whole = || {
-        let mut files = delta.came.clone();
-        files.optimize();
-        let mut bytes = Vec::with_capacity(files.serialized_size());
-        files.serialize_into(&mut bytes).expect("memory takes what is written");
-        STANDARD.encode(bytes)
-    };
     v1::report::Files {
         from: delta.from,
         to: delta.to,
         came: if is_whole { Vec::new() } else { ranges(&delta.came) },
         gone: ranges(&delta.gone),
-        whole: is_whole.then(whole),
+        whole: is_whole.then(|| bitmap_out(&delta.came)),
         count: delta.check.count,
         sum: delta.check.sum,
         others: delta.others,
     }
+}
+
+/// A Roaring bitmap in its portable format, in base64.
+fn bitmap_out(set: &NumberSet) -> String {
+    let mut set = set.clone();
+    set.optimize();
+    let mut bytes = Vec::with_capacity(set.serialized_size());
+    set.serialize_into(&mut bytes).expect("memory takes what is written");
+    STANDARD.encode(bytes)
+}
+
+/// What [`bitmap_out`] wrote in this field.
+fn bitmap_in(field: &'static str, text: &str) -> Result<NumberSet, WireError> {
+    let refused = |why| WireError::Bitmap { field, why };
+    let bytes = STANDARD.decode(text).map_err(|_| refused("base64"))?;
+    let set = NumberSet::deserialize_from(bytes.as_slice());
+    set.map_err(|_| refused("a bitmap in Roaring's portable format"))
 }
 
 fn ranges(files: &NumberSet) -> Vec<[u32; 2]> {
@@ -331,9 +347,7 @@ pub fn files_in(wire: &v1::report::Files) -> Result<FilesDelta, WireError> {
         Ok::<_, WireError>(set)
     };
     let whole = |text: &String| {
-        let bytes = STANDARD.decode(text).map_err(|_| refused("whole is not base64"))?;
-        let set = NumberSet::deserialize_from(bytes.as_slice());
-        let set = set.map_err(|_| refused("whole is not a bitmap in Roaring's portable format"))?;
+        let set = bitmap_in("whole", text)?;
         if FILES_HELD_MAX < set.len() {
             Err(refused(TOO_MANY_FILES))
         } else {

@@ -6,6 +6,7 @@ use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
 use model::names::Names;
+use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use playback::{Reference, dash, hls};
 
@@ -35,6 +36,14 @@ pub struct Version {
     objects: Box<[ObjectId]>,
     len_on_drive: Bytes,
     renditions: Renditions,
+}
+
+/// Some of a version's renditions.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) files: Arc<AssetVersion>,
+    /// Which of the version's objects: their places in the order of ids.
+    pub(crate) objects: Arc<NumberSet>,
 }
 
 type Versions<'a> = &'a [Arc<Version>];
@@ -155,22 +164,23 @@ impl Version {
 
     /// The same without the renditions that take more; none if all of it is left. What is of
     /// several renditions, or of none, stays. O(files log files).
-    pub fn within(&self, most: Option<BitsPerSecond>) -> Option<AssetVersion> {
+    pub(crate) fn within(&self, most: BitsPerSecond) -> Option<Part> {
         let each = self.renditions.each();
         let is_left = |number: u8| match each.get(usize::from(number)).and_then(|of| of.bitrate) {
-            Some(bitrate) => number == 0 || most.is_none_or(|most| bitrate <= most),
+            Some(bitrate) => number == 0 || bitrate <= most,
             None => true,
         };
-        if self.renditions.of_objects().iter().all(|number| is_left(*number)) {
+        let of_objects = self.renditions.of_objects();
+        if of_objects.iter().all(|number| is_left(*number)) {
             return None;
         }
-        let number = |object: &ObjectId| {
-            let at = self.objects.binary_search(object).expect("each file's object is one");
-            self.renditions.of_objects()[at]
-        };
-        let mut part = self.files.as_ref().clone();
-        part.files.retain(|_, file| is_left(number(&file.object)));
-        Some(part)
+        let mut files = self.files.as_ref().clone();
+        files.files.retain(|_, file| {
+            let at = self.objects.binary_search(&file.object).expect("each file's object is one");
+            is_left(of_objects[at])
+        });
+        let left = (0..).zip(of_objects).filter(|(_, number)| is_left(**number));
+        Some(Part { files: Arc::new(files), objects: Arc::new(left.map(|(at, _)| at).collect()) })
     }
 
     /// The numbers of the renditions that an entry manifest of it refers to, in its order; empty if

@@ -22,12 +22,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use model::manifest::{AssetVersion, Manifest, SiteMember, TokenKey, Trust};
+use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
 use model::topology::{Appliance, Site};
 use model::units::BitsPerSecond;
 
-use crate::catalog::{Catalog, Version};
+use crate::catalog::{Catalog, Part, Version};
 use crate::desired::{Policy, Registered};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
 use crate::trust::document;
@@ -154,16 +154,15 @@ impl PlanInput {
             places.sort_unstable();
             let places = places.into_iter().map(|at| versions[at]);
             let most = self.appliances.get(id).and_then(|of| self.bitrate_max(&of.appliance.site));
-            let held: Vec<_> = places.clone().map(|version| parts.of(version, most)).collect();
-            // Numbers are those of all files of a version.
-            let has_part = held.iter().any(|version| parts.is_one(version));
+            let held: Vec<_> =
+                places.map(|version| (version, parts.of(version, most).cloned())).collect();
             let manifest = Manifest {
                 appliance: id.clone(),
                 generation: Generation(0), // the draft knows it
                 token_keys: Vec::new(),
                 trust: apart.clone(),
-                numbers: if has_part { BTreeMap::new() } else { numbers_of(places) },
-                versions: held,
+                numbers: numbers_of(&held),
+                versions: held.into_iter().map(files_of).collect(),
                 siblings,
                 site,
             };
@@ -199,32 +198,40 @@ impl PlanInput {
 #[derive(Default)]
 struct Parts {
     /// By the version and the most that a rendition may take; none where that is all of it.
-    made: BTreeMap<(AssetVersionId, BitsPerSecond), Option<Arc<AssetVersion>>>,
+    made: BTreeMap<(AssetVersionId, BitsPerSecond), Option<Part>>,
 }
 
 impl Parts {
-    /// The version with the renditions that take at most so much.
-    fn of(&mut self, version: &Arc<Version>, most: Option<BitsPerSecond>) -> Arc<AssetVersion> {
-        let Some(most) = most else { return Arc::clone(&version.files) };
+    /// The renditions of a version that take at most so much; none if that is all of it.
+    fn of(&mut self, version: &Version, most: Option<BitsPerSecond>) -> Option<&Part> {
+        let most = most?;
         let made = self.made.entry((version.id().clone(), most));
-        let part = made.or_insert_with(|| version.within(Some(most)).map(Arc::new));
-        part.as_ref().map_or_else(|| Arc::clone(&version.files), Arc::clone)
+        made.or_insert_with(|| version.within(most)).as_ref()
     }
 
     fn is_one(&self, version: &AssetVersion) -> bool {
         let of_it = self.made.range((version.id.clone(), BitsPerSecond(0))..);
         let of_it = of_it.take_while(|((id, _), _)| *id == version.id);
-        of_it.filter_map(|(_, part)| part.as_ref()).any(|part| std::ptr::eq(&**part, version))
+        let mut parts = of_it.filter_map(|(_, part)| part.as_ref());
+        parts.any(|part| std::ptr::eq(&*part.files, version))
     }
 }
 
-/// The first file of each of these versions, where all have durable numbers: an appliance tells
-/// numbers of all files, or of none.
-fn numbers_of<'a>(
-    versions: impl Iterator<Item = &'a Arc<Version>>,
-) -> BTreeMap<AssetVersionId, u32> {
-    let number = |version: &Arc<Version>| Some((version.id().clone(), version.first_file?));
-    versions.map(number).collect::<Option<_>>().unwrap_or_default()
+/// A version that an appliance should hold, or the part of it.
+type Held<'a> = (&'a Arc<Version>, Option<Part>);
+
+fn files_of((version, part): Held<'_>) -> Arc<AssetVersion> {
+    part.map_or_else(|| Arc::clone(&version.files), |part| part.files)
+}
+
+/// The numbers of these versions' files, where all have durable ones: an appliance tells numbers of
+/// all files, or of none.
+fn numbers_of(held: &[Held<'_>]) -> BTreeMap<AssetVersionId, FileNumbers> {
+    let numbers = |(version, part): &Held<'_>| {
+        let part = part.as_ref().map(|part| Arc::clone(&part.objects));
+        Some((version.id().clone(), FileNumbers { first: version.first_file?, part }))
+    };
+    held.iter().map(numbers).collect::<Option<_>>().unwrap_or_default()
 }
 
 impl Director {

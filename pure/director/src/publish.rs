@@ -352,10 +352,11 @@ pub(crate) fn digest(manifest: &Manifest, is_part: impl Fn(&AssetVersion) -> boo
             put(source.as_bytes());
         }
     }
-    for (version, first) in &manifest.numbers {
-        put(b"number");
+    for (version, numbers) in &manifest.numbers {
+        // Which of its files a part has follows from their paths.
+        put(if numbers.part.is_none() { b"number" } else { b"number of a part" });
         put(version.as_str().as_bytes());
-        put(&first.to_le_bytes());
+        put(&numbers.first.to_le_bytes());
     }
     for (version, siblings) in &manifest.siblings {
         put(b"siblings");

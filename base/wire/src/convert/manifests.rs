@@ -1,14 +1,15 @@
 //! Manifests, trust documents and versions: wire types to nouns and back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, DocumentId, Generation};
 use model::limits::{CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX};
-use model::manifest;
+use model::manifest::{self, FileNumbers};
 use model::path::is_path;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
-use super::WireError;
+use super::{WireError, bitmap_in, bitmap_out};
 use crate::v1;
 
 /// A whole manifest off the wire. It names no buckets: those are control's.
@@ -56,7 +57,7 @@ fn any_manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
             revoked: wire.revoked.iter().cloned().collect(),
         },
         versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
-        numbers: wire.numbers.iter().map(number_in).collect::<Result<_, _>>()?,
+        numbers: numbers_in(wire)?,
         siblings: wire.siblings.iter().map(siblings_in).collect::<Result<_, _>>()?,
         site: wire.site.iter().map(site_member_in).collect::<Result<_, _>>()?,
     })
@@ -104,8 +105,19 @@ pub fn without_trust(
     v1::manifest::Manifest { trust: Some(generation.0), token_keys, signing_keys, revoked, ..wire }
 }
 
-fn number_in((version, first): (&String, &u32)) -> Result<(AssetVersionId, u32), WireError> {
-    Ok((version.parse()?, *first))
+fn numbers_in(
+    wire: &v1::manifest::Manifest,
+) -> Result<BTreeMap<AssetVersionId, FileNumbers>, WireError> {
+    let whole = wire.numbers.iter().map(|(version, first)| Ok((version.parse()?, (*first).into())));
+    let mut numbers = whole.collect::<Result<BTreeMap<_, _>, WireError>>()?;
+    for (version, v1::manifest::Part { first, files }) in &wire.parts {
+        let part = bitmap_in("parts.files", files)?;
+        if FILES_PER_VERSION_MAX < usize::try_from(part.len()).unwrap_or(usize::MAX) {
+            return Err(WireError::Part { version: version.clone(), files: part.len() });
+        }
+        numbers.insert(version.parse()?, FileNumbers { first: *first, part: Some(Arc::new(part)) });
+    }
+    Ok(numbers)
 }
 
 fn site_member_in(wire: &v1::manifest::SiteMember) -> Result<manifest::SiteMember, WireError> {
@@ -162,10 +174,22 @@ fn without_versions(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: Vec::new(),
         listed: Vec::new(),
-        numbers: manifest.numbers.iter().map(|(id, first)| (id.to_string(), *first)).collect(),
+        numbers: manifest.numbers.iter().filter_map(whole_out).collect(),
+        parts: manifest.numbers.iter().filter_map(part_out).collect(),
         siblings: manifest.siblings.iter().map(siblings_out).collect(),
         site: manifest.site.iter().map(site_member_out).collect(),
     }
+}
+
+fn whole_out((id, numbers): (&AssetVersionId, &FileNumbers)) -> Option<(String, u32)> {
+    numbers.part.is_none().then(|| (id.to_string(), numbers.first))
+}
+
+fn part_out(
+    (id, numbers): (&AssetVersionId, &FileNumbers),
+) -> Option<(String, v1::manifest::Part)> {
+    let files = bitmap_out(numbers.part.as_ref()?);
+    Some((id.to_string(), v1::manifest::Part { first: numbers.first, files }))
 }
 
 fn siblings_out(
@@ -299,7 +323,6 @@ pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     fn wire() -> v1::manifest::Manifest {
         let file = v1::manifest::File {
@@ -332,6 +355,7 @@ mod tests {
             }],
             listed: Vec::new(),
             numbers: BTreeMap::from([("film-0123".to_owned(), 700)]),
+            parts: BTreeMap::new(),
             siblings: BTreeMap::from([("film-0123".to_owned(), vec!["a2".to_owned()])]),
             site: vec![v1::manifest::SiteMember {
                 id: "a1".to_owned(),
@@ -343,6 +367,26 @@ mod tests {
     #[test]
     fn a_manifest_survives_the_way_in_and_out() {
         assert_eq!(manifest_out(&manifest_in(&wire()).unwrap()), wire());
+    }
+
+    #[test]
+    fn a_part_has_numbers_of_its_own_field_and_damage_is_refused() {
+        let mut manifest = manifest_in(&wire()).unwrap();
+        let numbers = manifest.numbers.first_entry().unwrap().into_mut();
+        numbers.part = Some(Arc::new([4].into()));
+        let mut told = manifest_out(&manifest);
+        assert!(told.numbers.is_empty(), "whoever does not know parts sees no numbers");
+        assert_eq!(manifest_in(&told), Ok(manifest));
+        let part = told.parts.first_entry().unwrap().into_mut();
+        part.files = bitmap_out(&(0..=1_000_000).collect());
+        let version = "film-0123".to_owned();
+        let refused = WireError::Part { version, files: 1_000_001 };
+        assert_eq!(manifest_in(&told), Err(refused));
+        for (text, why) in [("%", "base64"), ("AAAA", "a bitmap in Roaring's portable format")] {
+            told.parts.first_entry().unwrap().into_mut().files = text.to_owned();
+            let refused = WireError::Bitmap { field: "parts.files", why };
+            assert_eq!(manifest_in(&told), Err(refused));
+        }
     }
 
     #[test]

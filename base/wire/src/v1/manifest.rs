@@ -48,6 +48,10 @@ pub struct Manifest {
     /// range of numbers, in the order of their objects' ids, each object once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numbers: BTreeMap<String, u32>,
+    /// The same of versions of which the appliance should hold a part. They are not in `numbers`,
+    /// where a program that does not know this would take the part for the whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, Part>,
     /// Other appliances of the same site that should hold a version, by the version's name. A
     /// request is sent on to one of them where a drive here does not answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -56,6 +60,17 @@ pub struct Manifest {
     /// over the addresses of one that cannot serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<SiteMember>,
+}
+
+/// Which of a version's numbered files an appliance should hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Part {
+    /// The number of the first file of the whole version.
+    pub first: u32,
+    /// Those of the part, counted from 0: a Roaring bitmap in its portable format, in base64
+    /// (standard alphabet, padded).
+    pub files: String,
 }
 
 /// What all appliances share.

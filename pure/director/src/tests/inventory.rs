@@ -277,7 +277,7 @@ fn a_manifest_has_the_numbers_of_all_its_versions_or_none() {
     let mut director = running(&["a1"]);
     put_numbered(&mut director, "film-1", &[1, 2, 3], 700);
     let numbers = manifest(&director, "a1").numbers.clone();
-    assert_eq!(numbers, BTreeMap::from([("film-1".parse().unwrap(), 700)]));
+    assert_eq!(numbers, BTreeMap::from([("film-1".parse().unwrap(), 700.into())]));
     put_version(&mut director, "series-1", &[4], 701);
     let manifest = manifest(&director, "a1");
     assert_eq!((manifest.versions.len(), manifest.numbers.len()), (2, 0));

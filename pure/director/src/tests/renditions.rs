@@ -189,8 +189,10 @@ fn a_site_with_a_limit_gets_the_lower_renditions_and_says_so_in_its_manifests() 
     let known = director.desired().catalog.version(&"film-1".parse().unwrap()).unwrap().clone();
     let entry = Entry { path: "m.m3u8".to_owned(), format: Format::Hls, text: text.into() };
     let version = Version::new(known.files.clone(), vec![entry], 2).divided(NUMBERS.to_vec());
+    let version = version.numbered(Some(700));
     director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
     settle(&mut director);
+    let whole = manifest(&director, "a1").numbered().unwrap();
     let limit = |director: &mut Director, most: Option<u64>| {
         let place = &director.desired().appliances[&id("a1")].appliance.site;
         let site = director.desired().sites[place].clone();
@@ -198,6 +200,8 @@ fn a_site_with_a_limit_gets_the_lower_renditions_and_says_so_in_its_manifests() 
         director.handle(at(0), Event::Changed(Change::Site(site)));
         settle(director);
         let manifest = manifest(director, "a1");
+        let numbered = manifest.numbered().unwrap();
+        assert!(numbered.iter().all(|of| whole.contains(of)), "a part has numbers of the whole");
         (manifest.versions[0].files.len(), manifest.generation)
     };
     let (all, first) = limit(&mut director, None);

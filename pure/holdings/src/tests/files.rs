@@ -40,7 +40,8 @@ fn numbered(generation: u64, mask: u8) -> (Arc<Manifest>, BTreeMap<u32, ObjectId
     other.id = "film-2".parse().unwrap();
     both.versions.push(Arc::new(other));
     let first = (u32::from(mask) * 2 + u32::from(generation.is_multiple_of(2))) * 100;
-    both.numbers = (1..).zip(&both.versions).map(|(n, v)| (v.id.clone(), first + n * 10)).collect();
+    both.numbers =
+        (1..).zip(&both.versions).map(|(n, v)| (v.id.clone(), (first + n * 10).into())).collect();
     let of = |first, objects: &[u8]| {
         (first..).zip(objects.iter().map(|n| object(*n)).collect::<Vec<_>>())
     };
@@ -146,7 +147,8 @@ fn a_manifest_of_the_same_numbers_leaves_what_was_told_as_it_was() {
     holdings.load(object(1), on(0, 1));
     let next = |holdings: &mut Holdings, generation, first: u32| {
         let mut next = Manifest::clone(&manifest(generation, &[1, 2]));
-        next.numbers = next.versions.iter().map(|version| (version.id.clone(), first)).collect();
+        next.numbers =
+            next.versions.iter().map(|version| (version.id.clone(), first.into())).collect();
         holdings.set_manifest(Arc::new(next));
     };
     next(&mut holdings, 1, 700);

@@ -18,7 +18,9 @@ use identity::signing::SigningKey;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DocumentId, Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest, SiteMember, Trust, TrustDocument};
+use model::manifest::{
+    AssetVersion, File, FileNumbers, Manifest, SiteMember, Trust, TrustDocument,
+};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
@@ -155,7 +157,7 @@ impl TestControl {
         }
         let by_number = self.by_number.load(Ordering::SeqCst);
         let named = versions.iter().filter(|_| by_number).map(|version| version.id.clone());
-        let numbers = named.zip((700..).step_by(100)).collect();
+        let numbers = named.zip((700..).step_by(100).map(FileNumbers::from)).collect();
         *self.manifest.lock().unwrap() = Some(Manifest {
             appliance: self.name().parse().unwrap(),
             generation: Generation(generation),

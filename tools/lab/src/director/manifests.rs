@@ -233,7 +233,7 @@ impl Control {
             id: version.id.as_str(),
             document: self.documents[&version.id].0.to_string(),
             sources: &version.sources,
-            number: after.numbers.get(&version.id).copied(),
+            number: after.numbers.get(&version.id).map(|of| of.first),
         });
         let others = after.siblings.iter().filter(|(id, of)| before.siblings.get(*id) != Some(of));
         let lost = before.siblings.keys().filter(|id| !after.siblings.contains_key(*id));

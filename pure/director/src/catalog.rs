@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use model::id::{AssetId, AssetVersionId, ObjectId};
+use model::id::{AssetId, AssetVersionId, Item, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
 use model::names::Names;
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use model::view::Renditions as Held;
 use playback::{Reference, dash, hls};
 
 use crate::renditions::Renditions;
@@ -38,7 +39,30 @@ pub struct Version {
     renditions: Renditions,
 }
 
-/// Some of a version's renditions.
+/// What is placed of a version as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Items {
+    first: u32,
+    /// The numbers of renditions, the lowest first; empty if it is placed as a whole.
+    renditions: Box<[u8]>,
+}
+
+impl Items {
+    /// Of a rendition; of any that is not placed by itself, that of the lowest.
+    pub fn of(&self, rendition: u8) -> Item {
+        let is_placed = self.renditions.contains(&rendition);
+        let lowest = self.renditions.first().copied().unwrap_or(0);
+        Item::of(self.first, u32::from(if is_placed { rendition } else { lowest }))
+    }
+
+    /// All of them, each with the number of its rendition, the lowest first; 0 for all of it.
+    pub fn each(&self) -> impl Iterator<Item = (u8, Item)> {
+        let whole = self.renditions.is_empty().then_some(0);
+        self.renditions.iter().copied().chain(whole).map(|of| (of, self.of(of)))
+    }
+}
+
+/// Some of a version's renditions, with their files.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) files: Arc<AssetVersion>,
@@ -162,14 +186,42 @@ impl Version {
         &self.files.id
     }
 
-    /// The same without the renditions that take more; none if all of it is left. What is of
-    /// several renditions, or of none, stays. O(files log files).
-    pub(crate) fn within(&self, most: BitsPerSecond) -> Option<Part> {
+    /// What is placed of it as one: its renditions that have a bitrate, or all of it. None if it
+    /// has no durable numbers.
+    pub fn items(&self) -> Option<Items> {
+        let first = self.first_file?;
+        let all = self.renditions.placed();
+        // Items are numbered as files are: each rendition needs one.
+        let is_divided =
+            2 <= all.len() && usize::from(self.renditions.count()) <= self.objects.len();
+        Some(Items { first, renditions: if is_divided { all } else { Box::default() } })
+    }
+
+    /// The item that a file's bytes count for; none if it has no such file. What belongs to no
+    /// rendition, or to several, counts for the lowest one.
+    pub fn item_of(&self, file: u32) -> Option<Item> {
+        let at = file.checked_sub(self.first_file?)?;
+        self.objects.get(index(at))?;
+        let rendition = self.renditions.of_objects().get(index(at)).copied().unwrap_or(0);
+        self.items().map(|items| items.of(rendition))
+    }
+
+    /// The renditions that take at most so much.
+    pub(crate) fn within(&self, most: BitsPerSecond) -> Held {
         let each = self.renditions.each();
-        let is_left = |number: u8| match each.get(usize::from(number)).and_then(|of| of.bitrate) {
-            Some(bitrate) => number == 0 || bitrate <= most,
-            None => true,
+        let is_left = |number: u8| {
+            let bitrate = each.get(usize::from(number)).and_then(|of| of.bitrate);
+            bitrate.is_none_or(|bitrate| bitrate <= most)
         };
+        let left = (1..=self.renditions.count()).filter(|number| is_left(*number));
+        left.fold(Held::NONE, |held, number| held.with(u32::from(number) - 1))
+    }
+
+    /// The same with these renditions alone, and with what is of several, of none, or has no
+    /// bitrate, as sound; none if that is all of it. O(files log files).
+    pub(crate) fn part(&self, held: Held) -> Option<Part> {
+        let placed = self.renditions.placed();
+        let is_left = |number: u8| !placed.contains(&number) || held.has(u32::from(number) - 1);
         let of_objects = self.renditions.of_objects();
         if of_objects.iter().all(|number| is_left(*number)) {
             return None;

@@ -197,20 +197,20 @@ impl PlanInput {
 /// Versions without their upper renditions, each made once for all manifests.
 #[derive(Default)]
 struct Parts {
-    /// By the version and the most that a rendition may take; none where that is all of it.
-    made: BTreeMap<(AssetVersionId, BitsPerSecond), Option<Part>>,
+    /// By the version and the renditions; none where that is all of it.
+    made: BTreeMap<(AssetVersionId, u64), Option<Part>>,
 }
 
 impl Parts {
     /// The renditions of a version that take at most so much; none if that is all of it.
     fn of(&mut self, version: &Version, most: Option<BitsPerSecond>) -> Option<&Part> {
-        let most = most?;
-        let made = self.made.entry((version.id().clone(), most));
-        made.or_insert_with(|| version.within(most)).as_ref()
+        let held = version.within(most?);
+        let made = self.made.entry((version.id().clone(), held.bits()));
+        made.or_insert_with(|| version.part(held)).as_ref()
     }
 
     fn is_one(&self, version: &AssetVersion) -> bool {
-        let of_it = self.made.range((version.id.clone(), BitsPerSecond(0))..);
+        let of_it = self.made.range((version.id.clone(), 0)..);
         let of_it = of_it.take_while(|((id, _), _)| *id == version.id);
         let mut parts = of_it.filter_map(|(_, part)| part.as_ref());
         parts.any(|part| std::ptr::eq(&*part.files, version))

@@ -106,6 +106,15 @@ impl Renditions {
         &self.each
     }
 
+    /// The numbers of those that have a bitrate, the lowest first: they are placed by themselves.
+    pub(crate) fn placed(&self) -> Box<[u8]> {
+        let rated =
+            (1..).zip(self.each.iter().skip(1)).filter_map(|(n, of)| Some((of.bitrate?, n)));
+        let mut rated: Vec<(BitsPerSecond, u8)> = rated.collect();
+        rated.sort_unstable();
+        rated.into_iter().map(|(_, number)| number).collect()
+    }
+
     /// The bitrates of those that have one, and their room on drives.
     pub(crate) fn lens(&self) -> impl Iterator<Item = (BitsPerSecond, Bytes)> {
         self.each.iter().skip(1).filter_map(|of| Some((of.bitrate?, of.len_on_drive)))
@@ -123,8 +132,10 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    use model::id::Item;
     use model::manifest::File;
     use model::units::UnixSeconds;
+    use model::view::Renditions as Held;
 
     use crate::{Entry, Format, Version};
 
@@ -175,6 +186,32 @@ mod tests {
         assert_eq!(renditions.references(0), [1, 3, 2]);
         assert_eq!(renditions.references(1), [2, 3]);
         assert!(renditions.references(2).is_empty());
+    }
+
+    #[test]
+    fn the_items_of_a_version_are_its_renditions_with_a_bitrate() {
+        let version = version(&[1, 1, 2, 2, 2, 3, 3, 3, 0]).numbered(Some(700));
+        let items = version.items().unwrap();
+        let (low, high) = (Item(702), Item(701));
+        assert_eq!(items.each().collect::<Vec<_>>(), [(3, low), (2, high)]);
+        let of_files: Vec<_> = (699..709).map(|file| version.item_of(file)).collect();
+        // Objects 1 and 2 are sound, 8 is the entry manifest, and 9 is of two.
+        let counted = [low, low, high, high, low, low, low, low].map(Some);
+        assert_eq!(of_files[1..9], counted);
+        assert_eq!((of_files[0], of_files[9]), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_one_item() {
+        let each = |version: Version| version.items().map(|of| of.each().collect::<Vec<_>>());
+        assert_eq!(each(version(&[]).numbered(Some(700))), Some(vec![(0, Item(700))]));
+        assert_eq!(each(version(&[1, 1, 2, 2, 2, 3, 3, 3, 0])), None, "it has no numbers");
+        let version = version(&[1, 1, 2, 2, 2, 3, 3, 3, 0]).numbered(Some(700));
+        assert!(version.part(Held::ALL).is_none(), "that is all of it");
+        let low = version.part(Held::NONE.with(2)).unwrap();
+        let paths: Vec<&str> = low.files.files.keys().map(String::as_str).collect();
+        assert_eq!(paths, ["a.m3u8", "a.mp4", "h.same", "l.m3u8", "l.mp4", "l.same", "m.jpg"]);
+        assert_eq!(low.objects.iter().collect::<Vec<_>>(), [0, 1, 4, 5, 6, 7]);
     }
 
     #[test]

@@ -11,6 +11,10 @@
 //! the lower renditions only, these count as the whole. Versions are placed in the order given,
 //! so when space runs out the last ones suffer. An appliance that joins or leaves moves only what
 //! it wins or held (see `model::rendezvous`); without a shortage of space nothing else moves.
+//!
+//! [`plan`] places items by demand, one manifest cluster at a time.
+
+pub mod plan;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,0 +1,481 @@
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CONFIG: Config = Config {
+    copies: 2,
+    item_permille: 10,
+    hysteresis_permille: 250,
+    exchange_permille: 50,
+    balance_permille: 20,
+};
+const LIMITS: Limits = Limits {
+    evicted_permille: 200,
+    evicted_of_one_permille: 500,
+    last_copies: 0,
+    vanished_permille: 100,
+};
+static NONE: LazyLock<NumberSet> = LazyLock::new(NumberSet::new);
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_served_most_for_its_room_is_held() {
+    // The third is asked for most, and takes ten times the room.
+    let world = World::new(&[(1, 50, 1), (2, 40, 1), (3, 100, 10), (4, 30, 1)]);
+    let fleet = [machine(1, 3, 1000)];
+    assert_eq!(items(&world.plan(&fleet, Extra::default()), 0), [1, 2, 4]);
+}
+
+#[test]
+fn a_copy_is_made_for_a_peak_that_one_cannot_carry_within_its_share() {
+    // One in a hundred of 1,000 Mb/s is 10 Mb/s: 25 take three.
+    let mut world = World::new(&[(1, 50, 1), (2, 40, 1)]);
+    world.wanted[0].peak = BitsPerSecond(25_000_000);
+    let fleet = [1, 2, 3, 4].map(|n| machine(n, 100, 1000));
+    let plan = world.plan(&fleet, Extra::default());
+    assert_eq!((holders(&plan, 1), holders(&plan, 2)), (3, 1));
+    // And in a cluster with a tenth of the demand one.
+    let plan = world.plan(&fleet, Extra { share: Some(Share(100_000)), ..Extra::default() });
+    assert_eq!((holders(&plan, 1), holders(&plan, 2)), (1, 1));
+}
+
+#[test]
+fn fast_members_take_the_head_and_large_ones_the_tail() {
+    let pieces: Vec<_> = (1..=100).map(|n| (n, 10_000 / u64::from(n), 1)).collect();
+    let world = World::new(&pieces);
+    let fleet = [machine(1, 90, 1000), machine(2, 10, 9000)];
+    let plan = world.plan(&fleet, Extra::default());
+    assert_eq!(items(&plan, 1), (1..=10).collect::<Vec<_>>());
+    assert_eq!(items(&plan, 0), (11..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn load_is_even_among_members_of_a_kind() {
+    let pieces: Vec<_> = (1..=400).map(|n| (n, 10_000 / u64::from(n), 1)).collect();
+    let world = World::new(&pieces);
+    let fleet = [1, 2, 3, 4].map(|n| machine(n, 60, 400));
+    let plan = world.plan(&fleet, Extra::default());
+    let loads: Vec<u64> = plan.members.iter().map(|of| of.load.0).collect();
+    let (sum, max) = (loads.iter().sum::<u64>(), *loads.iter().max().unwrap());
+    assert!(max * 4 * 100 <= sum * 103, "{loads:?}");
+}
+
+#[test]
+fn what_is_pinned_is_held_and_what_is_banned_is_not() {
+    let world = World::new(&[(1, 50, 1), (2, 40, 1), (3, 1, 1)]);
+    let fleet = [machine(1, 1, 1000), machine(2, 1, 1000)];
+    let (pins, bans) = (set(&[3]), set(&[1]));
+    let plan = world.plan(&fleet, Extra { pins, bans, ..Extra::default() });
+    assert_eq!((holders(&plan, 1), holders(&plan, 2), holders(&plan, 3)), (0, 1, 1));
+}
+
+#[test]
+fn what_is_held_stays_unless_something_clearly_better_wants_its_room() {
+    let held = [set(&[1])];
+    for (worth, is_held) in [(110, [1]), (124, [1]), (126, [2])] {
+        let world = World::new(&[(1, 100, 1), (2, worth, 1)]);
+        let fleet = [Member { holds: &held[0], ..machine(1, 1, 1000) }];
+        assert_eq!(items(&world.plan(&fleet, Extra::default()), 0), is_held, "{worth}");
+    }
+}
+
+#[test]
+fn no_more_comes_than_the_window_lets_the_best_first_and_nothing_goes_for_it() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 70, 1), (4, 5, 1), (5, 4, 1), (6, 3, 1)]);
+    let held = set(&[4, 5, 6]);
+    let fleet = [Member { holds: &held, fill: Bytes::mib(2), ..machine(1, 3, 1000) }];
+    let plan = world.plan(&fleet, Extra::default());
+    assert_eq!(items(&plan, 0), [1, 2, 4], "one of what was held stays");
+    assert_eq!(plan.unfilled, world.order().density(Item(3)).unwrap());
+}
+
+#[test]
+fn what_a_lost_member_held_comes_before_what_is_worth_more() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 70, 1)]);
+    let fleet = [Member { fill: Bytes::mib(1), ..machine(1, 3, 1000) }];
+    let plan = world.plan(&fleet, Extra { lost: set(&[3]), ..Extra::default() });
+    assert_eq!(items(&plan, 0), [3]);
+}
+
+#[test]
+fn a_fleet_of_which_no_demand_is_known_holds_the_newest_as_often_as_the_policy_says() {
+    let mut world = World::new(&[(1, 0, 1), (2, 0, 1), (3, 0, 1), (4, 0, 1)]);
+    world.wanted.clear();
+    let fleet = [1, 2].map(|n| machine(n, 3, 1000));
+    let plan = world.plan(&fleet, Extra::default());
+    let copies = [1, 2, 3, 4].map(|item| holders(&plan, item));
+    assert_eq!(copies, [0, 2, 2, 2]);
+}
+
+#[test]
+fn what_no_cluster_takes_goes_to_storage_with_room_and_the_rest_stays_at_the_origin() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1), (6, 0, 1)]);
+    let (flash, storage) = ([machine(1, 2, 9000)], [machine(2, 4, 1000)]);
+    let extra = Extra::default();
+    let clusters = [extra.cluster(&flash), extra.cluster(&storage)];
+    let order = world.order();
+    let mut plans = clusters.map(|cluster| place_cluster(&order, &cluster, &CONFIG));
+    let region = place_region(&order, &clusters, &mut plans);
+    assert_eq!((items(&plans[0], 0), items(&plans[1], 0)), (vec![1, 2], vec![1, 2, 5, 6]));
+    assert_eq!((region.at_origin, region.given), (set(&[3, 4]), 2));
+}
+
+#[test]
+fn room_that_is_left_takes_what_nobody_asks_for_and_then_more_copies() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 0, 1), (4, 0, 1)]);
+    let fleet = [machine(1, 3, 1000), machine(2, 3, 1000)];
+    let extra = Extra::default();
+    let mut plan = world.plan(&fleet, extra.clone());
+    assert_eq!(holders(&plan, 4), 0);
+    fill_spare(&world.order(), &extra.cluster(&fleet), &CONFIG, &mut plan);
+    let copies = [1, 2, 3, 4].map(|item| holders(&plan, item));
+    assert!(copies.iter().all(|copies| 0 < *copies) && copies[0] == 2, "{copies:?}");
+    assert_eq!(copies.iter().sum::<usize>(), 6);
+}
+
+#[test]
+fn an_item_is_explained_where_it_is_and_where_it_is_not() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 70, 1), (4, 60, 1), (5, 0, 1), (6, 9, 1)]);
+    let held = set(&[3]);
+    let fleet = [Member { holds: &held, ..machine(1, 1, 1000) }, machine(2, 2, 1000)];
+    let extra = Extra { bans: set(&[4]), pins: set(&[5]), ..Extra::default() };
+    let plan = world.plan(&fleet, extra.clone());
+    let (order, cluster) = (world.order(), extra.cluster(&fleet));
+    let said = (1..=7).map(|item| {
+        let why = [0, 1].map(|at| why(&order, &cluster, &plan, at, Item(item)).to_string());
+        format!("{item}: {}; {}\n", why[0], why[1])
+    });
+    insta::assert_snapshot!(said.collect::<String>(), @"
+    1: others of the cluster hold it, as many as are needed: 1; 92160 bytes a day per MiB, and the cut-off is 81920; copies: 1
+    2: others of the cluster hold it, as many as are needed: 1; 81920 bytes a day per MiB, and the cut-off is 81920; copies: 1
+    3: 71680 bytes a day per MiB, and the cut-off is 81920; 71680 bytes a day per MiB, and the cut-off is 81920
+    4: it must not be here; it must not be here
+    5: it must be here; copies: 1; others of the cluster hold it, as many as are needed: 1
+    6: 9216 bytes a day per MiB, and the cut-off is 81920; 9216 bytes a day per MiB, and the cut-off is 81920
+    7: no version that is kept has it; no version that is kept has it
+    ");
+}
+
+#[test]
+fn memory_and_fast_drives_hold_the_first_of_the_order() {
+    let world = World::new(&[(1, 10, 1), (2, 80, 1), (3, 70, 1), (4, 60, 1), (5, 0, 1)]);
+    let plan = MemberPlan { items: set(&[1, 2, 4, 5]), ..MemberPlan::default() };
+    let levels = levels(&world.order(), &plan, Bytes::mib(1), Bytes::mib(10));
+    assert_eq!(levels.hot, [Item(2)]);
+    assert_eq!(levels.fast, [Item(2), Item(4), Item(1)], "nobody asks for the fifth");
+}
+
+#[test]
+fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
+    let catalogue = World::new(&[(1, 1, 2000), (2, 1, 2000), (3, 1, 2000), (4, 1, 2000)]).catalogue;
+    let refused = |after: &Catalogue, was: [&[u32]; 2], is: [&[u32]; 2]| {
+        let (was, is) = (was.map(set), is.map(set));
+        let difference = difference(&catalogue, after, was.iter().zip(&is));
+        let refusals = refusals(&difference, &LIMITS);
+        refusals.iter().map(|of| format!("{of}\n")).collect::<String>()
+    };
+    assert_eq!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1, 2], &[1, 2, 3]]), "");
+    insta::assert_snapshot!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1], &[1]]), @"
+    the plan evicts 3 of 7 GiB in all, and 200 in 1,000 may go: look at the difference, then force it if it is meant
+    the plan evicts the last copies of items: 1, the first of them 2, and 0 may go: pin them, or force it if their origin is enough
+    ");
+    let emptied = refused(&catalogue, [&[1, 2, 3, 4], &[1]], [&[1, 2, 3, 4], &[]]);
+    insta::assert_snapshot!(emptied, @"
+    the plan evicts 1 of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
+    ");
+    let less = World::new(&[(1, 1, 2000), (2, 1, 2000), (3, 1, 2000)]).catalogue;
+    insta::assert_snapshot!(refused(&less, [&[1, 2, 3, 4], &[]], [&[1, 2, 3, 4], &[]]), @"
+    1 of 4 items are not in the catalogue any more, and 100 in 1,000 may go: is all of it there? If so, force the plan
+    ");
+}
+
+#[test]
+fn a_catalogue_finds_its_items_however_their_numbers_lie() {
+    for step in [1, 2, 7, 1000, 40_000_000] {
+        let pieces = (0..100).map(|n| piece(5 + n * step, 1)).collect();
+        let catalogue = Catalogue::new(pieces);
+        for n in 0..100 {
+            let item = Item(5 + n * step);
+            assert_eq!(catalogue.get(item).map(|piece| piece.item), Some(item));
+            assert!(step == 1 || catalogue.get(Item(item.0 + 1)).is_none());
+        }
+        assert!(catalogue.get(Item(0)).is_none() && catalogue.get(Item(u32::MAX)).is_none());
+    }
+    assert!(Catalogue::new(Vec::new()).get(Item(3)).is_none());
+}
+
+#[test]
+fn the_order_is_by_what_is_served_for_the_room_then_the_newest() {
+    let world = World::new(&[(1, 10, 1), (2, 0, 1), (3, 10, 1), (4, 40, 2), (5, 0, 1)]);
+    let order = world.order();
+    let items: Vec<u32> =
+        (0..order.end()).filter_map(|rank| order.at(rank)).map(|of| of.item.0).collect();
+    assert_eq!(items, [4, 3, 1, 5, 2]);
+    let ranks = items.iter().map(|item| order.at(order.rank(Item(*item)).unwrap()).unwrap().item.0);
+    assert!(ranks.eq(items.iter().copied()));
+}
+
+proptest! {
+    #[test]
+    fn a_plan_fits_and_keeps_to_the_window_the_pins_and_the_bans(case in case()) {
+        let (first, second) = case.two_days();
+        for (fleet, plan) in [first, second] {
+            for (member, of) in fleet.members().iter().zip(&plan.members) {
+                let len = |items: &NumberSet| items.iter().map(|n| case.len(n)).sum::<u64>();
+                prop_assert_eq!(len(&of.items) + of.room_left.0, member.room.0);
+                let comes = &of.items - member.holds;
+                prop_assert_eq!(len(&comes) + of.fill_left.0, member.fill.0);
+                prop_assert!(of.items.is_disjoint(&fleet.extra.bans));
+            }
+            let could = |item: u32| fleet.machines.iter().any(|of| {
+                let pins = fleet.extra.pins.iter().map(|n| case.len(n)).sum::<u64>();
+                10 * pins <= of.room && 10 * pins <= of.fill && !fleet.extra.bans.contains(item)
+            });
+            for item in fleet.extra.pins.iter().filter(|item| could(*item)) {
+                prop_assert!(0 < holders(&plan, item), "{}", item);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_members_changes_nothing(case in case()) {
+        let (_, (fleet, plan)) = case.two_days();
+        let mut machines = fleet.machines.clone();
+        machines.reverse();
+        let turned = Fleet { machines, ..fleet.clone() };
+        let mut again = turned.plan(&case.second());
+        again.members.reverse();
+        prop_assert_eq!(again, plan);
+    }
+
+    #[test]
+    fn nothing_moves_where_nothing_changes(case in case()) {
+        let ((mut fleet, _), _) = case.two_days();
+        // What a window has no time for comes in the next.
+        fleet.machines.iter_mut().for_each(|of| of.fill = 1 << 50);
+        let plan = fleet.plan(&case.first());
+        let after = fleet.after(&plan);
+        let again = after.plan(&case.first());
+        for (of, was) in again.members.iter().zip(&plan.members) {
+            prop_assert_eq!(&of.items, &was.items);
+        }
+    }
+
+    #[test]
+    fn a_member_that_goes_moves_only_what_it_held(case in case()) {
+        let ((mut fleet, _), _) = case.two_days();
+        // Room for everything everywhere, and nobody's throughput is said: a copy of each.
+        for of in &mut fleet.machines {
+            (of.room, of.fill, of.mbps) = (1 << 50, 1 << 50, None);
+        }
+        let plan = fleet.plan(&case.first());
+        let mut after = fleet.after(&plan);
+        let lost = after.machines.pop().unwrap();
+        after.extra.lost = lost.holds.clone();
+        // Nor does anything move for the balance of load.
+        let config = Config { exchange_permille: 0, ..CONFIG };
+        let again = after.plan_with(&case.first(), &config);
+        for (of, was) in again.members.iter().zip(&after.machines) {
+            prop_assert!((&of.items - &was.holds).is_subset(&lost.holds));
+            prop_assert!((&was.holds - &of.items).is_empty());
+        }
+    }
+}
+
+/// A member that owns what it holds.
+#[derive(Clone, Debug)]
+struct Machine {
+    name: u32,
+    room: u64,
+    mbps: Option<u64>,
+    fill: u64,
+    weight: u32,
+    holds: NumberSet,
+}
+
+#[derive(Clone, Debug)]
+struct Fleet {
+    machines: Vec<Machine>,
+    extra: Extra,
+}
+
+impl Fleet {
+    fn members(&self) -> Vec<Member<'_>> {
+        let members = self.machines.iter().map(|of| Member {
+            lot: Lot::of(&of.name.to_le_bytes()),
+            weight: Weight::new(of.weight).unwrap(),
+            room: Bytes(of.room),
+            throughput: of.mbps.map(|mbps| BitsPerSecond(mbps * 1_000_000)),
+            holds: &of.holds,
+            fill: Bytes(of.fill),
+        });
+        members.collect()
+    }
+
+    fn plan(&self, world: &World) -> ClusterPlan {
+        self.plan_with(world, &CONFIG)
+    }
+
+    fn plan_with(&self, world: &World, config: &Config) -> ClusterPlan {
+        let members = self.members();
+        let cluster = self.extra.cluster(&members);
+        let order = world.order();
+        place_cluster(&order, &cluster, config)
+    }
+
+    /// The same on the next day.
+    fn after(&self, plan: &ClusterPlan) -> Self {
+        let mut after = self.clone();
+        for (machine, of) in after.machines.iter_mut().zip(&plan.members) {
+            machine.holds = of.items.clone();
+        }
+        after
+    }
+}
+
+/// Two days of a cluster: other demand, and machines with other room.
+#[derive(Clone, Debug)]
+struct Case {
+    /// KiB that viewers are sent on the first day and on the second, and MiB; from item 1 on.
+    items: Vec<(u64, u64, u64)>,
+    fleet: Fleet,
+    rooms: Vec<u64>,
+    fills: Vec<u64>,
+}
+
+impl Case {
+    fn first(&self) -> World {
+        self.day(|item| item.0)
+    }
+
+    fn second(&self) -> World {
+        self.day(|item| item.1)
+    }
+
+    fn day(&self, of: fn(&(u64, u64, u64)) -> u64) -> World {
+        let pieces = (1..).zip(&self.items).map(|(n, item)| (n, of(item), item.2));
+        World::new(&pieces.collect::<Vec<_>>())
+    }
+
+    fn two_days(&self) -> ((Fleet, ClusterPlan), (Fleet, ClusterPlan)) {
+        let plan = self.fleet.plan(&self.first());
+        let mut after = self.fleet.after(&plan);
+        for (machine, (room, fill)) in
+            after.machines.iter_mut().zip(self.rooms.iter().zip(&self.fills))
+        {
+            (machine.room, machine.fill) = (*room, *fill);
+        }
+        // What is held fits, or nobody could hold it.
+        let second = after.plan(&self.second());
+        ((self.fleet.clone(), plan), (after, second))
+    }
+
+    fn len(&self, item: u32) -> u64 {
+        self.items[model::number::index(item) - 1].2 * MIB
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let machine = (0_u64..40, prop::option::of(1_u64..500), 0_u64..60, 1_u32..5);
+    let machines = prop::collection::vec(machine, 1..6);
+    let items = prop::collection::vec((0_u64..300, 0_u64..300, 1_u64..6), 1..60);
+    let numbers = || prop::collection::btree_set(1_u32..60, 0..4);
+    let second = prop::collection::vec((0_u64..40, 0_u64..60), 6);
+    (machines, items, numbers(), numbers(), second).prop_map(
+        |(machines, items, pins, bans, second)| {
+            let count = u32::try_from(items.len()).unwrap();
+            let machines = (1..).zip(machines).map(|(name, (room, mbps, fill, weight))| Machine {
+                name,
+                room: room * MIB,
+                mbps,
+                fill: fill * MIB,
+                weight,
+                holds: NumberSet::new(),
+            });
+            let within = |numbers: std::collections::BTreeSet<u32>| {
+                numbers.into_iter().filter(|n| *n <= count).collect::<NumberSet>()
+            };
+            let extra = Extra { pins: within(pins), bans: within(bans), ..Extra::default() };
+            Case {
+                items,
+                fleet: Fleet { machines: machines.collect(), extra },
+                rooms: second.iter().map(|(room, _)| room * MIB).collect(),
+                fills: second.iter().map(|(_, fill)| fill * MIB).collect(),
+            }
+        },
+    )
+}
+
+/// A catalogue, and what is wanted of it.
+#[derive(Clone, Debug)]
+struct World {
+    catalogue: Catalogue,
+    wanted: Vec<Wanted>,
+}
+
+impl World {
+    /// Of items by number, KiB that viewers are sent a day, and MiB.
+    fn new(items: &[(u32, u64, u64)]) -> Self {
+        let wanted = items.iter().filter(|(_, day, _)| 0 < *day).map(|(n, day, _)| Wanted {
+            item: Item(*n),
+            day: Bytes::kib(*day),
+            peak: BitsPerSecond(*day * 1000),
+        });
+        let pieces = items.iter().map(|(n, _, mib)| piece(*n, *mib)).collect();
+        Self { catalogue: Catalogue::new(pieces), wanted: wanted.collect() }
+    }
+
+    fn order(&self) -> Order<'_> {
+        Order::new(&self.catalogue, &self.wanted)
+    }
+
+    fn plan(&self, fleet: &[Member<'_>], extra: Extra) -> ClusterPlan {
+        place_cluster(&self.order(), &extra.cluster(fleet), &CONFIG)
+    }
+}
+
+/// What a cluster has besides members.
+#[derive(Clone, Debug, Default)]
+struct Extra {
+    share: Option<Share>,
+    pins: NumberSet,
+    bans: NumberSet,
+    lost: NumberSet,
+}
+
+impl Extra {
+    fn cluster<'a>(&'a self, members: &'a [Member<'a>]) -> Cluster<'a> {
+        let Self { share, pins, bans, lost } = self;
+        Cluster { members, share: share.unwrap_or(Share::ALL), pins, bans, lost }
+    }
+}
+
+/// With so many MiB and Mb/s, and no bound on what comes.
+fn machine(name: u32, mib: u64, mbps: u64) -> Member<'static> {
+    Member {
+        lot: Lot::of(&name.to_le_bytes()),
+        weight: Weight::ONE,
+        room: Bytes::mib(mib),
+        throughput: Some(BitsPerSecond(mbps * 1_000_000)),
+        holds: &NONE,
+        fill: Bytes(1 << 50),
+    }
+}
+
+fn piece(item: u32, mib: u64) -> Piece {
+    Piece { item: Item(item), version: item, len: Bytes::mib(mib) }
+}
+
+fn set(items: &[u32]) -> NumberSet {
+    items.iter().copied().collect()
+}
+
+fn items(plan: &ClusterPlan, member: usize) -> Vec<u32> {
+    plan.members[member].items.iter().collect()
+}
+
+fn holders(plan: &ClusterPlan, item: u32) -> usize {
+    plan.members.iter().filter(|member| member.items.contains(item)).count()
+}

@@ -35,6 +35,7 @@ mod rows;
 mod shape;
 mod smoothing;
 mod sums;
+mod tally;
 
 pub use backtest::{Backtest, Score, Tested, backtest};
 pub use demand::{Bounds, Demand, Noted, Span};
@@ -42,6 +43,7 @@ pub use forecast::{Expected, Outlook, Shown, forecast};
 pub use launch::{Launch, Like};
 pub use smoothing::Smoothing;
 pub use sums::{Damaged, Entries, Sums};
+pub use tally::{Sealed, Tally, TallyConfig};
 
 #[cfg(test)]
 mod tests;

@@ -4,19 +4,44 @@
 //! Made from where each object lies now, and not from the changes that control is told: so a change
 //! that was forgotten leaves a difference that control sees.
 
+use std::sync::Arc;
+
 use model::drives::DriveIndex;
-use model::id::ObjectId;
+use model::id::{Generation, ObjectId};
 use model::inventory::{Check, Delta, FILES_CHANGED_MAX, FilesDelta};
 use model::manifest::Manifest;
 use model::number::NumberSet;
 
 use crate::Holdings;
 
+/// The numbers of a manifest's files, for those who ask often and not here.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    manifest: Arc<Manifest>,
+    /// Sorted.
+    of_objects: Arc<Vec<(ObjectId, u32)>>,
+}
+
+impl Numbers {
+    /// The number that an object has as a file of a version. O(log files).
+    pub fn of(&self, version: &str, object: ObjectId) -> Option<u32> {
+        let first = self.manifest.numbers.get(version)?.first;
+        let all = numbers_of(Some(&self.of_objects), object).map(|(_, file)| *file);
+        // The version has the object, and its files are one range: no other has one in between.
+        all.filter(|file| first <= *file).min()
+    }
+
+    /// The generation of the manifest.
+    pub fn generation(&self) -> Generation {
+        self.manifest.generation
+    }
+}
+
 /// Numbers of the manifest's files, and which of them are told.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// Sorted. None if the manifest has no numbers.
-    numbers: Option<Vec<(ObjectId, u32)>>,
+    numbers: Option<Arc<Vec<(ObjectId, u32)>>>,
     held: NumberSet,
     /// Invariant: of `held`.
     check: Check,
@@ -57,6 +82,12 @@ impl Holdings {
         Some(if is_short { delta } else { whole(all) })
     }
 
+    /// The numbers of the files of the manifest in force; none if it has none. O(1).
+    pub fn numbers(&self) -> Option<Numbers> {
+        let of_objects = Arc::clone(self.desired.files.numbers.as_ref()?);
+        Some(Numbers { manifest: Arc::clone(self.manifest()?), of_objects })
+    }
+
     /// True if control is told of the objects on this drive. Those on a drive that was let go are
     /// told as gone slice by slice, as the index forgets them.
     pub(crate) fn is_told(&self, drive: DriveIndex) -> bool {
@@ -80,12 +111,12 @@ impl Holdings {
 
 impl Files {
     pub(crate) fn new(manifest: &Manifest) -> Self {
-        Self { numbers: manifest.numbered(), ..Self::default() }
+        Self { numbers: manifest.numbered().map(Arc::new), ..Self::default() }
     }
 
     /// Without a manifest there is no file: that can be told by number, too.
     pub(crate) fn none() -> Self {
-        Self { numbers: Some(Vec::new()), ..Self::default() }
+        Self { numbers: Some(Arc::default()), ..Self::default() }
     }
 
     /// True if the manifest has numbers.
@@ -95,18 +126,18 @@ impl Files {
 
     /// How many numbers the manifest gives; none if it has none.
     pub(crate) fn count(&self) -> Option<usize> {
-        self.numbers.as_ref().map(Vec::len)
+        self.numbers.as_ref().map(|all| all.len())
     }
 
     /// The numbers of an object: one in each version that has it. O(log files).
     pub(crate) fn of(&self, object: ObjectId) -> impl Iterator<Item = u32> + '_ {
-        numbers_of(self.numbers.as_deref(), object).map(|(_, file)| *file)
+        numbers_of(self.numbers.as_deref().map(Vec::as_slice), object).map(|(_, file)| *file)
     }
 
     /// Notes whether control is to know that an object is held.
     pub(crate) fn note(&mut self, object: ObjectId, is_held: bool) {
         let mut changed = false;
-        for (_, file) in numbers_of(self.numbers.as_deref(), object) {
+        for (_, file) in numbers_of(self.numbers.as_deref().map(Vec::as_slice), object) {
             if is_held && self.held.insert(*file) {
                 self.check.put_file(*file);
                 changed = true;

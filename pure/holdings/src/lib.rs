@@ -64,6 +64,7 @@ pub use claims::{Claim, FileStanding};
 use desired::Next;
 pub use desired::{Desired, Replaced};
 pub use errands::Errands;
+pub use files::Numbers;
 pub use parts::Part;
 pub use planning::{Chores, Doubt};
 

@@ -79,7 +79,8 @@ impl Texts {
 pub(crate) struct Viewed {
     pub(crate) begun: Instant,
     pub(crate) sent: Bytes,
-    pub(crate) object: Object,
+    pub(crate) object: ObjectId,
+    pub(crate) kind: Object,
     pub(crate) hints: Hints,
 }
 

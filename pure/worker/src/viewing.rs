@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use http1::Request;
 use model::cmcd::{Hints, Object, Response};
+use model::id::ObjectId;
 use model::units::{Bytes, Instant};
 use playback::player::Player;
 use playback::token::Session;
@@ -24,6 +25,8 @@ pub struct View {
     pub client: Option<IpAddr>,
     pub player: Player,
     pub response: Response,
+    /// What it is of.
+    pub object: ObjectId,
     granted: Arc<Granted>,
 }
 
@@ -73,14 +76,14 @@ impl Views {
         now: Instant,
         connection: &mut Connection,
         request: &Request<'_>,
-        (object, hints): (Object, Hints),
+        (object, kind, hints): (ObjectId, Object, Hints),
     ) {
         if !self.are_told() {
             return;
         }
         let agent = request.fields.user_agent.unwrap_or_default();
         connection.player.get_or_insert_with(|| Player::of(agent));
-        let viewed = Viewed { begun: now, sent: Bytes::ZERO, object, hints };
+        let viewed = Viewed { begun: now, sent: Bytes::ZERO, object, kind, hints };
         connection.texts.view = Some(viewed);
     }
 
@@ -91,11 +94,12 @@ impl Views {
         if self.max <= self.list.len() {
             return false;
         }
-        let Viewed { begun, sent, object, hints } = viewed;
+        let Viewed { begun, sent, object, kind, hints } = viewed;
         self.list.push(View {
             client: connection.client,
             player: connection.player.unwrap_or_default(),
-            response: Response { begun, ended: now, sent, whole, object, hints },
+            response: Response { begun, ended: now, sent, whole, object: kind, hints },
+            object,
             granted: Arc::clone(granted),
         });
         assert!(self.list.len() <= self.max, "the list has one length");

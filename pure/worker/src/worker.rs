@@ -363,7 +363,7 @@ impl Worker {
             Answer::Object { object, status, start, end, pace, kind } => {
                 answer::note_elsewhere(&self.catalogue, connection, &request);
                 let hints = hints(&self.config, &request);
-                self.views.begin(now.instant, connection, &request, (kind, hints));
+                self.views.begin(now.instant, connection, &request, (object, kind, hints));
                 let plan = plan(&self.config.pacing, &hints, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
             }

@@ -12,6 +12,7 @@ use model::units::{Instant, Nanos};
 use worker::{Counters, LATE_MICROS, Lateness, Worker};
 
 use crate::book::Book;
+use crate::demand::Demand;
 
 model::metrics! {
     /// What fillers count.
@@ -98,6 +99,8 @@ pub struct Serving {
     pub draining: AtomicBool,
     /// What viewers feel.
     pub viewers: Arc<Book>,
+    /// What they are sent of each file.
+    pub demand: Arc<Demand>,
 }
 
 impl StorageCounters {

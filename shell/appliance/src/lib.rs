@@ -7,6 +7,7 @@
 //!   membership control, identity, the agent
 //!     storage  drives, and the threads that look after them
 //! book         what is to be told of viewers
+//! demand       what viewers are sent of each file, hour by hour
 //! counters     what workers and storage threads count
 //! clock        both clocks
 //! lock         a mutex, whoever panicked under it
@@ -15,6 +16,7 @@
 pub mod book;
 pub mod clock;
 pub mod counters;
+pub mod demand;
 pub mod filling;
 mod lock;
 pub mod membership;

@@ -10,6 +10,8 @@
 //! documents    what manifests name and do not say: fetched once
 //! state_file   the last manifest, and its documents
 //! headroom     what the machine has left of memory and network cards
+//! demand       thread: what viewers were sent of each file, to the writer
+//! demand_kept  the same, until control has counted it
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
 //! routes       threads: ask `nearcast-agent routes` what routers announce, and send it on
 //! takeover     thread: this appliance's part in its site's service addresses
@@ -18,6 +20,8 @@
 pub mod agent_link;
 pub mod client;
 pub mod control_link;
+pub mod demand;
+mod demand_kept;
 pub mod documents;
 pub mod envelope;
 pub mod headroom;

@@ -61,6 +61,12 @@ fn a_log_at_trace_names_no_client_no_session_and_no_token() {
     for secret in private.into_iter().chain(["film-1"]) {
         assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
     }
+    let demand = fs::read_to_string(at("state/demand.hour")).unwrap();
+    let counted: Vec<&str> = demand.lines().skip(3).collect();
+    // One session, each time: a number of viewers is kept, and none of them.
+    let told = |times: usize| format!("{} {} 1", held::FILE, times * held::LEN);
+    assert!([2, 3].iter().any(|times| counted == [told(*times)]), "{demand}");
+
     let requests = fs::read_to_string(at("state/requests.log")).unwrap();
     let lines: Vec<&str> = requests.lines().map(|line| &line[20..]).collect();
     let served = format!(" 200 GET film-1/v.mp4 - {} ", held::LEN);

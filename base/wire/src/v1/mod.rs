@@ -5,6 +5,7 @@ pub mod agent;
 pub mod appliance;
 pub mod blocks;
 pub mod clients;
+pub mod demand;
 pub mod fleet;
 pub mod identity;
 pub mod ingest;

@@ -142,6 +142,21 @@ proptest! {
 }
 
 #[test]
+fn a_file_has_the_number_that_its_version_gives_it() {
+    let mut holdings = holdings();
+    assert!(holdings.numbers().is_none(), "there is no manifest");
+    let (manifest, _) = numbered(6, 0b11111);
+    let first = manifest.numbers["film-1"].first;
+    holdings.set_manifest(manifest);
+    let numbers = holdings.numbers().unwrap();
+    let of = |version: &str, n: u8| numbers.of(version, object(n)).map(|file| file - first);
+    assert_eq!([0, 2, 3].map(|n| of("film-1", n)), [Some(0), Some(2), Some(3)]);
+    assert_eq!([3, 4].map(|n| of("film-2", n)), [Some(10), Some(11)], "of both, the one asked for");
+    assert_eq!((of("film-1", 9), of("film-9", 1)), (None, None));
+    assert_eq!(numbers.generation(), Generation(6));
+}
+
+#[test]
 fn a_manifest_of_the_same_numbers_leaves_what_was_told_as_it_was() {
     let mut holdings = holdings();
     holdings.load(object(1), on(0, 1));

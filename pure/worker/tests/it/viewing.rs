@@ -35,6 +35,7 @@ fn each_response_of_media_is_told_with_the_words_of_its_player() {
         assert_eq!((view.client, view.player), (Some(client), Player::Browser));
         let of = &view.response;
         assert_eq!((view.version(), of.sent, of.whole), ("film-1", Bytes(1_000_000), true));
+        assert_eq!(view.object, ObjectId([1; 32]));
         assert!(of.begun <= of.ended && of.hints.told);
     }
     assert_eq!(told[0].session(), told[1].session());

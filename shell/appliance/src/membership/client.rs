@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use settings::Text;
 use tls::TicketKey;
 use wire::v1;
+use wire::v1::demand::{DemandPart, DemandTaken};
 use wire::v1::manifest::{LACKING_MAX, Lacking};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{Part, PartTaken};
@@ -23,6 +24,8 @@ use crate::membership::member::MemberClient;
 const MANIFEST_LEN_MAX: u64 = 1 << 30;
 /// Longest time for one conversation. A report is small; a large manifest takes some seconds.
 const REPORT_MAX: Duration = Duration::from_secs(5);
+/// The same of an hour's demand, which is on a drive when it is answered.
+const DEMAND_MAX: Duration = Duration::from_secs(60);
 
 /// Why a conversation with control failed.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +98,12 @@ impl ControlClient {
     pub(crate) fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
         let request = self.client.agent().post(&self.url("routes"));
         json(request.config().timeout_global(Some(REPORT_MAX)).build().send_json(part))
+    }
+
+    /// What viewers were sent in an hour.
+    pub(crate) fn demand(&self, part: &DemandPart) -> Result<DemandTaken, ControlError> {
+        let request = self.client.agent().post(&self.url("demand"));
+        json(request.config().timeout_global(Some(DEMAND_MAX)).build().send_json(part))
     }
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.

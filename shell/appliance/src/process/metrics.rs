@@ -23,6 +23,7 @@ use crate::book;
 use crate::counters::{
     FillCounters, IntegrityCounters, PeerCounters, ServeCounters, TierCounters, now, sum,
 };
+use crate::demand::DemandCounters;
 use crate::membership::takeover;
 use crate::process::certificate::Reload;
 use crate::process::storage::StorageHandle;
@@ -255,6 +256,7 @@ pub fn others(
     if let Some(status) = storage.takeover() {
         put(&mut page, TAKEOVER, &status);
     }
+    page.table(DemandCounters::METRICS, storage.demand().each().copied());
     for (kind, left) in certificate.seconds_left() {
         page.put(&CERTIFICATE_LEFT, &format!("key=\"{}\"", kind.name()), left);
     }

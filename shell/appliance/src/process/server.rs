@@ -29,6 +29,7 @@ use worker::Fault;
 
 use crate::book::Book;
 use crate::counters::{DriveSlice, ServeCounters};
+use crate::demand::Demand;
 use crate::filling::peer;
 use crate::lock::lock;
 use crate::membership::agent_link;
@@ -137,8 +138,8 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> =
         (0..settings.serve.workers).map(|_| Arc::default()).collect();
-    let book = Arc::default();
-    let (ends, writers) = start_writers(settings, &book, ring_is_made)?;
+    let (book, demand) = (Arc::default(), Arc::<Demand>::default());
+    let (ends, writers) = start_writers(settings, (&book, &demand), ring_is_made)?;
     let clients = settings.agent.addresses.as_ref().map(|_| Arc::default());
     let around = Around { ring_is_made, blocking, silent, clients };
     let slices = drive_slices(settings);
@@ -148,7 +149,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     ring_is_made();
     let serving = show_life(guarded.as_ref(), &counters, &stop)?;
     let (draining, viewers) = (AtomicBool::new(false), Arc::clone(&book));
-    let seen = storage::Serving { workers: counters.clone(), slices, draining, viewers };
+    let seen = storage::Serving { workers: counters.clone(), slices, draining, viewers, demand };
     let serve_counters = Arc::new(seen);
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
@@ -198,11 +199,12 @@ struct Writers {
 /// Starts them, with an end of each for each worker.
 fn start_writers(
     settings: &Settings,
-    book: &Arc<Book>,
+    (book, demand): (&Arc<Book>, &Arc<Demand>),
     begin: fn(),
 ) -> anyhow::Result<(Ends, Writers)> {
     let (logs, log) = start_request_log(settings, begin)?;
-    let (views, viewers) = viewers::start(settings.serve.workers, Arc::clone(book), begin)
+    let told = (Arc::clone(book), Arc::clone(demand));
+    let (views, viewers) = viewers::start(settings.serve.workers, told, begin)
         .context("cannot start the thread that follows playbacks")?;
     Ok(((logs, views), Writers { viewers, log }))
 }

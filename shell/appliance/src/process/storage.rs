@@ -40,6 +40,7 @@ pub use crate::counters::Serving;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCounters, now};
+use crate::demand::DemandCounters;
 use crate::filling::filler;
 use crate::filling::peer::{self, PeerConfig};
 use crate::filling::places::{Clients, Shunned};
@@ -48,6 +49,7 @@ use crate::membership::client::ControlClient;
 pub use crate::membership::client::Front;
 pub use crate::membership::control_link::About;
 use crate::membership::control_link::{self, Writer};
+use crate::membership::demand;
 use crate::membership::manifest_link::{self, Offered};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::routes::Wish;
@@ -340,6 +342,11 @@ impl StorageHandle {
         *lock(&self.takeover)
     }
 
+    /// How counting goes.
+    pub fn demand(&self) -> DemandCounters {
+        self.shared.counters.serving.demand.counters()
+    }
+
     /// What siblings got from here.
     pub fn peer(&self) -> &PeerCounters<AtomicU64> {
         &self.shared.counters.peer
@@ -422,6 +429,11 @@ impl StorageHandle {
         self.spawn("control-link", move |shared| {
             control_link::run(shared, &link, &about, every, Some(&writer), &wish);
         })?;
+        let client = self.writer(config).expect("there is a control");
+        let state = config.state.clone();
+        let numbers = self.shared.ledger.ask(holdings::Holdings::numbers);
+        self.shared.counters.serving.demand.set_numbers(numbers);
+        self.spawn("demand", move |shared| demand::run(shared, &client, &state))?;
         let at = control.url.0.clone();
         self.spawn("renewal", move |shared| member::renew(&shared.ledger, &own, &at))
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! workers ── View ──> thread "viewers": qoe::Viewers ── rows ──> Book ── a batch each ──> links
+//!                                  └──> Demand: what was sent of each file
 //! ```
 //!
 //! Who watches is forgotten here. A playback's key is a hash of its session under a secret that is
@@ -21,12 +22,13 @@ use worker::View;
 
 use crate::book::{Book, ROWS_MAX, Status};
 use crate::clock::Clock;
+use crate::demand::Demand;
 use crate::serving::hand_over::{self, Due, HandOver, Lists};
 
 /// A worker's end.
 pub type Views = HandOver<View>;
 
-/// Views of one worker that wait, of up to 320 bytes each. More come in a quarter of a second only
+/// Views of one worker that wait, of up to 352 bytes each. More come in a quarter of a second only
 /// if objects are tiny; they are lost, and counted.
 pub const VIEWS_MAX: usize = 1024;
 /// A view is handed over in a quarter of a second.
@@ -46,7 +48,7 @@ const CONFIG: qoe::Config = qoe::Config {
 /// ends when they are gone.
 pub fn start(
     workers: usize,
-    book: Arc<Book>,
+    (book, demand): (Arc<Book>, Arc<Demand>),
     begin: fn(),
 ) -> io::Result<(Vec<Views>, JoinHandle<()>)> {
     let mut secret = [0; 32];
@@ -55,8 +57,13 @@ pub fn start(
     let follow = move || {
         begin();
         let clock = Clock::start();
-        let mut follower =
-            Follower { secret, viewers: Viewers::new(CONFIG, "here"), held: Vec::new(), book };
+        let mut follower = Follower {
+            secret,
+            viewers: Viewers::new(CONFIG, "here"),
+            held: Vec::new(),
+            book,
+            demand,
+        };
         while follower.round(&lists, || clock.now().instant) {}
     };
     let thread = std::thread::Builder::new().name("viewers".to_owned()).spawn(follow)?;
@@ -69,6 +76,7 @@ struct Follower {
     /// What has come and is not followed yet. Bound: what workers tell in `SETTLES`.
     held: Vec<View>,
     book: Arc<Book>,
+    demand: Arc<Demand>,
 }
 
 impl Follower {
@@ -100,8 +108,10 @@ impl Follower {
         self.held.sort_by_key(|view| view.response.ended);
         let count = self.held.partition_point(|view| view.response.ended <= settled);
         let networks = self.book.networks();
+        let mut counting = self.demand.counting();
         for view in self.held.drain(..count) {
             let key = key(&self.secret, &view);
+            counting.note(view.version(), view.object, short(key), view.response.sent);
             let network = if self.viewers.knows(view.response.ended, key) {
                 ""
             } else {
@@ -111,10 +121,16 @@ impl Follower {
             let viewer = Viewer { key, asset: view.version(), network, player };
             self.viewers.take(&viewer, &view.response);
         }
+        drop(counting);
         let status =
             Status { playbacks: self.viewers.followed(), unfollowed: self.viewers.unfollowed() };
         self.book.add(&self.viewers.take_rows(), status);
     }
+}
+
+/// A playback in 64 bits: enough to tell five of them apart.
+fn short(key: u128) -> u64 {
+    u64::try_from(key >> 64).expect("64 bits are left")
 }
 
 /// Names a playback as long as this process lives, and leads back to nobody.

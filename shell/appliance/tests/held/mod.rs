@@ -29,6 +29,9 @@ use wire::v1::signed::Kind;
 /// Of the file: three blocks, the last not whole.
 pub(crate) const LEN: usize = 600_000;
 
+/// Its number.
+pub(crate) const FILE: u32 = 700;
+
 /// The bytes of the file.
 pub(crate) fn content() -> Vec<u8> {
     (0..LEN).map(|i| (i * 131 + i / 4096).to_le_bytes()[0]).collect()
@@ -69,7 +72,7 @@ fn manifest(object: ObjectId) -> Vec<u8> {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
-        numbers: BTreeMap::new(),
+        numbers: BTreeMap::from([("film-1".parse().unwrap(), FILE.into())]),
         siblings: BTreeMap::new(),
         site: Vec::new(),
         versions: vec![Arc::new(version)],

@@ -158,6 +158,35 @@ fn reports_go_on_in_time_while_a_manifest_is_refused() {
     wait("a manifest that is ours", || handle.fill().generation.0 == 4);
 }
 
+#[test]
+fn an_hour_that_is_over_is_told_until_it_is_counted() {
+    let (control, c) = TestControl::start("127.0.0.1:0");
+    let mut rig = Rig::new(1, Some(c.address));
+    // As a process leaves it that was stopped in the first hour of 2024.
+    let hour = "1704067200\nnearcast-tally 1\n473352 9\n700 1234567 5\n701 268435456 1\n";
+    std::fs::write(rig.config.state.join("demand.hour"), hour).unwrap();
+    let mut handle = rig.start();
+    let told = || control.demand.lock().unwrap().clone();
+    wait("the hour", || !told().is_empty());
+    let part = told().remove(0);
+    assert_eq!((part.number, part.hour, part.beyond_bytes), (1_704_067_200, 473_352, 9));
+    assert_eq!((&*part.files, &*part.bytes), (&[700, 701][..], &[1_234_567, 268_435_456][..]));
+    handle.stop();
+    assert_eq!(handle.demand().waiting, 1, "a control that cannot count has counted nothing");
+    assert_eq!(told().len(), 1, "and is not asked again soon");
+    control.demand_answered.store(503, Ordering::SeqCst);
+    let mut handle = rig.start();
+    wait("two more tries", || told().len() == 3);
+    control.demand_answered.store(200, Ordering::SeqCst);
+    wait("it to be counted", || handle.demand().told == 1);
+    let parts = told();
+    assert!(parts.iter().all(|told| *told == part), "{parts:?}");
+    handle.stop();
+    let names = std::fs::read_dir(&rig.config.state).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("demand.1")).count(), 0);
+}
+
 /// Of two seconds: each tenth of one, on two cores that others use, too.
 fn reports_per_second(control: &TestControl) -> f64 {
     let (began, seen) = (Instant::now(), control.reports.lock().unwrap().len());

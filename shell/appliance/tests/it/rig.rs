@@ -26,6 +26,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
 use store::marker::Reserve;
 use wire::convert::document_out;
+use wire::v1::demand::{DemandPart, DemandTaken};
 use wire::v1::identity::{Source, Sources};
 use wire::v1::manifest::Lacking;
 use wire::v1::report::ReportReply;
@@ -123,6 +124,9 @@ pub(crate) struct TestControl {
     /// Replies ask for what routers announce, and parts of it are answered so; 0 asks for nothing.
     pub(crate) parts_answered: AtomicU16,
     pub(crate) parts: Mutex<Vec<wire::v1::routes::Part>>,
+    /// Demand is answered so; 0 is a control that cannot count.
+    pub(crate) demand_answered: AtomicU16,
+    pub(crate) demand: Mutex<Vec<DemandPart>>,
     /// The next reply claims to know nothing.
     pub(crate) forget: AtomicBool,
     /// Manifests have numbers, and inventories are read by them.
@@ -215,6 +219,10 @@ impl TestControl {
                 self.parts.lock().unwrap().push(serde_json::from_slice(&request.body).unwrap());
                 answer(out, self.parts_answered.load(Ordering::SeqCst), b"{\"next\":0}")
             }
+            ("POST", ["v1", "appliances", name, "demand"]) if *name == self.name() => {
+                let (status, taken) = self.take_demand(&request.body);
+                answer(out, status, &taken)
+            }
             ("GET", ["v1", "appliances", name, "manifest", known, "short=true", "trust=true"])
                 if *name == self.name() =>
             {
@@ -279,6 +287,17 @@ impl TestControl {
             }
             None => sign_short(signer, manifest),
         }
+    }
+
+    fn take_demand(&self, body: &[u8]) -> (u16, Vec<u8>) {
+        let part: DemandPart = serde_json::from_slice(body).unwrap();
+        let taken = DemandTaken { counted: part.number };
+        self.demand.lock().unwrap().push(part);
+        let status = match self.demand_answered.load(Ordering::SeqCst) {
+            0 => 404,
+            status => status,
+        };
+        (status, serde_json::to_vec(&taken).unwrap())
     }
 
     fn reply(&self, generation: u64, inventory: u64) -> ReportReply {

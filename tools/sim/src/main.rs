@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::json;
 
 use canary::Canary;
@@ -51,8 +51,10 @@ use scenario::Outcome;
 
 /// Plays fleets on seeds, with faults, and says which went wrong.
 #[derive(Debug, Parser)]
-#[command(name = "nearcast-sim", version)]
+#[command(name = "nearcast-sim", version, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// How many seeds to play. Default 100; of canaries 400 at most: one that shows in one seed of
     /// twenty or so is not in the first hundred each time that other things are drawn.
     #[arg(long)]
@@ -90,6 +92,13 @@ struct Cli {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// A year of hundreds of sites as flows of bytes: how much directing spares, against caches and
+    /// against placement that knows tomorrow
+    Fleet(year::Args),
+}
+
 impl Cli {
     fn seeds(&self) -> u64 {
         self.seeds.unwrap_or(if self.canaries { 400 } else { 100 })
@@ -98,8 +107,10 @@ impl Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // A failed assertion is a finding; it is told with its seed, once.
-    std::panic::set_hook(Box::new(|_| {}));
+    if cli.verb.is_none() {
+        // A failed assertion is a finding; it is told with its seed, once.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
     match run(&cli) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -115,6 +126,11 @@ fn say(line: &str) {
 }
 
 fn run(cli: &Cli) -> Result<bool> {
+    if let Some(Verb::Fleet(args)) = &cli.verb {
+        let (text, held) = year::run(args)?;
+        say(&text);
+        return Ok(held);
+    }
     if let Some(seed) = cli.seed {
         return Ok(one(cli, seed));
     }

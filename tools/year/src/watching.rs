@@ -1,0 +1,148 @@
+//! Each hour's viewers: who serves them.
+
+use model::number::index;
+
+use crate::region::Region;
+use crate::sessions::{Day, SLOTS, Session};
+use crate::sites::EXCHANGE;
+use crate::tally::Policy;
+
+/// What is left of each member's hour, by placing policy and site.
+type Left = [Vec<[u64; 4]>; 4];
+
+/// Who serves a session that its own site does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Reach,
+    /// Nobody in reach holds it, or nobody who does has throughput left.
+    Upstream {
+        is_held: bool,
+    },
+}
+
+impl Region<'_> {
+    /// A day from the window's first hour on.
+    pub(crate) fn watch(&mut self, day: u32, watched: &Day) {
+        for slot in 0..SLOTS {
+            self.fill(day, slot);
+            let hour = index(day) * SLOTS + slot;
+            let mut left: Left = std::array::from_fn(|_| self.capacity.clone());
+            let calendar = self.tally.calendar;
+            let lost = if calendar.is_lost(hour) { self.lost.clone() } else { Vec::new() };
+            for site in (0..self.sites.len()).filter(|site| !lost.contains(site)) {
+                self.watch_site(hour, site, watched.at(site, slot), &mut left);
+            }
+            // Whoever has a place elsewhere keeps it.
+            let is_first = !lost.is_empty() && !calendar.is_lost(hour - 1);
+            for site in &lost {
+                self.turn_away(*site, watched.at(*site, slot), &mut left, is_first);
+            }
+        }
+    }
+
+    fn watch_site(&mut self, hour: usize, site: usize, sessions: &[Session], left: &mut Left) {
+        let kind = self.sites[site].kind;
+        self.tally.sessions += u64::try_from(sessions.len()).unwrap_or(0);
+        for session in sessions {
+            let (item, bytes) = (session.item(), session.bytes(&self.catalogue.lens));
+            self.tally.served(hour, kind, bytes);
+            for policy in Policy::PLACED {
+                let holders = self.holders[kind][index(item)][policy.at()];
+                if take(holders, &mut left[policy.at()][site], &self.capacity[site], bytes) {
+                    continue;
+                }
+                let from = self.elsewhere(policy, site, item, bytes, left);
+                let flow = self.tally.flow(policy);
+                flow.missed(hour, kind, bytes);
+                if holders != 0 && flow.calendar.counts(hour) {
+                    flow.shed[kind] += bytes;
+                }
+                if matches!(from, From::Upstream { .. }) {
+                    flow.upstream[hour] += bytes;
+                }
+            }
+        }
+    }
+
+    /// The next site in reach that has it, and throughput.
+    fn elsewhere(
+        &self,
+        policy: Policy,
+        site: usize,
+        item: u32,
+        bytes: u64,
+        left: &mut Left,
+    ) -> From {
+        let mut is_held = false;
+        for other in &self.sites[site].reach {
+            let holders = self.holders[self.sites[*other].kind][index(item)][policy.at()];
+            is_held |= holders != 0;
+            if take(holders, &mut left[policy.at()][*other], &self.capacity[*other], bytes) {
+                return From::Reach;
+            }
+        }
+        From::Upstream { is_held }
+    }
+
+    /// Viewers of a site that is lost.
+    fn turn_away(&mut self, site: usize, sessions: &[Session], left: &mut Left, is_first: bool) {
+        assert!(self.sites[site].kind != EXCHANGE, "exchanges are not lost");
+        for session in sessions {
+            let bytes = session.bytes(&self.catalogue.lens);
+            if self.sites[site].reach.is_empty() {
+                self.tally.loss.alone[0] += u64::from(is_first);
+                self.tally.loss.alone[1] += 1;
+                continue;
+            }
+            let from = self.elsewhere(Policy::Directed, site, session.item(), bytes, left);
+            let loss = &mut self.tally.loss;
+            loss.sessions += 1;
+            match from {
+                From::Reach => loss.in_reach += 1,
+                From::Upstream { is_held: false } => loss.upstream += 1,
+                From::Upstream { is_held: true } => {
+                    loss.full += 1;
+                    loss.rebuffers += u64::from(is_first);
+                }
+            }
+        }
+    }
+}
+
+/// True if one of those who hold it has so much left: it goes to the one that is least loaded.
+fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], bytes: u64) -> bool {
+    if holders == 0 {
+        return false;
+    }
+    let of = |member: usize| u128::from(left[member]);
+    let mut best: Option<usize> = None;
+    for member in (0..4).filter(|member| holders & 1 << member != 0) {
+        // left / capacity, crosswise.
+        let is_better = |other: usize| {
+            of(other) * u128::from(capacity[member]) < of(member) * u128::from(capacity[other])
+        };
+        if bytes <= left[member] && best.is_none_or(is_better) {
+            best = Some(member);
+        }
+    }
+    let Some(member) = best else { return false };
+    left[member] -= bytes;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_goes_to_the_least_loaded_of_those_who_hold_it_and_have_room() {
+        let capacity = [100, 1000, 0, 0];
+        let mut left = [100, 600, 0, 0];
+        assert!(take(0b11, &mut left, &capacity, 50));
+        assert_eq!(left, [50, 600, 0, 0], "100 of 100 before 600 of 1000");
+        assert!(take(0b11, &mut left, &capacity, 50));
+        assert_eq!(left, [50, 550, 0, 0]);
+        assert!(!take(0b01, &mut left, &capacity, 51), "it has only 50 left");
+        assert!(!take(0, &mut left, &capacity, 1), "nobody holds it");
+    }
+}

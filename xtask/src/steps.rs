@@ -56,10 +56,11 @@ const CHECK: [Step; 13] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 25] = [
+const NIGHTLY: [Step; 26] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
+    Step { name: "fleet", run: year },
     Step { name: "install", run: install_page },
     Step { name: "bare", run: bare_machines },
     Step {
@@ -376,7 +377,8 @@ fn found_damage(ended_well: bool, last_line: &str) -> Result<()> {
 }
 
 /// Fleets on seeds; each planted bug, which must be found, or the others prove nothing; pauses of a
-/// machine, in which no process is ended; and two writers, with their fence and without.
+/// machine, in which no process is ended; two writers, with their fence and without; and weeks of a
+/// small fleet that is planned each night.
 fn simulate(root: &Path, seeds: &str) -> Result<Count> {
     let built = cargo(root, &["build", "--bin", "nearcast-sim"])?;
     if 0 < built.failed {
@@ -391,7 +393,18 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
     total += play(&["--pauses", "1000"])?;
     total += play(&["--writers", "1000"])?;
     total += play(&["--writers", "1000", "--unfenced"])?;
+    total += play(&SMALL_YEAR)?;
     Ok(total)
+}
+
+/// Weeks of twenty sites: docs/internals/year.md says to what they are held.
+const SMALL_YEAR: [&str; 11] =
+    ["fleet", "--first", "1", "--seeds", "1", "--regions", "2", "--sites", "10", "--weeks", "4"];
+
+/// A year of a fleet, ten times.
+fn year(root: &Path) -> Result<Count> {
+    let mut command = Command::new(binary(root, "release", "nearcast-sim"));
+    follow(command.args(["fleet", "--json"]).current_dir(root), |_| {}).map(one)
 }
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {

@@ -211,7 +211,7 @@ fn hash(name: &str) -> u64 {
 /// A hash of few bytes: FNV-1a over words of eight, mixed. Whoever chooses the bytes can choose the
 /// hash.
 #[inline]
-pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
+pub fn hash_of(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];

@@ -6,9 +6,10 @@ use model::id::{AssetId, AssetVersionId, Item, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
 use model::names::Names;
-use model::number::{NumberSet, index};
+use model::number::{NumberSet, OWN_FILES, index};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions as Held;
+use playback::renditions::RENDITIONS_MAX;
 use playback::{Reference, dash, hls};
 
 use crate::renditions::Renditions;
@@ -39,6 +40,9 @@ pub struct Version {
     renditions: Renditions,
 }
 
+/// Versions without durable numbers that may be there at a time.
+const OWN_SEQUENCES: u64 = 1 << 24;
+
 /// What is placed of a version as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items {
@@ -53,6 +57,38 @@ impl Items {
         let is_placed = self.renditions.contains(&rendition);
         let lowest = self.renditions.first().copied().unwrap_or(0);
         Item::of(self.first, u32::from(if is_placed { rendition } else { lowest }))
+    }
+
+    /// Above all numbers of other versions' items that are below.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// All of them, each with its room on drives: the lowest with what belongs to none of them.
+    pub(crate) fn lens(&self, version: &Version) -> impl Iterator<Item = (Item, Bytes)> {
+        let (len, rest) = (|of| Self::len(version, of), self.common(version));
+        let of_item = |(at, (of, item)): (usize, (u8, Item))| match (at, of) {
+            (_, 0) => (item, version.len_on_drive),
+            (0, of) => (item, len(of) + rest),
+            (_, of) => (item, len(of)),
+        };
+        self.each().enumerate().map(of_item).collect::<Vec<_>>().into_iter()
+    }
+
+    fn len(version: &Version, rendition: u8) -> Bytes {
+        let of = version.renditions.each().get(usize::from(rendition));
+        of.map_or(Bytes::ZERO, |of| of.len_on_drive)
+    }
+
+    /// The room of what belongs to none of them and goes along with each; none of a whole version.
+    pub(crate) fn common(&self, version: &Version) -> Bytes {
+        let divided = self.renditions.iter().map(|of| Self::len(version, *of));
+        let divided = divided.fold(Bytes::ZERO, |sum, len| sum + len);
+        if self.renditions.is_empty() {
+            Bytes::ZERO
+        } else {
+            version.len_on_drive.saturating_sub(divided)
+        }
     }
 
     /// All of them, each with the number of its rendition, the lowest first; 0 for all of it.
@@ -189,12 +225,23 @@ impl Version {
     /// What is placed of it as one: its renditions that have a bitrate, or all of it. None if it
     /// has no durable numbers.
     pub fn items(&self) -> Option<Items> {
-        let first = self.first_file?;
+        self.first_file.map(|first| self.items_from(first))
+    }
+
+    /// The same; with numbers of this process, as nothing durable is said of them, if it has no
+    /// durable ones.
+    pub(crate) fn items_or_own(&self) -> Items {
+        let sequence = u32::try_from(self.sequence % OWN_SEQUENCES).expect("it fits");
+        let own = OWN_FILES + sequence * u32::from(RENDITIONS_MAX);
+        self.items_from(self.first_file.unwrap_or(own))
+    }
+
+    fn items_from(&self, first: u32) -> Items {
         let all = self.renditions.placed();
         // Items are numbered as files are: each rendition needs one.
         let is_divided =
             2 <= all.len() && usize::from(self.renditions.count()) <= self.objects.len();
-        Some(Items { first, renditions: if is_divided { all } else { Box::default() } })
+        Items { first, renditions: if is_divided { all } else { Box::default() } }
     }
 
     /// The item that a file's bytes count for; none if it has no such file. What belongs to no

@@ -13,7 +13,7 @@ use model::units::Instant;
 
 use crate::desired::{Change, Desired, Policy};
 use crate::front::Snapshot;
-use crate::plan::Wanted;
+use crate::plan::Replan;
 use crate::playbacks::PlaybacksChange;
 use crate::{Director, Role};
 
@@ -64,11 +64,11 @@ impl Director {
             Change::Drain(id, _) => return self.judge(now, &id),
             Change::ApplianceGone(id) => {
                 self.appliance_gone(&id);
-                Some(Wanted::Places)
+                Some(Replan::Places)
             }
             Change::Usable(id, _) => {
                 self.forget_usable(&id);
-                Some(Wanted::Places)
+                Some(Replan::Places)
             }
             Change::Enrolled { appliance, supersedes, .. } => {
                 self.enrolled(&appliance, supersedes);
@@ -85,7 +85,7 @@ impl Director {
             Change::SigningKeys(_) => {
                 self.begin_rotation(now);
                 self.stage_trust(now);
-                Some(Wanted::Manifests) // who signs them may be another
+                Some(Replan::Manifests) // who signs them may be another
             }
             Change::TokenKeys(..) | Change::Revoked(_) => self.trust_changed(now),
             Change::Version(version) => {
@@ -94,16 +94,16 @@ impl Director {
                 if self.takedown.withdrawn.contains(version.id()) {
                     self.look_at_withdrawals();
                 }
-                Some(Wanted::Places)
+                Some(Replan::Places)
             }
             Change::Withdrawn(withdrawal) => {
                 self.choose_kept(now, withdrawal.versions.keys().cloned().collect());
                 self.withdrawn(withdrawal.id);
-                Some(Wanted::Places)
+                Some(Replan::Places)
             }
             Change::Superseded(versions) => {
                 self.choose_kept(now, versions.into_iter().collect());
-                Some(Wanted::Places)
+                Some(Replan::Places)
             }
             Change::Site(_)
             | Change::SiteGone(_)
@@ -115,7 +115,7 @@ impl Director {
     }
 
     /// A change is made, and manifests follow from it or do not.
-    fn changed(&mut self, wanted: Option<Wanted>) {
+    fn changed(&mut self, wanted: Option<Replan>) {
         if let Some(wanted) = wanted {
             self.want_plan(wanted);
         }
@@ -144,7 +144,7 @@ impl Director {
         let before = limit(&self.desired);
         self.desired.apply(change);
         if limit(&self.desired) != before {
-            self.want_plan(Wanted::Places);
+            self.want_plan(Replan::Places);
         }
         let is_there = self.desired.sites.contains_key(&id);
         let id = [id];
@@ -172,17 +172,17 @@ impl Director {
             self.choose_kept(now, self.all_versions());
         }
         let moves = (policy.copies, policy.versions_kept) != (copies, versions_kept);
-        self.changed(moves.then_some(Wanted::Places));
+        self.changed(moves.then_some(Replan::Places));
     }
 }
 
 /// What depends on how an appliance differs from what was known of it.
-fn wanted_for(known: Option<&Appliance>, appliance: &Appliance) -> Option<Wanted> {
-    let Some(known) = known else { return Some(Wanted::Places) };
+fn wanted_for(known: Option<&Appliance>, appliance: &Appliance) -> Option<Replan> {
+    let Some(known) = known else { return Some(Replan::Places) };
     let Appliance { id: _, site, weight, addresses, profile: _, profile_name: _, own: _, tags: _ } =
         appliance;
     if (site, weight) != (&known.site, &known.weight) {
-        return Some(Wanted::Places);
+        return Some(Replan::Places);
     }
-    (*addresses != known.addresses).then_some(Wanted::Manifests)
+    (*addresses != known.addresses).then_some(Replan::Manifests)
 }

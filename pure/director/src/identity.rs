@@ -8,7 +8,7 @@ use model::view::Health;
 
 use crate::machines::{Hardware, once_in_a_while};
 use crate::observed::{Cause, Known, Observed, Report, Wholes};
-use crate::plan::Wanted;
+use crate::plan::Replan;
 use crate::{Action, Director, Role, Rotation, SAY_AGAIN_AFTER};
 
 impl Director {
@@ -149,7 +149,7 @@ impl Director {
     pub(crate) fn go_on_with_overtaking(&mut self) {
         let Role::Writer(publisher) = &mut self.role else { return };
         if self.planning.is_done() && !publisher.is_staged() && publisher.has_to_overtake() {
-            self.want_plan(Wanted::Manifests);
+            self.want_plan(Replan::Manifests);
         }
     }
 

@@ -8,7 +8,7 @@ use model::manifest::TrustDocument;
 use model::units::{Instant, Nanos};
 
 use crate::observed::Cause;
-use crate::plan::Wanted;
+use crate::plan::Replan;
 use crate::trust::document;
 use crate::{Action, Director, Role};
 
@@ -23,11 +23,11 @@ impl Director {
 
     /// Keys or revoked certificates have changed, and so does the document. So do manifests, where
     /// they have them.
-    pub(crate) fn trust_changed(&mut self, now: Instant) -> Option<Wanted> {
+    pub(crate) fn trust_changed(&mut self, now: Instant) -> Option<Replan> {
         self.stage_trust(now);
         let Role::Writer(publisher) = &self.role else { return None };
         let are_in = !self.planning.is_done() || publisher.are_keys_in_manifests();
-        are_in.then_some(Wanted::Manifests)
+        are_in.then_some(Replan::Manifests)
     }
 
     pub(crate) fn stage_trust(&mut self, now: Instant) {
@@ -56,7 +56,7 @@ impl Director {
         let Role::Writer(publisher) = &mut self.role else { return };
         let lacks_keys = publisher.says_of_trust(id, reads);
         if lacks_keys && self.planning.is_done() {
-            self.want_plan(Wanted::Manifests);
+            self.want_plan(Replan::Manifests);
         }
     }
 

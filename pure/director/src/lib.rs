@@ -49,6 +49,7 @@ mod machines;
 mod map;
 mod members;
 mod observed;
+mod places;
 mod plan;
 mod playbacks;
 mod publish;
@@ -89,8 +90,9 @@ use map::Map;
 use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
+pub use places::Places;
 pub use plan::{Plan, PlanInput, Spent};
-use plan::{Planning, Wanted};
+use plan::{Planning, Replan};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
@@ -122,8 +124,6 @@ pub struct Config {
     /// Objects of one appliance that are kept track of though no version has them: about 100 bytes
     /// each. Those of versions have no bound.
     pub objects_held_max: usize,
-    /// Lines of each list in the placement report.
-    pub placement_lines_max: usize,
     /// Notices kept for the status page.
     pub notices_max: usize,
     /// The next signing key signs not before so long after it was announced.
@@ -162,7 +162,9 @@ pub struct Director {
     kept_numbers: NumberSet,
     told_files: ToldFiles,
     role: Role,
-    placement: Arc<placement::Placement>,
+    places: Arc<Places>,
+    /// What viewers are expected to watch, ascending by item.
+    expected: Arc<[placement::plan::Wanted]>,
     planning: Planning,
     usable: Usable,
     history: History,
@@ -312,19 +314,20 @@ impl Director {
         now: Instant,
         now_unix: UnixSeconds,
     ) -> Self {
+        let places = Arc::new(Places::of(ledger.holds.clone()));
         let role = Role::Writer(Box::new(Publisher::new(ledger)));
-        Self::with_role(config, desired, role, now, now_unix)
+        Self::with_role(config, (desired, places), role, now, now_unix)
     }
 
     /// A replica, which knows no desired state until the first [`Event::Replaced`].
     pub fn replica(config: Config, now: Instant) -> Self {
         let role = Role::Replica(Generation(0));
-        Self::with_role(config, Desired::default(), role, now, UnixSeconds(0))
+        Self::with_role(config, Default::default(), role, now, UnixSeconds(0))
     }
 
     fn with_role(
         config: Config,
-        desired: Desired,
+        (desired, places): (Desired, Arc<Places>),
         role: Role,
         now: Instant,
         now_unix: UnixSeconds,
@@ -346,7 +349,8 @@ impl Director {
             kept_numbers: NumberSet::new(),
             told_files: ToldFiles::default(),
             role,
-            placement: Arc::default(),
+            places,
+            expected: Arc::default(),
             planning: Planning::default(),
             usable: Usable::default(),
             history: History::default(),
@@ -369,7 +373,7 @@ impl Director {
         director.find_places(now, std::iter::empty());
         director.choose_kept(now, director.all_versions());
         director.look_at_withdrawals();
-        director.want_plan(Wanted::Places);
+        director.want_plan(Replan::Places);
         director.stage_trust(now);
         director.refresh_view();
         director
@@ -559,9 +563,9 @@ impl Director {
         self.notices.iter()
     }
 
-    /// The appliances that should hold each version, and the versions that did not fit.
-    pub fn placement(&self) -> &Arc<placement::Placement> {
-        &self.placement
+    /// The items that each appliance should hold, and what is missing.
+    pub fn places(&self) -> &Arc<Places> {
+        &self.places
     }
 
     /// The counters so far.

@@ -18,17 +18,19 @@
 //! has come and one that is stored. Whatever takes long to be freed is freed elsewhere:
 //! [`Action::Free`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
-use model::topology::{Appliance, Site};
-use model::units::BitsPerSecond;
+use model::topology::Appliance;
+use model::view::Renditions;
 
-use crate::catalog::{Catalog, Part, Version};
-use crate::desired::{Policy, Registered};
+use crate::catalog::{Part, Version};
+use crate::desired::Registered;
+use crate::places::{Ground, Places};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
 use crate::trust::document;
 use crate::{Action, Director, Role};
@@ -37,15 +39,11 @@ use crate::{Action, Director, Role};
 #[derive(Clone, Debug)]
 pub struct PlanInput {
     number: u64,
-    sites: Arc<Names<SiteId, Site>>,
-    appliances: Arc<Names<ApplianceId, Registered>>,
-    catalog: Arc<Catalog>,
-    policy: Policy,
+    ground: Ground,
     token_keys: Vec<TokenKey>,
     trust: Trust,
-    lines_max: usize,
     /// The placement that holds still; none if something has changed that it follows from.
-    placement: Option<Arc<placement::Placement>>,
+    places: Option<Arc<Places>>,
     base: Base,
 }
 
@@ -53,14 +51,14 @@ pub struct PlanInput {
 #[derive(Clone, Debug)]
 pub struct Plan {
     number: u64,
-    placement: Arc<placement::Placement>,
+    places: Arc<Places>,
     draft: Draft,
 }
 
 /// What nobody here needs any more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spent {
-    pub(crate) placement: Option<Arc<placement::Placement>>,
+    pub(crate) places: Option<Arc<Places>>,
     pub(crate) manifests: Manifests,
 }
 
@@ -78,11 +76,11 @@ pub(crate) struct Planning {
     number: u64,
     is_under_way: bool,
     /// None if nothing has changed.
-    wanted: Option<Wanted>,
+    wanted: Option<Replan>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wanted {
+pub(crate) enum Replan {
     /// The same placement, said in other manifests.
     Manifests,
     /// Another placement.
@@ -99,63 +97,44 @@ impl Planning {
 impl PlanInput {
     /// Works it out. O(versions x sites), and what every appliance should hold.
     pub fn work_out(self) -> Plan {
-        let count = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX);
-        let mut kept = self.catalog.kept(count);
-        let placement = match &self.placement {
-            Some(placement) => Arc::clone(placement),
-            None => Arc::new(self.place(&kept)),
+        let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
+        let kept = self.ground.catalog.kept(count);
+        let places = match &self.places {
+            Some(places) => Arc::clone(places),
+            None => Arc::new(self.ground.places(&kept, |id| self.base.has(id))),
         };
-        kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
-        let versions: Vec<&Arc<Version>> = kept.iter().map(|(_, of)| *of).collect();
-        let draft = self.draft(&placement, &versions);
-        Plan { number: self.number, placement, draft }
+        let draft = self.draft(&places, kept);
+        Plan { number: self.number, places, draft }
     }
 
-    fn place(&self, kept: &[(usize, &Arc<Version>)]) -> placement::Placement {
-        let candidate = |registered: &Registered| placement::Candidate {
-            id: registered.appliance.id.clone(),
-            site: registered.appliance.site.clone(),
-            weight: registered.appliance.weight,
-            usable: registered.usable,
-            bitrate_max: self.bitrate_max(&registered.appliance.site),
-        };
-        let demand = |(_, version): &(usize, &Arc<Version>)| placement::Demand {
-            version: version.id().clone(),
-            len: version.len_on_drive(),
-            renditions: version.renditions().lens().collect(),
-        };
-        let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
-        let demands: Vec<_> = kept.iter().map(demand).collect();
-        let (copies_per_site, report_lines_max) = (self.policy.copies, self.lines_max);
-        let config = placement::Config { copies_per_site, report_lines_max };
-        placement::place(&candidates, &demands, &config)
-    }
-
-    /// The most that a rendition may take that appliances of a site should hold; none for any.
-    fn bitrate_max(&self, site: &SiteId) -> Option<BitsPerSecond> {
-        self.sites.get(site)?.bitrate_max
-    }
-
-    /// All manifests. `versions` are those that are kept, most wanted first: current ones before
-    /// older ones, the newest first.
-    fn draft(&self, placement: &placement::Placement, versions: &[&Arc<Version>]) -> Draft {
-        let order: BTreeMap<&AssetVersionId, usize> =
-            versions.iter().enumerate().map(|(at, version)| (version.id(), at)).collect();
-        let holders = Holders::new(&self.appliances, placement);
+    /// All manifests. What is worth most is fetched first; among equals current versions come
+    /// before older ones, the newest first.
+    fn draft<'a>(&'a self, places: &Places, mut kept: Vec<(usize, &'a Arc<Version>)>) -> Draft {
+        let worth = places.worth();
+        let worth = |version: &Version| worth.get(version.id()).copied().unwrap_or(0);
+        kept.sort_by_cached_key(|(age, version)| {
+            (Reverse(worth(version)), *age, Reverse(version.sequence))
+        });
+        let order: BTreeMap<&AssetVersionId, (usize, &Arc<Version>)> =
+            kept.iter().enumerate().map(|(at, (_, of))| (of.id(), (at, *of))).collect();
+        let holders = Holders::new(&self.ground.appliances, places);
         let mut parts = Parts::default();
         // Who signs is part of it: a manifest is signed anew when the key before is of no more use.
         let signer = self.trust.signing_keys.iter().take(1).cloned().collect();
         let apart = Trust { is_apart: true, signing_keys: signer, ..Trust::default() };
-        let manifest = |(id, held): (&ApplianceId, &Vec<AssetVersionId>)| {
+        let manifest = |id: &ApplianceId| {
             let site = holders.site(id);
-            let siblings = holders.beside(id, held, !site.is_empty());
-            let places = held.iter().filter_map(|version| order.get(version).copied());
-            let mut places: Vec<usize> = places.collect();
-            places.sort_unstable();
-            let places = places.into_iter().map(|at| versions[at]);
-            let most = self.appliances.get(id).and_then(|of| self.bitrate_max(&of.appliance.site));
-            let held: Vec<_> =
-                places.map(|version| (version, parts.of(version, most).cloned())).collect();
+            let held = places.held(id).filter_map(|(version, held)| {
+                let (at, version) = *order.get(version.id())?;
+                Some((at, version, held))
+            });
+            let mut held: Vec<_> = held.collect();
+            held.sort_unstable_by_key(|(at, _, _)| *at);
+            let siblings = holders.beside(id, !site.is_empty());
+            let part = |(_, version, held): (usize, &'a Arc<Version>, Renditions)| {
+                (version, parts.of(version, held).cloned())
+            };
+            let held: Vec<Held<'_>> = held.into_iter().map(part).collect();
             let manifest = Manifest {
                 appliance: id.clone(),
                 generation: Generation(0), // the draft knows it
@@ -168,8 +147,8 @@ impl PlanInput {
             };
             self.with_keys_or_not(manifest, |version| parts.is_one(version))
         };
-        let is_there = |(id, _): &(&ApplianceId, _)| self.appliances.contains_key(*id);
-        self.base.clone().draft(placement.holdings.iter().filter(is_there).map(manifest))
+        let ids = places.holds.keys().filter(|id| self.ground.appliances.contains_key(*id));
+        self.base.clone().draft(ids.map(manifest), &places.holds)
     }
 
     /// The manifest as it is, which leaves keys to the trust document. With keys if its appliance
@@ -202,9 +181,11 @@ struct Parts {
 }
 
 impl Parts {
-    /// The renditions of a version that take at most so much; none if that is all of it.
-    fn of(&mut self, version: &Version, most: Option<BitsPerSecond>) -> Option<&Part> {
-        let held = version.within(most?);
+    /// These renditions of a version; none if that is all of it.
+    fn of(&mut self, version: &Version, held: Renditions) -> Option<&Part> {
+        if held == Renditions::ALL {
+            return None;
+        }
         let made = self.made.entry((version.id().clone(), held.bits()));
         made.or_insert_with(|| version.part(held)).as_ref()
     }
@@ -236,7 +217,7 @@ fn numbers_of(held: &[Held<'_>]) -> BTreeMap<AssetVersionId, FileNumbers> {
 
 impl Director {
     /// Something has changed that manifests follow from. Not in a replica.
-    pub(crate) fn want_plan(&mut self, wanted: Wanted) {
+    pub(crate) fn want_plan(&mut self, wanted: Replan) {
         if let Role::Writer(_) = &self.role {
             self.planning.wanted = self.planning.wanted.max(Some(wanted));
             self.begin_plan();
@@ -252,18 +233,22 @@ impl Director {
         let Some(wanted) = self.planning.wanted.take() else { return };
         self.planning.is_under_way = true;
         self.planning.number += 1;
-        self.counters.placements += u64::from(wanted == Wanted::Places);
+        self.counters.placements += u64::from(wanted == Replan::Places);
         let desired = &self.desired;
         let input = PlanInput {
             number: self.planning.number,
-            sites: Arc::clone(&desired.sites),
-            appliances: Arc::clone(&desired.appliances),
-            catalog: Arc::clone(&desired.catalog),
-            policy: desired.policy,
+            ground: Ground {
+                sites: Arc::clone(&desired.sites),
+                appliances: Arc::clone(&desired.appliances),
+                catalog: Arc::clone(&desired.catalog),
+                policy: desired.policy,
+                expected: Arc::clone(&self.expected),
+                before: self.places.holds.clone(),
+                now_unix: self.now_unix,
+            },
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
-            lines_max: self.config.placement_lines_max,
-            placement: (wanted == Wanted::Manifests).then(|| Arc::clone(&self.placement)),
+            places: (wanted == Replan::Manifests).then(|| Arc::clone(&self.places)),
             base: publisher.begin(self.now_unix),
         };
         self.actions.push_back(Action::Place(Box::new(input)));
@@ -275,13 +260,13 @@ impl Director {
         let is_ours = self.planning.is_under_way && plan.number == self.planning.number;
         assert!(is_ours, "a plan is the answer to the last input, and comes once");
         self.planning.is_under_way = false;
-        let placement = Some(std::mem::replace(&mut self.placement, plan.placement));
+        let places = Some(std::mem::replace(&mut self.places, plan.places));
         let (store, manifests) = publisher.stage(now, plan.draft);
         if let Some(ledger) = store {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
         }
-        self.actions.push_back(Action::Free(Spent { placement, manifests }));
+        self.actions.push_back(Action::Free(Spent { places, manifests }));
         self.settle_withdrawals();
         self.begin_plan();
     }
@@ -289,32 +274,32 @@ impl Director {
     /// The manifests of a generation are durable: they are published, and the next plan begins.
     pub(crate) fn stored(&mut self, generation: Generation) {
         let Some(manifests) = self.publisher().stored(generation) else { return };
-        self.actions.push_back(Action::Free(Spent { placement: None, manifests }));
+        self.actions.push_back(Action::Free(Spent { places: None, manifests }));
         self.settle_withdrawals();
         self.begin_plan();
         self.view_is_old = true;
     }
 }
 
+/// An appliance, and the renditions that it should hold of a version.
+type Holder<'a> = (&'a ApplianceId, Renditions);
+
 /// The appliances that should hold a version, site by site, and those with service addresses.
 /// O(versions held by all appliances) to make.
 struct Holders<'a> {
     appliances: &'a Names<ApplianceId, Registered>,
-    by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<&'a ApplianceId>>>,
+    by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<Holder<'a>>>>,
     members: BTreeMap<&'a SiteId, Vec<SiteMember>>,
 }
 
 impl<'a> Holders<'a> {
-    fn new(
-        appliances: &'a Names<ApplianceId, Registered>,
-        placement: &'a placement::Placement,
-    ) -> Self {
+    fn new(appliances: &'a Names<ApplianceId, Registered>, places: &'a Places) -> Self {
         let mut by_site: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
-        for (id, held) in &placement.holdings {
+        for id in places.holds.keys() {
             let Some(registered) = appliances.get(id) else { continue };
             let site = by_site.entry(&registered.appliance.site).or_default();
-            for version in held {
-                site.entry(version).or_default().push(id);
+            for (version, held) in places.held(id) {
+                site.entry(version.id()).or_default().push((id, held));
             }
         }
         let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -327,28 +312,26 @@ impl<'a> Holders<'a> {
         Self { appliances, by_site, members }
     }
 
-    /// The others of its site that should hold a version: for every version that an appliance
-    /// should hold; with `all`, for every version of its site, since players who come by an address
-    /// that it took over may ask for any.
-    fn beside(
-        &self,
-        id: &ApplianceId,
-        held: &[AssetVersionId],
-        all: bool,
-    ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
+    /// The others of its site that should hold a version, and all that this one holds of it: for
+    /// every version that an appliance should hold; with `all`, for every version of its site,
+    /// since players who come by an address that it took over may ask for any.
+    fn beside(&self, id: &ApplianceId, all: bool) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
         let site = self.appliances.get(id).map(|of| &of.appliance.site);
         let Some(site) = site.and_then(|site| self.by_site.get(site)) else {
             return BTreeMap::new();
         };
-        let others = |version: &AssetVersionId| {
-            let ids = site.get(version)?.iter().filter(|other| **other != id);
-            let ids: Vec<ApplianceId> = ids.take(SIBLINGS_MAX).copied().cloned().collect();
-            (!ids.is_empty()).then(|| (version.clone(), ids))
+        let others = |(version, holders): (&&AssetVersionId, &Vec<Holder<'_>>)| {
+            let own = holders.iter().find(|(other, _)| *other == id).map(|(_, held)| *held);
+            if own.is_none() && !all {
+                return None;
+            }
+            let own = own.unwrap_or(Renditions::NONE);
+            let others = holders.iter().filter(|(other, held)| *other != id && held.has_all(own));
+            let ids: Vec<_> =
+                others.take(SIBLINGS_MAX).map(|(other, _)| (*other).clone()).collect();
+            (!ids.is_empty()).then(|| ((*version).clone(), ids))
         };
-        match all {
-            true => site.keys().filter_map(|version| others(version)).collect(),
-            false => held.iter().filter_map(others).collect(),
-        }
+        site.iter().filter_map(others).collect()
     }
 
     /// The appliances of its site that have service addresses.

@@ -175,7 +175,9 @@ proptest! {
         }
         world.finish();
         world.look();
-        let mut fresh = restarted_with(&world.director, Ledger::default());
+        let holds = world.director.places().holds.clone();
+        let ledger = Ledger { holds, ..Ledger::default() };
+        let mut fresh = restarted_with(&world.director, ledger);
         settle(&mut fresh);
         let all = |of: &Director| -> BTreeMap<ApplianceId, Manifest> {
             let names = of.desired().appliances.keys();
@@ -256,6 +258,7 @@ impl World {
             1 => {
                 let change = if self.director.desired().appliances.contains_key(&name) {
                     self.durable.entries.remove(&name);
+                    self.durable.holds.remove(&name);
                     self.followed.remove(&name);
                     Change::ApplianceGone(name)
                 } else {
@@ -309,6 +312,9 @@ impl World {
         for (id, entry) in &ledger.entries {
             if self.director.desired().appliances.contains_key(id) {
                 self.durable.entries.insert(id.clone(), *entry);
+            }
+            if let Some(holds) = ledger.holds.get(id) {
+                self.durable.holds.insert(id.clone(), Arc::clone(holds));
             }
             self.stored.insert((id.clone(), entry.generation));
         }

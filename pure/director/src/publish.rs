@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation};
 use model::manifest::{AssetVersion, Manifest};
 use model::names::Names;
+use model::number::NumberSet;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
@@ -24,12 +25,15 @@ pub struct LedgerEntry {
 }
 
 /// Generations that are, or should become, durable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
     /// The newest of all; grows for ever.
     pub generation: Generation,
     /// For each appliance (or, in an action, each that changed) its newest.
     pub entries: Names<ApplianceId, LedgerEntry>,
+    /// Of the same, the items that they should hold: so a restart knows what lies where. None of an
+    /// appliance whose manifest was made by a release that kept none.
+    pub holds: Names<ApplianceId, Arc<NumberSet>>,
     /// The newest trust document; in an action it is not looked at.
     pub trust: TrustEntry,
 }
@@ -97,6 +101,11 @@ impl Base {
         self.need_keys.contains(id)
     }
 
+    /// True of an appliance that ever had a manifest.
+    pub(crate) fn has(&self, id: &ApplianceId) -> bool {
+        self.manifests.entries.contains_key(id)
+    }
+
     /// True if it has a manifest of another digest.
     pub(crate) fn is_another(&self, id: &ApplianceId, digest: Digest) -> bool {
         self.manifests.entries.get(id).is_some_and(|entry| entry.digest != digest)
@@ -104,7 +113,11 @@ impl Base {
 
     /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
     /// the others keep theirs. O(appliances).
-    pub(crate) fn draft(self, planned: impl Iterator<Item = (Manifest, Digest)>) -> Draft {
+    pub(crate) fn draft(
+        self,
+        planned: impl Iterator<Item = (Manifest, Digest)>,
+        holds: &Names<ApplianceId, Arc<NumberSet>>,
+    ) -> Draft {
         let Self { generation, manifests: mut known, overtaken, need_keys: _ } = self;
         for (id, followed) in overtaken {
             if known.entries.get(&id).is_some_and(|entry| entry.generation < followed) {
@@ -133,7 +146,10 @@ impl Base {
         all.entries.take_all(&entries);
         all.published.extend(published);
         (known.keyed, all.keyed) = (keyed.max(known.keyed), keyed);
-        Draft { known, all, ledger: Ledger { generation, entries, trust: TrustEntry::default() } }
+        let of_entry = |id: &ApplianceId| Some((id.clone(), Arc::clone(holds.get(id)?)));
+        let holds = entries.keys().filter_map(of_entry).collect();
+        let ledger = Ledger { generation, entries, holds, trust: TrustEntry::default() };
+        Draft { known, all, ledger }
     }
 }
 
@@ -152,12 +168,13 @@ impl Draft {
         self.known.forget(id);
         self.all.forget(id);
         self.ledger.entries.remove(id);
+        self.ledger.holds.remove(id);
     }
 }
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        let Ledger { generation, entries, trust } = ledger;
+        let Ledger { generation, entries, holds: _, trust } = ledger;
         let manifests = Manifests { entries, ..Manifests::default() };
         Self {
             generation,
@@ -193,7 +210,7 @@ impl Publisher {
     #[cfg(test)]
     pub(crate) fn durable(&self) -> Ledger {
         let (generation, entries) = (self.generation, self.manifests.entries.clone());
-        Ledger { generation, entries, trust: self.trust.entry() }
+        Ledger { generation, entries, trust: self.trust.entry(), ..Ledger::default() }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -309,6 +326,7 @@ impl Publisher {
         if let Some(staged) = &mut self.staged {
             staged.manifests.forget(id);
             staged.ledger.entries.remove(id);
+            staged.ledger.holds.remove(id);
         }
         self.gone.as_mut().into_iter().for_each(|gone| gone.push(id.clone()));
     }

@@ -33,7 +33,6 @@ pub(super) const CONFIG: Config = Config {
     titles_load_max: 1250,
     report_interval: Nanos::millis(500),
     objects_held_max: 100,
-    placement_lines_max: 10,
     notices_max: 5,
     rotation_min: Nanos::millis(200),
     rotation_max: Nanos::seconds(3600),
@@ -129,7 +128,7 @@ pub(super) fn restarted(director: &Director) -> Director {
 /// What storage has after everything was stored.
 pub(crate) fn ledger(director: &Director) -> Ledger {
     let Role::Writer(publisher) = &director.role else { panic!("a replica stores nothing") };
-    publisher.durable()
+    Ledger { holds: director.places.holds.clone(), ..publisher.durable() }
 }
 
 /// Takes actions until there are none, storing what is to be stored.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use model::id::ApplianceId;
 use model::units::{Bytes, Instant};
 
-use crate::plan::Wanted;
+use crate::plan::Replan;
 use crate::{Action, Config, Director, Role};
 
 /// Capacities that were reported and do not count, or that count and are not durable yet.
@@ -49,7 +49,7 @@ impl Director {
         let Some(registered) = self.desired.appliances.get(id) else { return };
         let Some(counts) = registered.usable else {
             self.count_usable(now, id, usable);
-            return self.want_plan(Wanted::Places);
+            return self.want_plan(Replan::Places);
         };
         if is_close(counts, usable) {
             self.usable.waiting.remove(id);
@@ -85,7 +85,7 @@ impl Director {
             self.count_usable(now, &id, usable);
         }
         self.usable.counted = Some(now);
-        self.want_plan(Wanted::Places);
+        self.want_plan(Replan::Places);
     }
 
     /// Appliances whose capacity has changed, and does not count yet.
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn counts(director: &Director, name: &str) -> u64 {
-        director.placement().report.loads[&id(name)].usable.0 / MIB
+        director.places().report.loads[&id(name)].usable.unwrap().0 / MIB
     }
 
     #[test]

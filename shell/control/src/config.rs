@@ -578,7 +578,6 @@ impl Config {
             titles_load_max: u64::from(self.health.titles_load_max) * 10,
             report_interval: self.health.report_interval.0,
             objects_held_max: OBJECTS_HELD_MAX,
-            placement_lines_max: 200,
             notices_max: 100,
             tokens_max: Nanos(self.playback.token_lifetime.0.0 + TOKEN_LEEWAY_MAX.0),
             withdrawals_max: WITHDRAWALS_MAX,

@@ -145,7 +145,6 @@ pub(crate) const CONFIG: director::Config = director::Config {
     titles_load_max: 1250,
     report_interval: INTERVAL,
     objects_held_max: 500_000,
-    placement_lines_max: 200,
     notices_max: 100,
     rotation_min: Nanos::seconds(30),
     rotation_max: Nanos::seconds(3600),

@@ -57,7 +57,6 @@ pub(crate) const CONFIG: director::Config = director::Config {
     titles_load_max: 1250,
     report_interval: Nanos::millis(500),
     objects_held_max: 1000,
-    placement_lines_max: 10,
     notices_max: 5,
     drain: director::drain::Config {
         leave: Nanos::seconds(1),

@@ -1,4 +1,5 @@
 use super::*;
+use model::names::Names;
 use model::profile::{Abilities, Profile, Profiles};
 
 /// For each change: whether a plan is made, and whether places are found anew for it.
@@ -67,7 +68,7 @@ fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
         director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
         director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
         settle(director);
-        director.placement().report.loads[&id("a1")].usable
+        director.places().report.loads[&id("a1")].usable.unwrap()
     };
     assert_eq!(tell(&mut director, 0, USABLE.0 - USABLE.0 / 100), USABLE);
     assert_eq!(tell(&mut director, 400, 0), USABLE, "no drive in sight is no news");
@@ -77,5 +78,104 @@ fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
     director.handle(at(701_000), Event::Changed(Change::Usable(id("a1"), Bytes(4096))));
     settle(&mut director);
     assert_eq!(manifest(&director, "a1").versions.len(), 0);
-    assert_eq!(director.placement().report.shortfall_count, 1);
+    assert_eq!(director.places().report.missing_count, 1);
+}
+
+/// Of an appliance with room for so many films.
+fn small(name: &str, films: u64) -> Director {
+    let mut director = running(&[name]);
+    let policy = Policy { versions_kept: 12, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    let usable = Bytes(films * 8192);
+    director.handle(at(0), Event::Changed(Change::Usable(id(name), usable)));
+    director.handle(at(0), Event::Tick(UnixSeconds(1)));
+    settle(&mut director);
+    director
+}
+
+fn films(director: &Director) -> Vec<String> {
+    let versions = manifest(director, "a1").versions.clone();
+    versions.iter().map(|version| version.id.to_string()).collect()
+}
+
+#[test]
+fn a_full_appliance_takes_in_what_is_new_and_lets_the_oldest_go() {
+    let mut director = small("a1", 3);
+    for n in 1..5 {
+        put_version(&mut director, &format!("film-{n}"), &[n], n.into());
+    }
+    assert_eq!(films(&director), ["film-3", "film-2", "film-1"], "four of a day: the first stay");
+    director.handle(at(0), Event::Tick(UnixSeconds(2 * 86_400)));
+    let new = version_of("film-5", &[5], 5);
+    let files = AssetVersion { modified: UnixSeconds(2 * 86_400), ..new.files.as_ref().clone() };
+    let new = Version::new(Arc::new(files), Vec::new(), 5);
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(new))));
+    settle(&mut director);
+    assert_eq!(films(&director), ["film-5", "film-3", "film-2"]);
+    let report = director.places().report.to_string();
+    assert!(report.contains("film-1: 0 of 1 copies in a: "), "{report}");
+}
+
+#[test]
+fn a_restart_knows_what_lies_where_and_moves_nothing() {
+    let mut director = small("a1", 3);
+    for n in 1..5 {
+        put_version(&mut director, &format!("film-{n}"), &[n], n.into());
+    }
+    let before = (films(&director), generations(&director));
+    let again = |ledger: Ledger| {
+        let desired = director.desired().clone();
+        let mut director = Director::new(CONFIG, desired, ledger, at(0), UnixSeconds(0));
+        settle(&mut director);
+        (films(&director), generations(&director))
+    };
+    assert_eq!(again(ledger(&director)), before);
+    let unknown = Ledger { holds: Names::default(), ..Ledger::default() };
+    let (held, _) = again(unknown);
+    assert_eq!(held, ["film-4", "film-3", "film-2"], "else the newest would have come");
+}
+
+#[test]
+fn what_the_release_before_placed_stays_where_it_is() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    let policy = Policy { versions_kept: 12, copies: 1, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    for n in 0..8 {
+        put_version(&mut director, &format!("film-{n}"), &[n], u64::from(n) + 1);
+    }
+    let places = |ledger: Ledger| {
+        let desired = director.desired().clone();
+        let mut director = Director::new(CONFIG, desired, ledger, at(0), UnixSeconds(0));
+        settle(&mut director);
+        ["a1", "a2", "a3"].map(|name| {
+            let name = id(name);
+            let held = director.places().held(&name).map(|(of, _)| of.id().to_string());
+            held.collect::<Vec<_>>()
+        })
+    };
+    // The first copies of the golden answer of `placement::before`.
+    let before = places(Ledger { holds: Names::default(), ..ledger(&director) });
+    let all: usize = before.iter().map(Vec::len).sum();
+    assert_eq!(all, 8);
+    assert_ne!(before, places(Ledger::default()), "other draws would have moved some");
+    let desired = director.desired();
+    let candidate = |name: &str| placement::before::Candidate {
+        id: id(name),
+        site: "a".parse().unwrap(),
+        weight: Weight::ONE,
+        usable: Some(USABLE),
+        bitrate_max: None,
+    };
+    let demands = desired.catalog.kept(12).into_iter().map(|(_, version)| {
+        let (version, len) = (version.id().clone(), version.len_on_drive());
+        placement::before::Demand { version, len, renditions: Vec::new() }
+    });
+    let fleet = ["a1", "a2", "a3"].map(candidate);
+    let placed = placement::before::place(&fleet, &demands.collect::<Vec<_>>(), 1);
+    let placed = placed.into_values().map(|held| {
+        let mut held: Vec<String> = held.iter().map(ToString::to_string).collect();
+        held.sort();
+        held
+    });
+    assert_eq!(placed.collect::<Vec<_>>(), before);
 }

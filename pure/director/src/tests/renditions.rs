@@ -202,7 +202,8 @@ fn a_site_with_a_limit_gets_the_lower_renditions_and_says_so_in_its_manifests() 
         let manifest = manifest(director, "a1");
         let numbered = manifest.numbered().unwrap();
         assert!(numbered.iter().all(|of| whole.contains(of)), "a part has numbers of the whole");
-        (manifest.versions[0].files.len(), manifest.generation)
+        let files = manifest.versions.first().map_or(0, |version| version.files.len());
+        (files, manifest.generation)
     };
     let (all, first) = limit(&mut director, None);
     let (part, second) = limit(&mut director, Some(2999));
@@ -210,7 +211,7 @@ fn a_site_with_a_limit_gets_the_lower_renditions_and_says_so_in_its_manifests() 
     assert!(first < second, "a new generation");
     assert_eq!(limit(&mut director, Some(2999)), (7, second), "the same manifest is none");
     assert_eq!(limit(&mut director, Some(800)), (7, second), "nor is one of the same files");
-    assert_eq!(limit(&mut director, Some(799)).0, 2, "what belongs to none stays");
+    assert_eq!(limit(&mut director, Some(799)).0, 0, "nobody plays what belongs to none alone");
     assert_eq!(limit(&mut director, Some(3000)).0, 12);
 }
 
@@ -320,4 +321,32 @@ fn counts_of_versions_that_are_gone_are_forgotten() {
     }
     let observed = director.members.get(&id("a1")).unwrap().observed.as_ref().unwrap();
     assert!(observed.counted() <= 8, "{} are counted, and none is there", observed.counted());
+}
+
+#[test]
+fn a_small_appliance_holds_some_renditions_and_what_goes_along_with_them_fits() {
+    // Five files of each rendition and two of none, 8 KiB each on a drive.
+    let text = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=800\n11.mp4\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=3000\n16.mp4\n";
+    let files = |blocks: u64| {
+        let mut director = running(&["a1"]);
+        director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(blocks * 8192))));
+        director.handle(at(0), Event::Tick(UnixSeconds(1)));
+        let known = version_of("film-1", &OBJECTS, 1);
+        let entry = Entry { path: "m.m3u8".to_owned(), format: Format::Hls, text: text.into() };
+        let version = Version::new(known.files.clone(), vec![entry], 1).divided(NUMBERS.to_vec());
+        let version = version.numbered(Some(700));
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+        settle(&mut director);
+        let manifest = manifest(&director, "a1");
+        let names =
+            manifest.versions.first().map(|of| of.files.keys().cloned().collect::<Vec<_>>());
+        names.unwrap_or_default().join(" ")
+    };
+    let low = "10.mp4 11.mp4 12.mp4 13.mp4 14.mp4 15.mp4 21.mp4";
+    let high = "10.mp4 16.mp4 17.mp4 18.mp4 19.mp4 20.mp4 21.mp4";
+    assert_eq!(files(12).split(' ').count(), 12);
+    assert!([low, high].contains(&files(11).as_str()), "{}", files(11));
+    assert!([low, high].contains(&files(7).as_str()), "{}", files(7));
+    assert_eq!(files(6), "", "there is room for a rendition and not for what goes along");
 }

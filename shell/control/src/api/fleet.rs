@@ -214,9 +214,8 @@ fn site_out(site: &Site, prefixes_told: usize, rest: &Rest, unshared: &Seen) -> 
 }
 
 /// Copies of a version that sites of so many appliances should have.
-fn copies_wanted(copies_per_site: u32, sites: impl Iterator<Item = usize>) -> u64 {
-    let config = placement::Config { copies_per_site, report_lines_max: 0 };
-    sites.map(|appliances| u64::from(placement::wanted(&config, appliances))).sum()
+fn copies_wanted(copies: u32, sites: impl Iterator<Item = usize>) -> u64 {
+    sites.map(|appliances| u64::from(placement::wanted(copies, appliances))).sum()
 }
 
 /// The first assets that have a version.
@@ -301,14 +300,15 @@ impl From<Span> for director::Span {
 #[utoipa::path(get, path = "/v1/placement", tag = "fleet",
     responses((status = 200, body = PlacementOut)))]
 pub(crate) async fn placement(State(control): Shared) -> Result<Json<PlacementOut>, Problem> {
-    let placement = control.directing.ask(|desk, _| desk.director.placement().clone()).await?;
-    let names = |(id, versions): (&ApplianceId, &Vec<model::id::AssetVersionId>)| {
-        (id.to_string(), versions.iter().map(ToString::to_string).collect())
+    let places = control.directing.ask(|desk, _| desk.director.places().clone()).await?;
+    let names = |id: &ApplianceId| {
+        let versions = places.held(id).map(|(version, _)| version.id().to_string());
+        (id.to_string(), versions.collect())
     };
     Ok(Json(PlacementOut {
         generation: control.snapshot().view.generation.0,
-        holdings: placement.holdings.iter().map(names).collect(),
-        report: placement.report.to_string().lines().map(str::to_owned).collect(),
+        holdings: places.appliances().map(names).collect(),
+        report: places.report.to_string().lines().map(str::to_owned).collect(),
     }))
 }
 
@@ -444,8 +444,8 @@ async fn tell_director(control: &Control, page: &mut Page) {
             ),
             (
                 "placement_shortfalls",
-                "Versions with fewer copies in a site than wanted.",
-                director.placement().report.shortfall_count,
+                "Items with fewer copies in a cluster than wanted.",
+                director.places().report.missing_count,
             ),
             (
                 "withdrawal_receipts_awaited",

@@ -28,7 +28,7 @@ use director::{
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, ContentTypes, File};
 use model::names::Names;
-use model::number::OWN_FILES;
+use model::number::{NumberSet, OWN_FILES};
 use model::object::Blocks;
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
@@ -188,24 +188,30 @@ impl Store {
 
     /// Which manifest has which generation.
     pub async fn ledger(&self) -> Result<Ledger> {
-        type Row = (String, i64, Vec<u8>);
+        type Row = (String, i64, Vec<u8>, Option<Vec<u8>>);
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, generation, digest FROM appliances WHERE generation IS NOT NULL",
+            "SELECT id, generation, digest, items FROM appliances WHERE generation IS NOT NULL",
         )
         .fetch_all(&self.pool)
         .await?;
-        let entry = |(id, generation, digest): Row| {
-            let entry = LedgerEntry {
-                generation: Generation(unsigned(generation)?),
-                digest: Digest(fixed(&digest)?),
-            };
-            Ok((parse(&id)?, entry))
-        };
-        Ok(Ledger {
+        let mut ledger = Ledger {
             generation: Generation(self.meta("generation").await?),
-            entries: rows.into_iter().map(entry).collect::<Result<_>>()?,
             trust: self.trust().await?,
-        })
+            ..Ledger::default()
+        };
+        for (id, generation, digest, items) in rows {
+            let id: ApplianceId = parse(&id)?;
+            let generation = Generation(unsigned(generation)?);
+            let entry = LedgerEntry { generation, digest: Digest(fixed(&digest)?) };
+            if let Some(items) = items {
+                let items = NumberSet::deserialize_from(items.as_slice());
+                let damaged = |_| StoreError::Damaged(format!("the items of {id} are no bitmap"));
+                let items = items.map_err(damaged)?;
+                ledger.holds.insert(id.clone(), Arc::new(items));
+            }
+            ledger.entries.insert(id, entry);
+        }
+        Ok(ledger)
     }
 
     async fn trust(&self) -> Result<TrustEntry> {
@@ -282,10 +288,14 @@ impl Store {
         let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "generation", ledger.generation.0).await?;
         for (id, entry) in &ledger.entries {
-            sqlx::query("UPDATE appliances SET generation = $2, digest = $3 WHERE id = $1")
+            let items = ledger.holds.get(id).map(|items| bitmap(items));
+            let query = "UPDATE appliances SET generation = $2, digest = $3, items = $4 \
+                         WHERE id = $1";
+            sqlx::query(query)
                 .bind(id.as_str())
                 .bind(signed(entry.generation.0)?)
                 .bind(entry.digest.0.as_slice())
+                .bind(items)
                 .execute(&mut *transaction)
                 .await?;
         }
@@ -717,6 +727,15 @@ fn fixed(bytes: &[u8]) -> Result<[u8; 32]> {
     bytes.try_into().map_err(|_| StoreError::Damaged("an id has not 32 bytes".to_owned()))
 }
 
+/// In Roaring's portable format.
+fn bitmap(items: &NumberSet) -> Vec<u8> {
+    let mut items = items.clone();
+    items.optimize();
+    let mut bytes = Vec::with_capacity(items.serialized_size());
+    items.serialize_into(&mut bytes).expect("memory takes what is written");
+    bytes
+}
+
 fn unsigned(number: i64) -> Result<u64> {
     number.try_into().map_err(|_| StoreError::Damaged(format!("{number} is negative")))
 }
@@ -748,6 +767,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0015_listings.sql"),
     include_str!("../../migrations/0016_trust.sql"),
     include_str!("../../migrations/0017_leader_documents.sql"),
+    include_str!("../../migrations/0018_items.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

@@ -91,20 +91,26 @@ async fn a_new_store_has_the_policy_that_is_the_default() {
     assert_eq!(store.desired().await.unwrap().policy, Policy::default());
 }
 
-#[tokio::test]
-async fn what_is_written_is_there_after_opening_again() {
-    let state = tempfile::tempdir().unwrap();
-    let store = Store::of_test(state.path()).await.unwrap();
-    let site = Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()]);
-    let place = Place { country: Some("DE".into()), ..Place::default() };
-    let site = Site { kind: SiteKind::Embedded, place: Some(place), open: true, ..site };
-    let site = Site {
+/// Nothing that is told of a site is as it is by default.
+fn site_with_all() -> Site {
+    let place = Some(Place { country: Some("DE".into()), ..Place::default() });
+    Site {
+        kind: SiteKind::Embedded,
+        place,
+        open: true,
         time_zone: TimeZone::named("Europe/Berlin").unwrap(),
         uplink: Some(BitsPerSecond(10_000_000_000)),
         manifest_cluster: Some(id("north")),
         fill_cluster: Some(id("de")),
-        ..site
-    };
+        ..Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()])
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_there_after_opening_again() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::of_test(state.path()).await.unwrap();
+    let site = site_with_all();
     let appliance = Appliance {
         profile: Some(Profile::Storage),
         own: Abilities { capacity: Some(Bytes(7_000_000_000)), ..Abilities::default() },
@@ -116,8 +122,9 @@ async fn what_is_written_is_there_after_opening_again() {
         Policy { copies: 3, versions_kept: 1, profiles: Profiles { flash, ..Profiles::default() } };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();
-    let trust = TrustEntry::of_number(Generation(8), -7);
-    let ledger = Ledger { generation: Generation(9), entries, trust };
+    let holds = [(appliance.id.clone(), Arc::new((7..9_000).collect()))].into();
+    let (generation, trust) = (Generation(9), TrustEntry::of_number(Generation(8), -7));
+    let ledger = Ledger { generation, entries, holds, trust };
     let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
     let version = version(&blocks);
     store.put_site(&site).await.unwrap();
@@ -198,6 +205,7 @@ async fn who_was_public_without_a_version_is_so_no_more() {
                   ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
+                  ALTER TABLE appliances DROP COLUMN items;
                   ALTER TABLE sites DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
     Store::change(state.path(), before).await;
@@ -223,6 +231,7 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
                   ALTER TABLE appliances DROP COLUMN about;
                   ALTER TABLE appliances DROP COLUMN drain_from;
                   ALTER TABLE appliances DROP COLUMN drain_until;
+                  ALTER TABLE appliances DROP COLUMN items;
                   ALTER TABLE sites DROP COLUMN about; PRAGMA user_version = 8;
                   INSERT INTO sites (id, prefixes) VALUES ('s1', '[\"10.0.0.0/8\"]')";
     Store::change(state.path(), before).await;
@@ -251,6 +260,7 @@ async fn a_database_that_an_older_program_wrote_is_read() {
     assert!(desired.playbacks.public().contains(&asset));
     let ledger = store.ledger().await.unwrap();
     assert_eq!(ledger.entries[&appliance].generation, Generation(1_795_649_180));
+    assert_eq!(ledger.holds.len(), 0, "it kept none");
     assert_eq!((store.tokens().await.unwrap().len(), ledger.generation.0), (1, 1_795_649_181));
     assert_eq!(store.audit(i64::MAX, 9).await.unwrap().len(), 1);
 }

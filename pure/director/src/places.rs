@@ -1,0 +1,548 @@
+//! Which items each appliance should hold: placement's answer for every cluster.
+//!
+//! ```text
+//! versions that are kept ──> Shelf: items by number, with their room ──┐
+//! what is expected of them, or a first guess for new ones ──> Order    ├─> a plan for each cluster
+//! what appliances should hold until now ───────────────────────────────┘        │
+//!                                       Places: items by appliance, what is missing and why
+//! ```
+//!
+//! A cluster is a site, or the sites of a manifest cluster. Where sites of one cluster should hold
+//! different renditions, they are planned by themselves.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, Item, SiteId};
+use model::names::Names;
+use model::number::NumberSet;
+use model::rendezvous::Lot;
+use model::topology::Site;
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use model::view::Renditions;
+use placement::before;
+use placement::plan::{
+    Catalogue, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, Piece, RegionPlan, Share,
+    Wanted, Why, fill_spare, place_cluster, place_region, why,
+};
+
+use crate::catalog::{Catalog, Items, Version};
+use crate::desired::{Policy, Registered};
+
+/// The items that each appliance should hold, and what is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Places {
+    /// Of every appliance that was registered when the plan began.
+    pub(crate) holds: Names<ApplianceId, Arc<NumberSet>>,
+    shelf: Shelf,
+    pub report: Report,
+}
+
+/// What places follow from. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) sites: Arc<Names<SiteId, Site>>,
+    pub(crate) appliances: Arc<Names<ApplianceId, Registered>>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) policy: Policy,
+    /// What viewers are expected to watch, ascending by item.
+    pub(crate) expected: Arc<[Wanted]>,
+    /// What each appliance should hold until now.
+    pub(crate) before: Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) now_unix: UnixSeconds,
+}
+
+/// Versions that are kept, by the numbers of their items.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Shelf {
+    /// Ascending by the first item.
+    versions: Vec<Numbered>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Numbered {
+    items: Items,
+    version: Arc<Version>,
+    /// Bits of the bytes a day that viewers are sent of the best of its items for each MiB: so the
+    /// order of versions that are fetched changes with a great change alone.
+    worth: u32,
+}
+
+/// What is where, and what is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How full each appliance will be.
+    pub loads: BTreeMap<ApplianceId, Filled>,
+    /// Items with fewer copies in a cluster than wanted: the first of each cluster.
+    pub missing: Vec<Missing>,
+    /// All of them in all clusters.
+    pub missing_count: u64,
+    /// Items that no appliance should hold: they are fetched from their origins.
+    pub at_origin: u64,
+}
+
+/// How full an appliance will be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    pub given: Bytes,
+    /// None if it has never said.
+    pub usable: Option<Bytes>,
+}
+
+/// An item with fewer copies in a cluster than wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    pub version: AssetVersionId,
+    /// The number of its rendition; none of a version that is placed as a whole.
+    pub rendition: Option<u8>,
+    /// The first site of the cluster.
+    pub site: SiteId,
+    /// Never more than the cluster has appliances.
+    pub wanted: u32,
+    pub placed: u32,
+    pub why: Why,
+}
+
+/// What comes must be worth half as much again as what it puts out. Arbitrary.
+const HYSTERESIS_PERMILLE: u32 = 500;
+
+/// An item that takes a tenth of an appliance's throughput has another copy: as many as that are
+/// spread evenly enough. Arbitrary.
+const ITEM_PERMILLE: u32 = 100;
+
+/// Arbitrary: a tenth above the mean is balanced, and for less nothing moves.
+const BALANCE_PERMILLE: u32 = 100;
+
+/// Arbitrary: a twentieth of the bytes that come anyway.
+const EXCHANGE_PERMILLE: u32 = 50;
+
+/// Appliances that are planned together.
+struct Together<'a> {
+    registered: Vec<&'a Registered>,
+    bitrate_max: Option<BitsPerSecond>,
+}
+
+impl Ground {
+    /// What every appliance should hold of these versions, each with its age. O(items log items +
+    /// clusters x what each may hold).
+    pub(crate) fn places(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+        had_manifest: impl Fn(&ApplianceId) -> bool,
+    ) -> Places {
+        let mut shelf = Shelf::of(kept);
+        let catalogue = Catalogue::new(shelf.pieces());
+        let wanted = self.wanted(&shelf);
+        let order = Order::new(&catalogue, &wanted);
+        let config = Config {
+            copies: self.policy.copies,
+            item_permille: ITEM_PERMILLE,
+            hysteresis_permille: HYSTERESIS_PERMILLE,
+            exchange_permille: EXCHANGE_PERMILLE,
+            balance_permille: BALANCE_PERMILLE,
+        };
+        let (together, before) = (self.together(), self.holds_before(kept, had_manifest));
+        let none = NumberSet::new();
+        let members: Vec<Vec<Member<'_>>> = together
+            .iter()
+            .map(|of| of.registered.iter().map(|of| self.member(of, &before, &none)).collect())
+            .collect();
+        let bans: Vec<NumberSet> = together.iter().map(|of| shelf.above(of.bitrate_max)).collect();
+        let clusters: Vec<Cluster<'_>> = members
+            .iter()
+            .zip(&bans)
+            .map(|(members, bans)| Cluster {
+                members,
+                share: self.share(members.len()),
+                pins: &none,
+                bans,
+                lost: &none,
+            })
+            .collect();
+        let place = |cluster: &Cluster<'_>| place_cluster(&order, cluster, &config);
+        let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
+        let region = place_region(&order, &clusters, &mut plans);
+        for (cluster, plan) in clusters.iter().zip(&mut plans) {
+            fill_spare(&order, cluster, &config, plan);
+            plan.members.iter_mut().for_each(|member| shelf.bring_common(member));
+        }
+        shelf.rank(&order);
+        let asked = Asked { order: &order, config: &config, clusters: &clusters };
+        let report = shelf.report(&together, &plans, &region, &asked);
+        let mut holds = Names::default();
+        for (of, plan) in together.iter().zip(plans) {
+            for (registered, member) in of.registered.iter().zip(plan.members) {
+                let id = registered.appliance.id.clone();
+                let before = before.get(&id).filter(|before| ***before == member.items);
+                holds.insert(id, before.cloned().unwrap_or_else(|| Arc::new(member.items)));
+            }
+        }
+        Places { holds, shelf, report }
+    }
+
+    /// Appliances by cluster, in the order of its name, and of theirs.
+    fn together(&self) -> Vec<Together<'_>> {
+        let mut all: BTreeMap<_, Vec<&Registered>> = BTreeMap::new();
+        for of in self.appliances.values() {
+            let site = self.sites.get(&of.appliance.site);
+            let cluster = site.and_then(|site| site.manifest_cluster.as_ref());
+            let by_itself = cluster.is_none().then_some(&of.appliance.site);
+            let bitrate_max = site.and_then(|site| site.bitrate_max);
+            all.entry((cluster, by_itself, bitrate_max)).or_default().push(of);
+        }
+        let together = |((_, _, bitrate_max), registered)| Together { registered, bitrate_max };
+        all.into_iter().map(together).collect()
+    }
+
+    /// What each appliance should hold until now. Of those whose manifest is of a release that kept
+    /// no items, as that release placed.
+    fn holds_before(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+        had_manifest: impl Fn(&ApplianceId) -> bool,
+    ) -> Names<ApplianceId, Arc<NumberSet>> {
+        let mut before = self.before.clone();
+        let is_unknown = |id: &&ApplianceId| had_manifest(id) && !before.contains_key(*id);
+        let unknown: Vec<ApplianceId> =
+            self.appliances.keys().filter(is_unknown).cloned().collect();
+        if unknown.is_empty() {
+            return before;
+        }
+        let placed = self.placed_before(kept);
+        for id in unknown {
+            let versions = placed.get(&id).into_iter().flatten();
+            let versions = versions.filter_map(|version| self.catalog.version(version));
+            let most = self.appliances.get(&id).and_then(|of| self.sites.get(&of.appliance.site));
+            let most = most.and_then(|site| site.bitrate_max);
+            let items = versions.flat_map(|version| {
+                let held = most.map_or(Renditions::ALL, |most| version.within(most));
+                let is_held = move |of: &(u8, Item)| of.0 == 0 || held.has(u32::from(of.0) - 1);
+                let items: Vec<_> = version.items_or_own().each().filter(is_held).collect();
+                items.into_iter().map(|(_, item)| item.0)
+            });
+            before.insert(id, Arc::new(items.collect()));
+        }
+        before
+    }
+
+    fn placed_before(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+    ) -> BTreeMap<ApplianceId, Vec<AssetVersionId>> {
+        let candidate = |Registered { appliance, usable, .. }: &Registered| before::Candidate {
+            id: appliance.id.clone(),
+            site: appliance.site.clone(),
+            weight: appliance.weight,
+            usable: *usable,
+            bitrate_max: self.sites.get(&appliance.site).and_then(|site| site.bitrate_max),
+        };
+        let demand = |(_, version): &(usize, &Arc<Version>)| before::Demand {
+            version: version.id().clone(),
+            len: version.len_on_drive(),
+            renditions: version.renditions().lens().collect(),
+        };
+        let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
+        let demands: Vec<_> = kept.iter().map(demand).collect();
+        before::place(&candidates, &demands, self.policy.copies)
+    }
+
+    fn member<'a>(
+        &self,
+        of: &Registered,
+        before: &'a Names<ApplianceId, Arc<NumberSet>>,
+        none: &'a NumberSet,
+    ) -> Member<'a> {
+        let (appliance, room) = (&of.appliance, of.usable.unwrap_or_default());
+        let able = appliance.own.or(self.policy.profiles.of(appliance.profile));
+        Member {
+            lot: Lot::of(appliance.id.as_str().as_bytes()),
+            weight: appliance.weight,
+            room,
+            throughput: able.throughput,
+            holds: before.get(&appliance.id).map_or(none, |holds| holds),
+            // It may be filled anew at once.
+            fill: room,
+        }
+    }
+
+    /// The part of its region's demand that a cluster of so many appliances has.
+    fn share(&self, members: usize) -> Share {
+        let permillion = Bytes::of(members).0 * 1_000_000 / Bytes::of(self.appliances.len()).0;
+        Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1))
+    }
+
+    /// What is expected of each item, and a guess of new ones of which nothing is known. O(items).
+    fn wanted(&self, shelf: &Shelf) -> Vec<Wanted> {
+        let guess = Guess::of(&self.expected);
+        let mut wanted = Vec::with_capacity(self.expected.len());
+        let mut known = self.expected.iter().peekable();
+        for Numbered { items, version, .. } in &shelf.versions {
+            let age = self.now_unix.0.saturating_sub(version.files.modified.0);
+            let mut lens: Vec<(Item, Bytes)> = items.lens(version).collect();
+            lens.sort_unstable();
+            for (item, len) in lens {
+                while known.next_if(|of| of.item < item).is_some() {}
+                match known.next_if(|of| of.item == item) {
+                    Some(of) => wanted.push(*of),
+                    None => wanted.extend(guess.about(item, len, age)),
+                }
+            }
+        }
+        wanted
+    }
+}
+
+/// What is thought of a version of which nobody knows yet how many will watch it: for a day four
+/// times the mean of all others, then as much as they for a week. So a full site takes in what is
+/// new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
+struct Guess {
+    /// None where nothing is known of any: then each byte is as good as another.
+    mean: Option<(Bytes, BitsPerSecond)>,
+}
+
+const NEW_FOR: u64 = 7 * 86_400;
+const NEWEST_FOR: u64 = 86_400;
+const NEWEST_TIMES: u64 = 4;
+
+impl Guess {
+    fn of(expected: &[Wanted]) -> Self {
+        let mean = |of: fn(&Wanted) -> u64| {
+            let sum: u128 = expected.iter().map(|wanted| u128::from(of(wanted))).sum();
+            let mean = sum.checked_div(u128::try_from(expected.len()).ok()?)?;
+            Some(u64::try_from(mean).unwrap_or(u64::MAX).max(1))
+        };
+        let (day, peak) = (mean(|of| of.day.0), mean(|of| of.peak.0));
+        Self { mean: day.zip(peak).map(|(day, peak)| (Bytes(day), BitsPerSecond(peak))) }
+    }
+
+    fn about(&self, item: Item, len: Bytes, age: u64) -> Option<Wanted> {
+        let times = if age < NEWEST_FOR { NEWEST_TIMES } else { 1 };
+        let (day, peak) = self.mean.unwrap_or((len, BitsPerSecond(1)));
+        let day = Bytes(day.0.saturating_mul(times));
+        let peak = BitsPerSecond(peak.0.saturating_mul(times));
+        (age < NEW_FOR).then_some(Wanted { item, day, peak })
+    }
+}
+
+/// What reasons are worked out of.
+struct Asked<'a> {
+    order: &'a Order<'a>,
+    config: &'a Config,
+    clusters: &'a [Cluster<'a>],
+}
+
+impl Shelf {
+    fn of(kept: &[(usize, &Arc<Version>)]) -> Self {
+        let numbered = |(_, version): &(usize, &Arc<Version>)| {
+            let version = Arc::clone(version);
+            Numbered { items: version.items_or_own(), version, worth: 0 }
+        };
+        let mut versions: Vec<Numbered> = kept.iter().map(numbered).collect();
+        versions.sort_by_key(|of| of.items.first());
+        Self { versions }
+    }
+
+    /// All items with their room, ascending.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(self.versions.len());
+        for Numbered { items, version, .. } in &self.versions {
+            let key = placement::version_key(version.id());
+            let piece = |(item, len)| Piece { item, version: key, len };
+            pieces.extend(items.lens(version).map(piece));
+        }
+        pieces.sort_unstable_by_key(|piece| piece.item);
+        pieces
+    }
+
+    /// Items of renditions that take more.
+    fn above(&self, bitrate_max: Option<BitsPerSecond>) -> NumberSet {
+        let Some(most) = bitrate_max else { return NumberSet::new() };
+        let above = |Numbered { items, version, .. }: &Numbered| {
+            let held = version.within(most);
+            let is_above = |of: &(u8, Item)| of.0 != 0 && !held.has(u32::from(of.0) - 1);
+            items.each().filter(is_above).map(|(_, item)| item.0).collect::<Vec<_>>()
+        };
+        self.versions.iter().flat_map(above).collect()
+    }
+}
+
+impl Shelf {
+    /// The versions that have one of these items or more, in their order here, each with the
+    /// renditions that these are. O(items).
+    fn held<'a>(
+        &'a self,
+        items: &'a NumberSet,
+    ) -> impl Iterator<Item = (&'a Numbered, Renditions)> + 'a {
+        let (mut numbers, mut at) = (items.iter().peekable(), 0);
+        std::iter::from_fn(move || {
+            let first = *numbers.peek()?;
+            at += self.versions[at..].partition_point(|of| of.items.first() <= first);
+            let numbered = self.versions[..at].last()?;
+            let end = self.versions.get(at).map_or(u32::MAX, |next| next.items.first());
+            let mut held = Renditions::NONE;
+            while let Some(number) = numbers.next_if(|number| *number < end) {
+                held = held.with(number - numbered.items.first());
+            }
+            let is_all = numbered.items.each().all(|(of, _)| held.has(u32::from(of.max(1)) - 1));
+            Some((numbered, if is_all { Renditions::ALL } else { held }))
+        })
+    }
+
+    /// What belongs to no rendition of a version goes along with each, and was counted for the
+    /// lowest alone. Where that is not held, there must be room for it, or no rendition comes.
+    fn bring_common(&self, member: &mut MemberPlan) {
+        let mut gone = NumberSet::new();
+        for (numbered, _) in self.held(&member.items) {
+            let Numbered { items, version, .. } = numbered;
+            let lowest = items.of(0);
+            if member.items.contains(lowest.0) {
+                continue;
+            }
+            let common = items.common(version);
+            if common <= member.room_left {
+                member.room_left -= common;
+            } else {
+                let held = items.lens(version).filter(|(item, _)| member.items.contains(item.0));
+                held.for_each(|(item, len)| {
+                    gone.insert(item.0);
+                    member.room_left += len;
+                });
+            }
+        }
+        member.items -= gone;
+    }
+
+    /// Notes how much each version is worth, the best of its items.
+    fn rank(&mut self, order: &Order<'_>) {
+        for Numbered { items, worth, .. } in &mut self.versions {
+            let densities = items.each().filter_map(|(_, item)| order.density(item));
+            *worth = densities.max().and_then(|of| of.0.checked_ilog2()).map_or(0, |log| log + 1);
+        }
+    }
+
+    fn report(
+        &self,
+        together: &[Together<'_>],
+        plans: &[ClusterPlan],
+        region: &RegionPlan,
+        asked: &Asked<'_>,
+    ) -> Report {
+        let mut report = Report { at_origin: region.at_origin.len(), ..Report::default() };
+        for (at, (of, plan)) in together.iter().zip(plans).enumerate() {
+            for (registered, member) in of.registered.iter().zip(&plan.members) {
+                let usable = registered.usable;
+                let given = usable.unwrap_or_default().saturating_sub(member.room_left);
+                let id = registered.appliance.id.clone();
+                report.loads.insert(id, Filled { given, usable });
+            }
+            self.note_missing(&mut report, of, plan, (at, asked));
+        }
+        report
+    }
+
+    /// Copies that a cluster lacks, by what the policy wants.
+    fn note_missing(
+        &self,
+        report: &mut Report,
+        of: &Together<'_>,
+        plan: &ClusterPlan,
+        (at, asked): (usize, &Asked<'_>),
+    ) {
+        let Asked { order, config, clusters } = *asked;
+        let count = u32::try_from(plan.members.len()).unwrap_or(u32::MAX);
+        let wanted = config.copies.min(count);
+        // Items of which there are so many copies or more, by the number less one.
+        let mut copies = vec![NumberSet::new(); usize::try_from(wanted).unwrap_or(0)];
+        for member in &plan.members {
+            for n in (1..copies.len()).rev() {
+                let more = &copies[n - 1] & &member.items;
+                copies[n] |= more;
+            }
+            copies.first_mut().into_iter().for_each(|first| *first |= &member.items);
+        }
+        let pieces = order.catalogue().pieces();
+        let allowed = Bytes::of(pieces.len()).0.saturating_sub(clusters[at].bans.len());
+        let Some(most) = copies.last() else { return };
+        let missing = allowed.saturating_sub(most.len());
+        report.missing_count += missing;
+        if missing == 0 {
+            return;
+        }
+        let is_missing = |piece: &&Piece| {
+            !most.contains(piece.item.0) && !clusters[at].bans.contains(piece.item.0)
+        };
+        for piece in pieces.iter().filter(is_missing).take(MISSING_OF_ONE) {
+            if MISSING_MAX <= report.missing.len() {
+                break;
+            }
+            let placed = copies.iter().filter(|of| of.contains(piece.item.0)).count();
+            let holds = |member: &MemberPlan| member.items.contains(piece.item.0);
+            let member = plan.members.iter().position(|member| !holds(member)).unwrap_or(0);
+            let numbered = self.find(piece.item).expect("each piece is of a version here");
+            let mut whole = numbered.items.each().filter(|(of, _)| *of != 0);
+            report.missing.push(Missing {
+                version: numbered.version.id().clone(),
+                rendition: whole.find(|(_, item)| *item == piece.item).map(|(of, _)| of),
+                site: of.registered[member].appliance.site.clone(),
+                wanted,
+                placed: u32::try_from(placed).unwrap_or(u32::MAX),
+                why: why(order, &clusters[at], plan, member, piece.item),
+            });
+        }
+    }
+
+    /// The version that an item is of.
+    fn find(&self, item: Item) -> Option<&Numbered> {
+        let at = self.versions.partition_point(|of| of.items.first() <= item.0);
+        self.versions[..at].last().filter(|of| of.items.each().any(|(_, other)| other == item))
+    }
+}
+
+/// Lines of what is missing, and of one cluster.
+const MISSING_MAX: usize = 200;
+const MISSING_OF_ONE: usize = 10;
+
+impl Places {
+    /// What is durable of the last plan.
+    pub(crate) fn of(holds: Names<ApplianceId, Arc<NumberSet>>) -> Self {
+        Self { holds, ..Self::default() }
+    }
+
+    /// All that were registered when it was planned, by name.
+    pub fn appliances(&self) -> impl Iterator<Item = &ApplianceId> {
+        self.holds.keys()
+    }
+
+    /// The versions that an appliance should hold, with their renditions; empty if there is no such
+    /// appliance. O(items that it should hold).
+    pub fn held(&self, id: &ApplianceId) -> impl Iterator<Item = (&Arc<Version>, Renditions)> {
+        let items = self.holds.get(id).into_iter();
+        let held = items.flat_map(|items| self.shelf.held(items));
+        held.map(|(numbered, held)| (&numbered.version, held))
+    }
+
+    /// How much a version is worth, for the order in which it is fetched.
+    pub(crate) fn worth(&self) -> BTreeMap<&AssetVersionId, u32> {
+        self.shelf.versions.iter().map(|of| (of.version.id(), of.worth)).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (appliance, Filled { given, usable }) in &self.loads {
+            match usable {
+                Some(usable) => {
+                    writeln!(f, "{appliance}: {} MiB of {} MiB", given.0 >> 20, usable.0 >> 20)?;
+                }
+                None => writeln!(f, "{appliance}: it has not reported its drives yet")?,
+            }
+        }
+        for Missing { version, rendition, site, wanted, placed, why } in &self.missing {
+            let rendition = rendition.map(|of| format!(" rendition {of}")).unwrap_or_default();
+            writeln!(f, "{version}{rendition}: {placed} of {wanted} copies in {site}: {why}")?;
+        }
+        let unlisted = self.missing_count.saturating_sub(Bytes::of(self.missing.len()).0);
+        if unlisted != 0 { writeln!(f, "and {unlisted} more items") } else { Ok(()) }
+    }
+}

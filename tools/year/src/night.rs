@@ -256,6 +256,7 @@ impl Region<'_> {
             isps.push(site.isp);
         }
         let counts = self.tally.calendar.counts(hour);
+        let is_urgent = self.urgent(day).contains(&(piece / RENDITIONS));
         let flow = self.tally.flow(policy);
         flow.upstream[hour] += upstream;
         flow.fill[hour] += upstream;
@@ -264,7 +265,7 @@ impl Region<'_> {
             flow.moved_from_peers += peers;
             if WINDOW_SLOTS <= slot {
                 flow.outside += all;
-                flow.fast_track += all;
+                flow.fast_track += if is_urgent { all } else { 0 };
             }
         }
     }

@@ -163,15 +163,16 @@ pub(crate) fn plan(
     let members: Vec<Member<'_>> = kind.members.iter().enumerate().map(member).collect();
     let share = Share(u32::try_from(whole(share * 1e6)).unwrap_or(u32::MAX));
     let cluster = Cluster { members: &members, share, pins: &none, bans: &none, lost: &none };
-    let plan = placement::plan::place_cluster(order, &cluster, &CONFIG);
+    let mut plan = placement::plan::place_cluster(order, &cluster, &CONFIG);
+    placement::plan::fill_spare(order, &cluster, &CONFIG, &mut plan);
     plan.members.into_iter().map(|member| member.items).collect()
 }
 
-/// Arbitrary, until the product says which it takes.
+/// Those of the director, with one copy, since most of these sites are one appliance.
 const CONFIG: placement::plan::Config = placement::plan::Config {
     copies: 1,
-    item_permille: 10,
+    item_permille: 100,
     hysteresis_permille: 500,
     exchange_permille: 50,
-    balance_permille: 20,
+    balance_permille: 100,
 };

@@ -11,6 +11,7 @@ use model::view::Health;
 use crate::desired::{Change, Desired};
 use crate::machines::Hardware;
 use crate::observed::{Cause, Report};
+use crate::places::Expected;
 use crate::plan::{Plan, PlanInput, Spent};
 use crate::publish::Ledger;
 use crate::trust::TrustEntry;
@@ -33,6 +34,10 @@ pub enum Event<'a> {
     Clients { places: Vec<(Prefix, Place)>, zones: BTreeMap<SiteId, Vec<Prefix>> },
     /// The answer to [`Action::Probe`]: whether something accepted the connection.
     Probed { appliance: ApplianceId, answered: bool },
+    /// What viewers are expected to watch.
+    Expected(Arc<Expected>),
+    /// An operator wants a plan now; with force, it is taken whatever it evicts.
+    PlanNow { is_forced: bool },
     /// The answer to [`Action::Place`].
     Placed(Box<Plan>),
     /// The answer to [`Action::Store`]: this generation is durable now.

@@ -53,6 +53,7 @@ mod places;
 mod plan;
 mod playbacks;
 mod publish;
+mod refused;
 mod renditions;
 mod reply;
 mod sealed;
@@ -90,12 +91,13 @@ use map::Map;
 use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
-pub use places::Places;
+pub use places::{Expected, Places};
 pub use plan::{Plan, PlanInput, Spent};
 use plan::{Planning, Replan};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
+pub use refused::RefusedPlan;
 pub use renditions::{Rendition, Renditions};
 pub use routes::filter::Longest as RoutesLongest;
 use share::Share;
@@ -163,8 +165,8 @@ pub struct Director {
     told_files: ToldFiles,
     role: Role,
     places: Arc<Places>,
-    /// What viewers are expected to watch, ascending by item.
-    expected: Arc<[placement::plan::Wanted]>,
+    /// What viewers are expected to watch; none until somebody has said it.
+    expected: Option<Arc<Expected>>,
     planning: Planning,
     usable: Usable,
     history: History,
@@ -350,7 +352,7 @@ impl Director {
             told_files: ToldFiles::default(),
             role,
             places,
-            expected: Arc::default(),
+            expected: None,
             planning: Planning::default(),
             usable: Usable::default(),
             history: History::default(),
@@ -668,6 +670,8 @@ impl Machine for Director {
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Late(by) => self.was_away(now, by),
             Event::TurnedAway(id) => self.lives(now, &id),
+            Event::Expected(expected) => self.expect(expected),
+            Event::PlanNow { is_forced } => self.plan_now(is_forced),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Item, SiteId};
+use model::id::{ApplianceId, AssetVersionId, ClusterId, Item, SiteId};
 use model::names::Names;
 use model::number::NumberSet;
 use model::rendezvous::Lot;
@@ -35,8 +35,18 @@ use crate::desired::{Policy, Registered};
 pub struct Places {
     /// Of every appliance that was registered when the plan began.
     pub(crate) holds: Names<ApplianceId, Arc<NumberSet>>,
+    /// Where each stood then.
+    sites: Names<ApplianceId, SiteId>,
+    catalogue: Arc<Catalogue>,
     shelf: Shelf,
     pub report: Report,
+}
+
+/// What viewers are expected to watch, ascending by item, region by region: a manifest cluster is
+/// one, and all sites in none are one together. Of a region that is not here no demand is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    pub regions: BTreeMap<Option<ClusterId>, Arc<[Wanted]>>,
 }
 
 /// What places follow from. Cheap to clone.
@@ -46,8 +56,8 @@ pub(crate) struct Ground {
     pub(crate) appliances: Arc<Names<ApplianceId, Registered>>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) policy: Policy,
-    /// What viewers are expected to watch, ascending by item.
-    pub(crate) expected: Arc<[Wanted]>,
+    /// None until somebody has said it to this process.
+    pub(crate) expected: Option<Arc<Expected>>,
     /// What each appliance should hold until now.
     pub(crate) before: Names<ApplianceId, Arc<NumberSet>>,
     pub(crate) now_unix: UnixSeconds,
@@ -78,7 +88,7 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// All of them in all clusters.
     pub missing_count: u64,
-    /// Items that no appliance should hold: they are fetched from their origins.
+    /// Items that no appliance of a region should hold, region by region: their origins have them.
     pub at_origin: u64,
 }
 
@@ -119,6 +129,7 @@ const EXCHANGE_PERMILLE: u32 = 50;
 
 /// Appliances that are planned together.
 struct Together<'a> {
+    region: Option<&'a ClusterId>,
     registered: Vec<&'a Registered>,
     bitrate_max: Option<BitsPerSecond>,
 }
@@ -133,8 +144,36 @@ impl Ground {
     ) -> Places {
         let mut shelf = Shelf::of(kept);
         let catalogue = Catalogue::new(shelf.pieces());
-        let wanted = self.wanted(&shelf);
-        let order = Order::new(&catalogue, &wanted);
+        let before = self.holds_before(kept, had_manifest);
+        let together = self.together();
+        let (mut holds, mut report) = (Names::default(), Report::default());
+        for region in together.chunk_by(|a, b| a.region == b.region) {
+            let wanted = self.wanted(&shelf, region[0].region);
+            let order = Order::new(&catalogue, &wanted);
+            let plans = self.place_together(&shelf, &order, region, &before, &mut report);
+            for (of, plan) in region.iter().zip(plans) {
+                for (registered, member) in of.registered.iter().zip(plan.members) {
+                    let id = registered.appliance.id.clone();
+                    let before = before.get(&id).filter(|before| ***before == member.items);
+                    holds.insert(id, before.cloned().unwrap_or_else(|| Arc::new(member.items)));
+                }
+            }
+            shelf.rank(&order);
+        }
+        let sites = self.appliances.iter();
+        let sites = sites.map(|(id, of)| (id.clone(), of.appliance.site.clone())).collect();
+        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, report }
+    }
+
+    /// The plans of clusters of one region.
+    fn place_together(
+        &self,
+        shelf: &Shelf,
+        order: &Order<'_>,
+        region: &[Together<'_>],
+        before: &Names<ApplianceId, Arc<NumberSet>>,
+        report: &mut Report,
+    ) -> Vec<ClusterPlan> {
         let config = Config {
             copies: self.policy.copies,
             item_permille: ITEM_PERMILLE,
@@ -142,43 +181,44 @@ impl Ground {
             exchange_permille: EXCHANGE_PERMILLE,
             balance_permille: BALANCE_PERMILLE,
         };
-        let (together, before) = (self.together(), self.holds_before(kept, had_manifest));
         let none = NumberSet::new();
-        let members: Vec<Vec<Member<'_>>> = together
-            .iter()
-            .map(|of| of.registered.iter().map(|of| self.member(of, &before, &none)).collect())
-            .collect();
-        let bans: Vec<NumberSet> = together.iter().map(|of| shelf.above(of.bitrate_max)).collect();
-        let clusters: Vec<Cluster<'_>> = members
-            .iter()
-            .zip(&bans)
-            .map(|(members, bans)| Cluster {
-                members,
-                share: self.share(members.len()),
-                pins: &none,
-                bans,
-                lost: &none,
-            })
-            .collect();
-        let place = |cluster: &Cluster<'_>| place_cluster(&order, cluster, &config);
+        let member = |of: &&Registered| self.member(of, before, &none);
+        let members: Vec<Vec<Member<'_>>> =
+            region.iter().map(|of| of.registered.iter().map(member).collect()).collect();
+        let all: usize = members.iter().map(Vec::len).sum();
+        let bans: Vec<NumberSet> = region.iter().map(|of| shelf.above(of.bitrate_max)).collect();
+        let both = members.iter().zip(&bans);
+        let clusters: Vec<Cluster<'_>> =
+            both.map(|(members, bans)| cluster_of(members, bans, &none, all)).collect();
+        let place = |cluster: &Cluster<'_>| place_cluster(order, cluster, &config);
         let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
-        let region = place_region(&order, &clusters, &mut plans);
+        let of_region = place_region(order, &clusters, &mut plans);
         for (cluster, plan) in clusters.iter().zip(&mut plans) {
-            fill_spare(&order, cluster, &config, plan);
+            fill_spare(order, cluster, &config, plan);
             plan.members.iter_mut().for_each(|member| shelf.bring_common(member));
         }
-        shelf.rank(&order);
-        let asked = Asked { order: &order, config: &config, clusters: &clusters };
-        let report = shelf.report(&together, &plans, &region, &asked);
-        let mut holds = Names::default();
-        for (of, plan) in together.iter().zip(plans) {
-            for (registered, member) in of.registered.iter().zip(plan.members) {
-                let id = registered.appliance.id.clone();
-                let before = before.get(&id).filter(|before| ***before == member.items);
-                holds.insert(id, before.cloned().unwrap_or_else(|| Arc::new(member.items)));
-            }
-        }
-        Places { holds, shelf, report }
+        let asked = Asked { order, config: &config, clusters: &clusters };
+        shelf.report(report, (region, &plans), &of_region, &asked);
+        plans
+    }
+
+    /// What every appliance should hold until now, of these versions: nothing comes.
+    pub(crate) fn as_before(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+        had_manifest: impl Fn(&ApplianceId) -> bool,
+        wanted: &Places,
+    ) -> Places {
+        let before = self.holds_before(kept, had_manifest);
+        let none = Arc::default();
+        let holds = wanted.holds.keys().map(|id| {
+            let was = before.get(id).unwrap_or(&none);
+            let is_there = |item: &u32| wanted.catalogue.get(Item(*item)).is_some();
+            let left: NumberSet = was.iter().filter(is_there).collect();
+            let left = if left == **was { Arc::clone(was) } else { Arc::new(left) };
+            (id.clone(), left)
+        });
+        Places { holds: holds.collect(), ..wanted.clone() }
     }
 
     /// Appliances by cluster, in the order of its name, and of theirs.
@@ -191,13 +231,14 @@ impl Ground {
             let bitrate_max = site.and_then(|site| site.bitrate_max);
             all.entry((cluster, by_itself, bitrate_max)).or_default().push(of);
         }
-        let together = |((_, _, bitrate_max), registered)| Together { registered, bitrate_max };
+        let together =
+            |((region, _, bitrate_max), registered)| Together { region, registered, bitrate_max };
         all.into_iter().map(together).collect()
     }
 
     /// What each appliance should hold until now. Of those whose manifest is of a release that kept
     /// no items, as that release placed.
-    fn holds_before(
+    pub(crate) fn holds_before(
         &self,
         kept: &[(usize, &Arc<Version>)],
         had_manifest: impl Fn(&ApplianceId) -> bool,
@@ -266,17 +307,13 @@ impl Ground {
         }
     }
 
-    /// The part of its region's demand that a cluster of so many appliances has.
-    fn share(&self, members: usize) -> Share {
-        let permillion = Bytes::of(members).0 * 1_000_000 / Bytes::of(self.appliances.len()).0;
-        Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1))
-    }
-
     /// What is expected of each item, and a guess of new ones of which nothing is known. O(items).
-    fn wanted(&self, shelf: &Shelf) -> Vec<Wanted> {
-        let guess = Guess::of(&self.expected);
-        let mut wanted = Vec::with_capacity(self.expected.len());
-        let mut known = self.expected.iter().peekable();
+    fn wanted(&self, shelf: &Shelf, region: Option<&ClusterId>) -> Vec<Wanted> {
+        let Some(expected) = &self.expected else { return Vec::new() };
+        let expected = expected.regions.get(&region.cloned()).map_or(&[][..], |all| all);
+        let guess = Guess::of(expected);
+        let mut wanted = Vec::with_capacity(expected.len());
+        let mut known = expected.iter().peekable();
         for Numbered { items, version, .. } in &shelf.versions {
             let age = self.now_unix.0.saturating_sub(version.files.modified.0);
             let mut lens: Vec<(Item, Bytes)> = items.lens(version).collect();
@@ -291,6 +328,18 @@ impl Ground {
         }
         wanted
     }
+}
+
+/// A cluster of a region with so many appliances: it has its part of the region's demand.
+fn cluster_of<'a>(
+    members: &'a [Member<'a>],
+    bans: &'a NumberSet,
+    none: &'a NumberSet,
+    all: usize,
+) -> Cluster<'a> {
+    let permillion = Bytes::of(members.len()).0 * 1_000_000 / Bytes::of(all).0.max(1);
+    let share = Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1));
+    Cluster { members, share, pins: none, bans, lost: none }
 }
 
 /// What is thought of a version of which nobody knows yet how many will watch it: for a day four
@@ -417,18 +466,19 @@ impl Shelf {
     fn rank(&mut self, order: &Order<'_>) {
         for Numbered { items, worth, .. } in &mut self.versions {
             let densities = items.each().filter_map(|(_, item)| order.density(item));
-            *worth = densities.max().and_then(|of| of.0.checked_ilog2()).map_or(0, |log| log + 1);
+            let bits = densities.max().and_then(|of| of.0.checked_ilog2());
+            *worth = bits.map_or(0, |bits| bits + 1).max(*worth);
         }
     }
 
     fn report(
         &self,
-        together: &[Together<'_>],
-        plans: &[ClusterPlan],
+        report: &mut Report,
+        (together, plans): (&[Together<'_>], &[ClusterPlan]),
         region: &RegionPlan,
         asked: &Asked<'_>,
-    ) -> Report {
-        let mut report = Report { at_origin: region.at_origin.len(), ..Report::default() };
+    ) {
+        report.at_origin += region.at_origin.len();
         for (at, (of, plan)) in together.iter().zip(plans).enumerate() {
             for (registered, member) in of.registered.iter().zip(&plan.members) {
                 let usable = registered.usable;
@@ -436,9 +486,8 @@ impl Shelf {
                 let id = registered.appliance.id.clone();
                 report.loads.insert(id, Filled { given, usable });
             }
-            self.note_missing(&mut report, of, plan, (at, asked));
+            self.note_missing(report, of, plan, (at, asked));
         }
-        report
     }
 
     /// Copies that a cluster lacks, by what the policy wants.
@@ -507,6 +556,35 @@ impl Places {
     /// What is durable of the last plan.
     pub(crate) fn of(holds: Names<ApplianceId, Arc<NumberSet>>) -> Self {
         Self { holds, ..Self::default() }
+    }
+
+    /// False as long as no more than items is known, of a process before.
+    pub(crate) fn is_planned(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    /// All items that were planned, with their room.
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Items of renditions that take more.
+    pub(crate) fn above(&self, bitrate_max: Option<BitsPerSecond>) -> NumberSet {
+        self.shelf.above(bitrate_max)
+    }
+
+    /// False of an appliance that stood in another site by the plan before.
+    pub(crate) fn stood_there_too(&self, id: &ApplianceId, before: &Self) -> bool {
+        before.sites.get(id).is_none_or(|site| self.sites.get(id) == Some(site))
+    }
+
+    /// Those of versions that have a source.
+    pub(crate) fn with_origin(&self, items: &NumberSet) -> NumberSet {
+        let has_origin = |item: &u32| {
+            let of = self.shelf.find(Item(*item));
+            of.is_some_and(|of| !of.version.files.sources.is_empty())
+        };
+        items.iter().filter(has_origin).collect()
     }
 
     /// All that were registered when it was planned, by name.

@@ -30,8 +30,9 @@ use model::view::Renditions;
 
 use crate::catalog::{Part, Version};
 use crate::desired::Registered;
-use crate::places::{Ground, Places};
+use crate::places::{Expected, Ground, Places};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
+use crate::refused::{self, RefusedPlan};
 use crate::trust::document;
 use crate::{Action, Director, Role};
 
@@ -42,6 +43,10 @@ pub struct PlanInput {
     ground: Ground,
     token_keys: Vec<TokenKey>,
     trust: Trust,
+    /// The places before.
+    known: Arc<Places>,
+    /// It is taken whatever it evicts.
+    is_forced: bool,
     /// The placement that holds still; none if something has changed that it follows from.
     places: Option<Arc<Places>>,
     base: Base,
@@ -52,6 +57,8 @@ pub struct PlanInput {
 pub struct Plan {
     number: u64,
     places: Arc<Places>,
+    /// None if nothing was placed anew; then whether that was refused.
+    refused: Option<Option<Box<RefusedPlan>>>,
     draft: Draft,
 }
 
@@ -77,6 +84,10 @@ pub(crate) struct Planning {
     is_under_way: bool,
     /// None if nothing has changed.
     wanted: Option<Replan>,
+    /// The next one is taken whatever it evicts.
+    is_forced: bool,
+    /// The last one, if it was refused.
+    pub(crate) refused: Option<Box<RefusedPlan>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,12 +110,43 @@ impl PlanInput {
     pub fn work_out(self) -> Plan {
         let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
         let kept = self.ground.catalog.kept(count);
-        let places = match &self.places {
-            Some(places) => Arc::clone(places),
-            None => Arc::new(self.ground.places(&kept, |id| self.base.has(id))),
+        if let Some(places) = &self.places {
+            let draft = self.draft(places, kept);
+            return Plan { number: self.number, places: Arc::clone(places), refused: None, draft };
+        }
+        let had_manifest = |id: &ApplianceId| self.base.has(id);
+        let places = Arc::new(self.ground.places(&kept, had_manifest));
+        let refused = self.refused(&kept, &places);
+        let places = match &refused {
+            None => places,
+            Some(of) if of.is_of_catalogue() => Arc::clone(&self.known),
+            Some(_) => Arc::new(self.ground.as_before(&kept, had_manifest, &places)),
         };
-        let draft = self.draft(&places, kept);
-        Plan { number: self.number, places, draft }
+        let is_of_catalogue = refused.as_ref().is_some_and(RefusedPlan::is_of_catalogue);
+        let draft = match is_of_catalogue {
+            true => self.base.clone().draft(std::iter::empty(), &Names::default()),
+            false => self.draft(&places, kept),
+        };
+        Plan { number: self.number, places, refused: Some(refused.map(Box::new)), draft }
+    }
+
+    /// Why these places are not taken; none where they are, or are forced.
+    fn refused(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+        places: &Arc<Places>,
+    ) -> Option<RefusedPlan> {
+        if self.is_forced {
+            return None;
+        }
+        let before = self.ground.holds_before(kept, |id| self.base.has(id));
+        let Ground { appliances, sites, .. } = &self.ground;
+        let wish = |id: &ApplianceId| {
+            let of = appliances.get(id);
+            let site = of.and_then(|of| sites.get(&of.appliance.site));
+            (of.and_then(|of| of.usable).unwrap_or_default(), site.and_then(|of| of.bitrate_max))
+        };
+        refused::look((&before, &self.known), places, wish)
     }
 
     /// All manifests. What is worth most is fetched first; among equals current versions come
@@ -224,6 +266,26 @@ impl Director {
         }
     }
 
+    /// Somebody has forecast what viewers will watch. Where that is new, places follow.
+    pub(crate) fn expect(&mut self, expected: Arc<Expected>) {
+        if self.expected.as_ref() != Some(&expected) {
+            self.expected = Some(expected);
+            self.want_plan(Replan::Places);
+        }
+    }
+
+    /// An operator wants a plan now, and means whatever it evicts if it is forced.
+    pub(crate) fn plan_now(&mut self, is_forced: bool) {
+        self.planning.is_forced |= is_forced;
+        self.want_plan(Replan::Places);
+    }
+
+    /// The last plan, if it was refused: what was placed before stays until one is not, or until
+    /// one is forced.
+    pub fn refused(&self) -> Option<&RefusedPlan> {
+        self.planning.refused.as_deref()
+    }
+
     /// Begins the plan that is wanted, if none is in the making or waits to be stored.
     pub(crate) fn begin_plan(&mut self) {
         let Role::Writer(publisher) = &mut self.role else { return };
@@ -242,13 +304,16 @@ impl Director {
                 appliances: Arc::clone(&desired.appliances),
                 catalog: Arc::clone(&desired.catalog),
                 policy: desired.policy,
-                expected: Arc::clone(&self.expected),
+                expected: self.expected.clone(),
                 before: self.places.holds.clone(),
                 now_unix: self.now_unix,
             },
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
-            places: (wanted == Replan::Manifests).then(|| Arc::clone(&self.places)),
+            known: Arc::clone(&self.places),
+            is_forced: std::mem::take(&mut self.planning.is_forced),
+            places: (wanted == Replan::Manifests && self.places.is_planned())
+                .then(|| Arc::clone(&self.places)),
             base: publisher.begin(self.now_unix),
         };
         self.actions.push_back(Action::Place(Box::new(input)));
@@ -260,6 +325,9 @@ impl Director {
         let is_ours = self.planning.is_under_way && plan.number == self.planning.number;
         assert!(is_ours, "a plan is the answer to the last input, and comes once");
         self.planning.is_under_way = false;
+        if let Some(refused) = plan.refused {
+            self.planning.refused = refused;
+        }
         let places = Some(std::mem::replace(&mut self.places, plan.places));
         let (store, manifests) = publisher.stage(now, plan.draft);
         if let Some(ledger) = store {

@@ -17,6 +17,7 @@ mod ledger;
 mod manifests;
 mod places;
 mod playing;
+mod refused;
 mod renditions;
 mod titles;
 mod trust;

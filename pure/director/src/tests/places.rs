@@ -89,6 +89,7 @@ fn small(name: &str, films: u64) -> Director {
     let usable = Bytes(films * 8192);
     director.handle(at(0), Event::Changed(Change::Usable(id(name), usable)));
     director.handle(at(0), Event::Tick(UnixSeconds(1)));
+    director.handle(at(0), Event::Expected(Arc::default()));
     settle(&mut director);
     director
 }

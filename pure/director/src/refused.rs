@@ -1,0 +1,120 @@
+//! Plans that are not carried out unless an operator forces them.
+//!
+//! ```text
+//! places by the new plan ──> difference from those before ──> within limits? carried out
+//!                                                                │ no
+//!                                                                v
+//!                 what was placed stays, but for what has left the catalogue, until one is forced
+//! ```
+//!
+//! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an
+//! appliance held that moved elsewhere or has less room, and renditions above its site's limit. Right after a start there is no such act:
+//! items that nobody knows then have left the catalogue by mistake, and nothing at all moves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, Item};
+use model::names::Names;
+use model::number::NumberSet;
+use model::units::{BitsPerSecond, Bytes};
+use placement::plan::{
+    Catalogue, Change, Difference, Limits, Piece, Refusal, difference, refusals,
+};
+
+use crate::places::Places;
+
+/// A plan that was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusedPlan {
+    pub reasons: Vec<Refusal>,
+    /// The appliance that would lose most, where that is a reason.
+    pub emptied: Option<ApplianceId>,
+    pub change: Change,
+    /// What each appliance would hold.
+    pub places: Arc<Places>,
+}
+
+/// Arbitrary, as all of these: half of all bytes, and most of an appliance's, go by a plan only if
+/// that is meant. No item goes that no appliance and no origin would have any more.
+const LIMITS: Limits = Limits {
+    evicted_permille: 500,
+    evicted_of_one_permille: 900,
+    last_copies: 0,
+    vanished_permille: 100,
+};
+
+/// Of fewer items that vanished nothing is said: so many may have been withdrawn just before a
+/// start.
+const VANISHED_MIN: u64 = 20;
+
+/// What an appliance held, and should hold.
+type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
+
+/// Why a plan is refused that leads from what each appliance should hold to other places; none if
+/// it may be carried out. `wish` is what room an appliance has, and the most that a rendition there
+/// may take. O(items held).
+pub(crate) fn look(
+    (before, known): (&Names<ApplianceId, Arc<NumberSet>>, &Places),
+    places: &Arc<Places>,
+    wish: impl Fn(&ApplianceId) -> (Bytes, Option<BitsPerSecond>),
+) -> Option<RefusedPlan> {
+    let after = places.catalogue();
+    let len = |item: u32| after.get(Item(item)).map_or(0, |piece| piece.len.0);
+    let (mut vanished, mut above) = (NumberSet::new(), BTreeMap::new());
+    let mut pairs: Vec<Pair<'_>> = Vec::new();
+    for (id, was) in before {
+        let Some(is) = places.holds.get(id) else { continue };
+        let mut there: NumberSet =
+            was.iter().filter(|item| after.get(Item(*item)).is_some()).collect();
+        if there.len() < was.len() {
+            vanished |= &**was - &there;
+        }
+        let (room, bitrate_max) = wish(id);
+        if bitrate_max.is_some() {
+            there -= &*above.entry(bitrate_max).or_insert_with(|| places.above(bitrate_max));
+        }
+        let has_room = there.iter().map(len).sum::<u64>() <= room.0;
+        if has_room && places.stood_there_too(id, known) {
+            pairs.push((id, there, is));
+        }
+    }
+    let is_start = !known.is_planned();
+    let is_many = is_start && VANISHED_MIN <= vanished.len();
+    let before = if is_many { with(after, &vanished) } else { after.clone() };
+    let both = pairs.iter().map(|(_, was, is)| (was, *is));
+    let mut difference: Difference = difference(&before, after, both);
+    difference.last_copies -= places.with_origin(&difference.last_copies);
+    let reasons = refusals(&difference, &LIMITS);
+    let emptied = reasons.iter().find_map(|reason| match reason {
+        Refusal::Emptied { member, .. } => Some(pairs[*member].0.clone()),
+        Refusal::MassEviction { .. } | Refusal::LastCopy { .. } | Refusal::Vanished { .. } => None,
+    });
+    let (change, places) = (difference.sum(), Arc::clone(places));
+    (!reasons.is_empty()).then_some(RefusedPlan { reasons, emptied, change, places })
+}
+
+impl RefusedPlan {
+    /// True if the catalogue is not what it was: no manifest may be made by it.
+    pub(crate) fn is_of_catalogue(&self) -> bool {
+        self.reasons.iter().any(|reason| matches!(reason, Refusal::Vanished { .. }))
+    }
+
+    /// Each reason in words.
+    pub fn words(&self) -> Vec<String> {
+        let words = |reason: &Refusal| match (reason, &self.emptied) {
+            (Refusal::Emptied { .. }, Some(id)) => format!("{id}: {reason}"),
+            _ => reason.to_string(),
+        };
+        self.reasons.iter().map(words).collect()
+    }
+}
+
+/// A catalogue with pieces of which only the items are known.
+fn with(after: &Catalogue, items: &NumberSet) -> Catalogue {
+    let piece = |item| Piece { item: Item(item), version: 0, len: Bytes::ZERO };
+    let mut pieces: Vec<Piece> = after.pieces().to_vec();
+    pieces.extend(items.iter().map(piece));
+    pieces.sort_unstable_by_key(|piece| piece.item);
+    Catalogue::new(pieces)
+}

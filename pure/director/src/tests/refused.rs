@@ -1,0 +1,129 @@
+//! Plans that are refused.
+
+use model::names::Names;
+use model::number::NumberSet;
+
+use super::*;
+
+/// Of an appliance that holds so many films of 8 KiB, and has room for no more.
+fn full(films: u8) -> Director {
+    let mut director = running(&["a1"]);
+    let policy = Policy { versions_kept: 99, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    director
+        .handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(8192 * u64::from(films)))));
+    director.handle(at(0), Event::Expected(Arc::default()));
+    for n in 0..films {
+        let version = version_of(&format!("film-{n}"), &[n], u64::from(n) + 1);
+        let version = Version::clone(&version).numbered(Some(u32::from(n)));
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    }
+    settle(&mut director);
+    assert_eq!(films_of(&director), usize::from(films));
+    // They are new no more.
+    director.handle(at(0), Event::Tick(UnixSeconds(30 * 86_400)));
+    director
+}
+
+fn films_of(director: &Director) -> usize {
+    manifest(director, "a1").versions.len()
+}
+
+/// So many others come that are worth far more than all that is held.
+fn expect_others(director: &mut Director, films: u8) {
+    let wanted = |n: u8| placement::plan::Wanted {
+        item: model::id::Item(100 + u32::from(n)),
+        day: Bytes(1 << 40),
+        peak: BitsPerSecond(1),
+    };
+    for n in 100..100 + films {
+        let version = version_of(&format!("film-{n}"), &[n], u64::from(n));
+        let version = Version::clone(&version).numbered(Some(u32::from(n)));
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    }
+    let regions = BTreeMap::from([(None, (0..films).map(wanted).collect())]);
+    director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
+    settle(director);
+}
+
+#[test]
+fn a_plan_that_evicts_too_much_is_refused_until_it_is_forced() {
+    let mut director = full(10);
+    let before = generations(&director);
+    expect_others(&mut director, 8);
+    let refused = director.refused().expect("eight of ten would go").words();
+    assert!(
+        refused[0].starts_with("the plan evicts 0 of 0 GiB in all, and 500 in 1,000"),
+        "{refused:?}"
+    );
+    assert_eq!((generations(&director), films_of(&director)), (before, 10), "nothing moves");
+    assert_eq!(director.refused().unwrap().change.goes, 8);
+    // Keys and withdrawals go on meanwhile.
+    let withdrawal = withdrawal_tests::withdrawal(1, &["film-3"], &["a1"]);
+    director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal)));
+    settle(&mut director);
+    assert_eq!(films_of(&director), 9);
+    assert!(director.refused().is_some());
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    settle(&mut director);
+    assert_eq!((films_of(&director), director.refused()), (10, None));
+    let names: Vec<_> = manifest(&director, "a1").versions.iter().map(|of| of.id.clone()).collect();
+    assert_eq!(names.iter().filter(|id| id.as_str().starts_with("film-10")).count(), 8);
+    // It was forced once.
+    expect_others(&mut director, 9);
+    assert_eq!(director.refused(), None, "one more is little");
+}
+
+#[test]
+fn what_has_no_origin_is_not_evicted_by_its_last_holder() {
+    let mut director = full(10);
+    let known = director.desired().catalog.version(&"film-0".parse().unwrap()).unwrap().clone();
+    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
+    let without = Version::new(Arc::new(files), Vec::new(), 1).numbered(Some(0));
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(without))));
+    settle(&mut director);
+    expect_others(&mut director, 1);
+    let refused = director.refused().expect("the oldest would go").words();
+    assert!(refused[0].starts_with("the plan evicts the last copies of items: 1, "), "{refused:?}");
+    assert_eq!(films_of(&director), 10);
+}
+
+#[test]
+fn where_the_catalogue_vanished_nothing_moves() {
+    let mut director = full(30);
+    let durable = ledger(&director);
+    let desired = Desired { catalog: Arc::default(), ..director.desired().clone() };
+    let restart = |ledger: &Ledger| {
+        let mut director =
+            Director::new(CONFIG, desired.clone(), ledger.clone(), at(0), UnixSeconds(0));
+        settle(&mut director);
+        director
+    };
+    director = restart(&durable);
+    let refused = director.refused().expect("nobody knows its items").words();
+    let said = "30 of 30 items are not in the catalogue any more, and 100 in 1,000 may go: is all of \
+                it there? If so, force the plan";
+    assert_eq!(refused, [said]);
+    assert_eq!(director.manifest(&id("a1")), Ok(None), "it keeps the one that it has");
+    // Nor do keys alone make one without films.
+    director.handle(at(0), Event::Changed(Change::Revoked(BTreeSet::from(["4a".to_owned()]))));
+    let addresses = vec!["192.0.2.1".parse().unwrap()];
+    let known = director.desired().appliances["a1"].appliance.clone();
+    director.handle(at(0), Event::Changed(Change::Appliance(Appliance { addresses, ..known })));
+    settle(&mut director);
+    assert_eq!(director.manifest(&id("a1")), Ok(None));
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    settle(&mut director);
+    assert_eq!((films_of(&director), director.refused()), (0, None));
+    let few = Arc::new(NumberSet::from_iter(0..3));
+    let few = Ledger { holds: Names::from_iter([(id("a1"), few)]), ..durable };
+    assert_eq!(restart(&few).refused(), None, "three may have been withdrawn just before");
+}
+
+#[test]
+fn what_moved_elsewhere_or_has_less_room_is_no_mistake() {
+    let mut director = full(10);
+    director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(8192))));
+    settle(&mut director);
+    assert_eq!((films_of(&director), director.refused()), (1, None));
+}

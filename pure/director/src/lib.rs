@@ -91,7 +91,7 @@ use map::Map;
 use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
-pub use places::{Expected, Places};
+pub use places::{Expected, Held, Moves, Places, Question};
 pub use plan::{Plan, PlanInput, Spent};
 use plan::{Planning, Replan};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};

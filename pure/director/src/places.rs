@@ -49,6 +49,39 @@ pub struct Expected {
     pub regions: BTreeMap<Option<ClusterId>, Arc<[Wanted]>>,
 }
 
+/// What a plan brings to an appliance and takes from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moves {
+    pub appliance: ApplianceId,
+    pub comes: Vec<(AssetVersionId, Renditions)>,
+    pub goes: Vec<(AssetVersionId, Renditions)>,
+}
+
+/// Whether an appliance should hold an item, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub appliance: ApplianceId,
+    /// The number of the rendition; none of a version that is placed as a whole.
+    pub rendition: Option<u8>,
+    pub is_held: bool,
+    pub why: Why,
+}
+
+/// A question why something lies where it does. Immutable, and long to answer: on another thread.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub(crate) ground: Ground,
+}
+
+impl Question {
+    /// For each appliance of a site and each item of a version. Empty if there is no such site or
+    /// version.
+    pub fn why(&self, site: &SiteId, version: &AssetVersionId) -> Vec<Held> {
+        let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
+        self.ground.why(&self.ground.catalog.kept(count), site, version)
+    }
+}
+
 /// What places follow from. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
@@ -147,6 +180,7 @@ impl Ground {
         let before = self.holds_before(kept, had_manifest);
         let together = self.together();
         let (mut holds, mut report) = (Names::default(), Report::default());
+        let together: Vec<&Together<'_>> = together.iter().collect();
         for region in together.chunk_by(|a, b| a.region == b.region) {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
@@ -170,21 +204,13 @@ impl Ground {
         &self,
         shelf: &Shelf,
         order: &Order<'_>,
-        region: &[Together<'_>],
+        region: &[&Together<'_>],
         before: &Names<ApplianceId, Arc<NumberSet>>,
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
-        let config = Config {
-            copies: self.policy.copies,
-            item_permille: ITEM_PERMILLE,
-            hysteresis_permille: HYSTERESIS_PERMILLE,
-            exchange_permille: EXCHANGE_PERMILLE,
-            balance_permille: BALANCE_PERMILLE,
-        };
-        let none = NumberSet::new();
-        let member = |of: &&Registered| self.member(of, before, &none);
-        let members: Vec<Vec<Member<'_>>> =
-            region.iter().map(|of| of.registered.iter().map(member).collect()).collect();
+        let (config, none) = (self.config(), NumberSet::new());
+        let members = region.iter().map(|of| self.members(of, before, &none));
+        let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
         let bans: Vec<NumberSet> = region.iter().map(|of| shelf.above(of.bitrate_max)).collect();
         let both = members.iter().zip(&bans);
@@ -286,6 +312,66 @@ impl Ground {
         let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
         let demands: Vec<_> = kept.iter().map(demand).collect();
         before::place(&candidates, &demands, self.policy.copies)
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            copies: self.policy.copies,
+            item_permille: ITEM_PERMILLE,
+            hysteresis_permille: HYSTERESIS_PERMILLE,
+            exchange_permille: EXCHANGE_PERMILLE,
+            balance_permille: BALANCE_PERMILLE,
+        }
+    }
+
+    fn members<'a>(
+        &self,
+        of: &Together<'_>,
+        before: &'a Names<ApplianceId, Arc<NumberSet>>,
+        none: &'a NumberSet,
+    ) -> Vec<Member<'a>> {
+        of.registered.iter().map(|of| self.member(of, before, none)).collect()
+    }
+
+    /// Why each appliance of a site holds each item of a version, or not, as it is planned now.
+    /// Empty if there is no such site or version. O(a plan of its region).
+    fn why(
+        &self,
+        kept: &[(usize, &Arc<Version>)],
+        site: &SiteId,
+        id: &AssetVersionId,
+    ) -> Vec<Held> {
+        let shelf = Shelf::of(kept);
+        let catalogue = Catalogue::new(shelf.pieces());
+        let together = self.together();
+        let is_of = |of: &&Together<'_>| of.registered.iter().any(|of| of.appliance.site == *site);
+        let Some(of) = together.iter().find(is_of) else { return Vec::new() };
+        let Some(version) = shelf.versions.iter().find(|numbered| numbered.version.id() == id)
+        else {
+            return Vec::new();
+        };
+        let region: Vec<&Together<'_>> =
+            together.iter().filter(|other| other.region == of.region).collect();
+        let wanted = self.wanted(&shelf, of.region);
+        let order = Order::new(&catalogue, &wanted);
+        let plans =
+            self.place_together(&shelf, &order, &region, &self.before, &mut Report::default());
+        let at = region.iter().position(|other| std::ptr::eq(*other, of)).expect("it is of it");
+        let (none, bans) = (NumberSet::new(), shelf.above(of.bitrate_max));
+        let members = self.members(of, &self.before, &none);
+        let all = region.iter().map(|of| of.registered.len()).sum();
+        let cluster = cluster_of(&members, &bans, &none, all);
+        let mut reasons = Vec::new();
+        for (member, registered) in of.registered.iter().enumerate() {
+            let appliance = &registered.appliance;
+            for (rendition, item) in version.items.each().filter(|_| appliance.site == *site) {
+                let is_held = plans[at].members[member].items.contains(item.0);
+                let why = why(&order, &cluster, &plans[at], member, item);
+                let rendition = (rendition != 0).then_some(rendition);
+                reasons.push(Held { appliance: appliance.id.clone(), rendition, is_held, why });
+            }
+        }
+        reasons
     }
 
     fn member<'a>(
@@ -474,7 +560,7 @@ impl Shelf {
     fn report(
         &self,
         report: &mut Report,
-        (together, plans): (&[Together<'_>], &[ClusterPlan]),
+        (together, plans): (&[&Together<'_>], &[ClusterPlan]),
         region: &RegionPlan,
         asked: &Asked<'_>,
     ) {
@@ -590,6 +676,23 @@ impl Places {
     /// All that were registered when it was planned, by name.
     pub fn appliances(&self) -> impl Iterator<Item = &ApplianceId> {
         self.holds.keys()
+    }
+
+    /// What comes to each appliance from other places, and what goes: versions with the numbers of
+    /// renditions. Of those alone where something does. O(items held).
+    pub fn moves(&self, before: &Self) -> Vec<Moves> {
+        let all = |places: &Self, items: NumberSet| -> Vec<(AssetVersionId, Renditions)> {
+            let held = places.shelf.held(&items);
+            held.map(|(of, held)| (of.version.id().clone(), held)).collect()
+        };
+        let none = Arc::default();
+        let moves = self.holds.iter().map(|(id, is)| {
+            let was = before.holds.get(id).unwrap_or(&none);
+            let (comes, goes) = (&**is - &**was, &**was - &**is);
+            let (comes, goes) = (all(self, comes), all(before, goes));
+            Moves { appliance: id.clone(), comes, goes }
+        });
+        moves.filter(|of| !of.comes.is_empty() || !of.goes.is_empty()).collect()
     }
 
     /// The versions that an appliance should hold, with their renditions; empty if there is no such

@@ -26,11 +26,12 @@ use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
 use model::topology::Appliance;
+use model::units::UnixSeconds;
 use model::view::Renditions;
 
 use crate::catalog::{Part, Version};
-use crate::desired::Registered;
-use crate::places::{Expected, Ground, Places};
+use crate::desired::{Desired, Registered};
+use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
 use crate::refused::{self, RefusedPlan};
 use crate::trust::document;
@@ -274,6 +275,12 @@ impl Director {
         }
     }
 
+    /// To ask why something lies where it does. O(1).
+    pub fn question(&self) -> Question {
+        let expected = self.expected.as_ref();
+        Question { ground: ground(&self.desired, &self.places, expected, self.now_unix) }
+    }
+
     /// An operator wants a plan now, and means whatever it evicts if it is forced.
     pub(crate) fn plan_now(&mut self, is_forced: bool) {
         self.planning.is_forced |= is_forced;
@@ -299,15 +306,7 @@ impl Director {
         let desired = &self.desired;
         let input = PlanInput {
             number: self.planning.number,
-            ground: Ground {
-                sites: Arc::clone(&desired.sites),
-                appliances: Arc::clone(&desired.appliances),
-                catalog: Arc::clone(&desired.catalog),
-                policy: desired.policy,
-                expected: self.expected.clone(),
-                before: self.places.holds.clone(),
-                now_unix: self.now_unix,
-            },
+            ground: ground(desired, &self.places, self.expected.as_ref(), self.now_unix),
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
             known: Arc::clone(&self.places),
@@ -351,6 +350,23 @@ impl Director {
 
 /// An appliance, and the renditions that it should hold of a version.
 type Holder<'a> = (&'a ApplianceId, Renditions);
+
+fn ground(
+    desired: &Desired,
+    places: &Places,
+    expected: Option<&Arc<Expected>>,
+    now_unix: UnixSeconds,
+) -> Ground {
+    Ground {
+        sites: Arc::clone(&desired.sites),
+        appliances: Arc::clone(&desired.appliances),
+        catalog: Arc::clone(&desired.catalog),
+        policy: desired.policy,
+        expected: expected.cloned(),
+        before: places.holds.clone(),
+        now_unix,
+    }
+}
 
 /// The appliances that should hold a version, site by site, and those with service addresses.
 /// O(versions held by all appliances) to make.

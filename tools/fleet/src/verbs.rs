@@ -35,6 +35,7 @@ const THINGS: &[(&str, &str)] = &[
     ("shed", "Clients that were led past their nearest site, and why"),
     ("policy", "How asset versions are spread"),
     ("placement", "Which appliance should hold what"),
+    ("plan", "What placement moves, and why"),
     ("asset", "Titles: who may play them, and when"),
     ("withdrawal", "Titles that were taken down, and who has confirmed it"),
     ("playback", "Playbacks, as a service begins and ends them"),
@@ -195,6 +196,22 @@ const VERBS: &[Verb] = &[
         ),
     ]),
     verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
+    verb("plan", "show", "Show why the last plan was refused, and what it would move", PLAN),
+    verb("plan", "make", "Make a plan now", MAKE_PLAN)
+        .takes(&[take("force", "Carry it out whatever it evicts", What::Flag)])
+        .says("a plan is made: `nearcast plan show` says what came of it"),
+    verb("plan", "why", "Show why a site's appliances should hold a title, or not", WHY_PLAN)
+        .takes(&[
+            take("file", "An asset, or one of its versions", What::Query),
+            take("site", "Of the appliances", What::Query),
+        ])
+        .shows(Shows::Rows(&[
+            ("APPLIANCE", "appliance"),
+            ("VERSION", "version"),
+            ("RENDITION", "rendition"),
+            ("HELD", "held"),
+            ("WHY", "why"),
+        ])),
     // Assets
     verb("asset", "list", "List assets, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Asset))),
@@ -289,6 +306,9 @@ const FRONT_REVOKE: &[Route] = &[("DELETE", "/v1/fronts/{name}/identity")];
 const SHEDS: &[Route] = &[("GET", "/v1/sheds")];
 const POLICY: &[Route] = &[("PUT", "/v1/policy"), ("GET", "/v1/policy")];
 const PLACEMENT: &[Route] = &[("GET", "/v1/placement")];
+const PLAN: &[Route] = &[("GET", "/v1/plan")];
+const MAKE_PLAN: &[Route] = &[("POST", "/v1/plan")];
+const WHY_PLAN: &[Route] = &[("GET", "/v1/plan/why")];
 const SHOW_ASSET: &[Route] = &[("GET", "/v1/assets/{asset}"), FLEET];
 const PUBLIC: &[Route] = &[("PUT", "/v1/assets/{asset}/public")];
 const PRIVATE: &[Route] = &[("DELETE", "/v1/assets/{asset}/public")];

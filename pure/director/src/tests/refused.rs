@@ -127,3 +127,27 @@ fn what_moved_elsewhere_or_has_less_room_is_no_mistake() {
     settle(&mut director);
     assert_eq!((films_of(&director), director.refused()), (1, None));
 }
+
+#[test]
+fn what_a_refused_plan_would_move_is_told_by_name_and_why() {
+    let mut director = full(10);
+    expect_others(&mut director, 8);
+    let refused = director.refused().unwrap();
+    let [moves] = &refused.places.moves(director.places())[..] else { panic!("one appliance") };
+    let names = |all: &[(AssetVersionId, Renditions)]| {
+        all.iter().map(|(version, _)| version.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&moves.comes), (100..108).map(|n| format!("film-{n}")).collect::<Vec<_>>());
+    assert_eq!(names(&moves.goes), (0..8).map(|n| format!("film-{n}")).collect::<Vec<_>>());
+    let site = "a".parse().unwrap();
+    let why = |film: &str| {
+        let held = director.question().why(&site, &film.parse().unwrap());
+        held.iter().map(|of| (of.is_held, of.why.to_string())).collect::<Vec<_>>()
+    };
+    let [(true, said)] = &why("film-107")[..] else { panic!("{:?}", why("film-107")) };
+    assert!(said.starts_with("140737488355328 bytes a day per MiB"), "{said}");
+    let [(false, said)] = &why("film-0")[..] else { panic!("{:?}", why("film-0")) };
+    assert!(said.starts_with("0 bytes a day per MiB"), "{said}");
+    assert_eq!(why("film-200"), []);
+    assert_eq!(director.question().why(&"z".parse().unwrap(), &"film-0".parse().unwrap()), []);
+}

@@ -448,6 +448,16 @@ async fn tell_director(control: &Control, page: &mut Page) {
                 director.places().report.missing_count,
             ),
             (
+                "plan_refused",
+                "1 while the last plan of placement is refused: nearcast plan show.",
+                u64::from(director.refused().is_some()),
+            ),
+            (
+                "placement_at_origin",
+                "Items that no appliance of a region should hold.",
+                director.places().report.at_origin,
+            ),
+            (
                 "withdrawal_receipts_awaited",
                 "Receipts of withdrawals that are missing.",
                 Bytes::of(director.unsigned_count()).0,

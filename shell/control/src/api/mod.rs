@@ -17,6 +17,7 @@ mod identity;
 mod keys;
 mod ledger;
 mod pages;
+mod plan;
 mod play;
 mod problem;
 mod put_said;
@@ -113,6 +114,9 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/viewers" viewers::viewers),
         route!(Viewer   GET    "/v1/sheds" sheds::sheds),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
+        route!(Viewer   GET    "/v1/plan" plan::plan),
+        route!(Operator POST   "/v1/plan" plan::plan_now),
+        route!(Viewer   GET    "/v1/plan/why" plan::why),
         route!(Viewer   GET    "/v1/explain" explain::explain),
         route!(Operator GET    "/v1/ledger" ledger::ledger),
         route!(Operator GET    "/v1/ledger/{file}" ledger::ledger_file),

@@ -16,6 +16,7 @@ mod identity;
 mod ledger;
 mod link;
 mod operators;
+mod plan;
 mod players;
 #[path = "../../../appliance/tests/promtool/mod.rs"]
 mod promtool;

@@ -1,0 +1,168 @@
+//! The plan of placement: what it would move, why, and the leave to move it.
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use director::{Event, Moves};
+use model::id::{AssetVersionId, SiteId};
+use model::view::Renditions;
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+
+use super::problem::{Problem, Said};
+use super::{Shared, named};
+
+/// The last plan, and what it would move if it was refused.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PlanOut {
+    /// Why it was refused; empty if it was carried out. What was placed before stays until a plan
+    /// is not refused, or is forced.
+    refused: Vec<String>,
+    /// Items that would come to appliances, and their bytes.
+    comes: u64,
+    comes_bytes: u64,
+    /// Items that would go from appliances, and their bytes.
+    goes: u64,
+    goes_bytes: u64,
+    /// Appliances to which something would come or from which something would go, the first 100 by
+    /// name.
+    appliances: Vec<MovesOut>,
+    /// Items that no appliance of a region holds, region by region.
+    at_origin: u64,
+    /// Items with fewer copies in a cluster than the policy wants.
+    missing: u64,
+}
+
+/// What would come to an appliance and go from it: versions, or some of their renditions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MovesOut {
+    appliance: String,
+    comes: Vec<String>,
+    goes: Vec<String>,
+}
+
+/// More appliances are not listed.
+const MOVES_MAX: usize = 100;
+
+/// The last plan of placement, and what it would move if it was refused.
+#[utoipa::path(get, path = "/v1/plan", tag = "fleet", responses((status = 200, body = PlanOut)))]
+pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Problem> {
+    let known = control.directing.ask(|desk, _| {
+        let director = &desk.director;
+        (director.places().clone(), director.refused().cloned())
+    });
+    let (places, refused) = known.await?;
+    let told = spawn_blocking(move || {
+        let report = &places.report;
+        let (at_origin, missing) = (report.at_origin, report.missing_count);
+        let change = refused.as_ref().map(|of| of.change).unwrap_or_default();
+        let moves = refused.as_ref().map(|of| of.places.moves(&places)).unwrap_or_default();
+        PlanOut {
+            refused: refused.map(|of| of.words()).unwrap_or_default(),
+            comes: change.comes,
+            comes_bytes: change.comes_len.0,
+            goes: change.goes,
+            goes_bytes: change.goes_len.0,
+            appliances: moves.into_iter().take(MOVES_MAX).map(moves_out).collect(),
+            at_origin,
+            missing,
+        }
+    });
+    Ok(Json(told.await.expect("nothing in it panics")))
+}
+
+fn moves_out(Moves { appliance, comes, goes }: Moves) -> MovesOut {
+    let name = |(version, held): (AssetVersionId, Renditions)| match held {
+        Renditions::ALL => version.to_string(),
+        _ => {
+            let numbers = (0..64).filter(|at| held.has(*at)).map(|at| (at + 1).to_string());
+            format!("{version} renditions {}", numbers.collect::<Vec<_>>().join(" "))
+        }
+    };
+    MovesOut {
+        appliance: appliance.to_string(),
+        comes: comes.into_iter().map(name).collect(),
+        goes: goes.into_iter().map(name).collect(),
+    }
+}
+
+/// Whether a plan is to be forced.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanBody {
+    /// It is carried out whatever it evicts.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Makes a plan now. A plan is made by itself whenever the catalogue or hardware changes, and once
+/// a day for what viewers are expected to watch.
+#[utoipa::path(post, path = "/v1/plan", tag = "fleet", request_body = PlanBody,
+    responses((status = 202, description = "It is made: GET /v1/plan says what came of it")))]
+pub(crate) async fn plan_now(
+    State(control): Shared,
+    Json(PlanBody { force }): Json<PlanBody>,
+) -> (StatusCode, Extension<Said>) {
+    control.handle(Event::PlanNow { is_forced: force }).await;
+    let said = if force { "forced: it is carried out whatever it evicts" } else { "asked for" };
+    (StatusCode::ACCEPTED, Extension(Said(said.to_owned())))
+}
+
+/// Where, and of what.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhyQuery {
+    /// The site; it has to be said, as what follows.
+    site: Option<String>,
+    /// An asset version, or an asset for its current version.
+    file: Option<String>,
+}
+
+/// Why an appliance should hold an item or not.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WhyOut {
+    appliance: String,
+    version: String,
+    /// The number of the rendition; none of a version that is placed as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rendition: Option<u8>,
+    held: bool,
+    why: String,
+}
+
+/// Why the appliances of a site should hold a version, or not.
+#[utoipa::path(get, path = "/v1/plan/why", tag = "fleet", params(WhyQuery),
+    responses((status = 200, body = [WhyOut])))]
+pub(crate) async fn why(
+    State(control): Shared,
+    Query(WhyQuery { site, file }): Query<WhyQuery>,
+) -> Result<Json<Vec<WhyOut>>, Problem> {
+    let both = site.zip(file).ok_or_else(|| Problem::bad_request("say which site and which file"));
+    let (site, file) = both?;
+    let site: SiteId = named(&site)?;
+    let catalog = control.snapshot().catalog.clone();
+    let of_asset = file.parse().ok().and_then(|asset| Some(catalog.versions(&asset).first()?.id()));
+    let version = match of_asset.cloned() {
+        Some(version) => version,
+        None => named(&file)?,
+    };
+    let question = control.directing.ask(|desk, _| desk.director.question()).await?;
+    let (asked, told) = (site.clone(), version.clone());
+    let answer = spawn_blocking(move || question.why(&asked, &told));
+    let answer = answer.await.expect("nothing in it panics");
+    if answer.is_empty() {
+        return Err(Problem::not_found(format!(
+            "{version} is not held by the policy, or {site} has no appliance: GET /v1/assets and \
+             /v1/sites list them"
+        )));
+    }
+    let out = |of: director::Held| WhyOut {
+        appliance: of.appliance.to_string(),
+        version: version.to_string(),
+        rendition: of.rendition,
+        held: of.is_held,
+        why: of.why.to_string(),
+    };
+    Ok(Json(answer.into_iter().map(out).collect()))
+}

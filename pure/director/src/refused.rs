@@ -8,8 +8,9 @@
 //! ```
 //!
 //! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an
-//! appliance held that moved elsewhere or has less room, and renditions above its site's limit. Right after a start there is no such act:
-//! items that nobody knows then have left the catalogue by mistake, and nothing at all moves.
+//! appliance held that moved elsewhere or has less room, and renditions above its site's limit.
+//! Right after a start there is no such act: items that nobody knows then have left the catalogue
+//! by mistake, and nothing at all moves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

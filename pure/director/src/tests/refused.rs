@@ -101,8 +101,8 @@ fn where_the_catalogue_vanished_nothing_moves() {
     };
     director = restart(&durable);
     let refused = director.refused().expect("nobody knows its items").words();
-    let said = "30 of 30 items are not in the catalogue any more, and 100 in 1,000 may go: is all of \
-                it there? If so, force the plan";
+    let said = "30 of 30 items are not in the catalogue any more, and 100 in 1,000 may go: is all \
+                of it there? If so, force the plan";
     assert_eq!(refused, [said]);
     assert_eq!(director.manifest(&id("a1")), Ok(None), "it keeps the one that it has");
     // Nor do keys alone make one without films.

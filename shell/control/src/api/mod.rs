@@ -106,6 +106,11 @@ macro_rules! route {
 }
 
 fn routes() -> Vec<Route> {
+    [desired_routes(), player_routes()].into_iter().flatten().collect()
+}
+
+/// What the fleet is and should be.
+fn desired_routes() -> Vec<Route> {
     vec![
         route!(Nothing  GET    "/healthz" fleet::healthz),
         route!(Viewer   GET    "/metrics" fleet::metrics),
@@ -157,6 +162,12 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/routes/{address}" heard::find),
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
+    ]
+}
+
+/// Players, services, people, and who may do what.
+fn player_routes() -> Vec<Route> {
+    vec![
         route!(Service  POST   "/v1/playbacks" play::playbacks),
         route!(Ending   DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),

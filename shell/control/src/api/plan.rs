@@ -8,7 +8,7 @@ use model::id::{AssetVersionId, SiteId};
 use model::view::Renditions;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::problem::{Problem, Said};
 use super::{Shared, named};
@@ -110,7 +110,7 @@ pub(crate) async fn plan_now(
 }
 
 /// Where, and of what.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhyQuery {
     /// The site; it has to be said, as what follows.

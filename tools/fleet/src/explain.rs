@@ -41,7 +41,65 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::json(&control.get::<Value>(&path)?);
     }
     let explanation: ExplainOut = control.get(&path)?;
-    lines(&explanation, args.client, output::colours()).iter().try_for_each(|l| output::line(l))
+    let colours = output::colours();
+    let mut lines = lines(&explanation, args.client, colours);
+    for site in lacking(&explanation.candidates) {
+        let path = format!(
+            "/v1/plan/why?site={}&file={}",
+            encoded(site),
+            encoded(&explanation.asset_version)
+        );
+        // A front does not know the plan.
+        if let Ok(Some(why)) = control.find(&path) {
+            lines.extend(planned(site, &serde_json::from_value::<Vec<Planned>>(why)?, colours));
+        }
+    }
+    lines.iter().try_for_each(|line| output::line(line))
+}
+
+/// What placement says of an item at an appliance.
+#[derive(Debug, serde::Deserialize)]
+struct Planned {
+    appliance: String,
+    rendition: Option<u8>,
+    held: bool,
+    why: String,
+}
+
+/// More sites are not asked about.
+const SITES_MAX: usize = 2;
+
+/// The client's own sites where an appliance lacks the version or some of it, nearest first.
+fn lacking(candidates: &[ExplainCandidate]) -> Vec<&str> {
+    let has = |of: &ExplainCandidate, kind: &str, codes: &[&str]| {
+        let code = of.reasons.iter().find(|of| of.kind == kind).and_then(|of| of.code.as_deref());
+        code.is_some_and(|code| codes.contains(&code))
+    };
+    let mut sites: Vec<&str> = Vec::new();
+    for of in candidates {
+        let is_far = has(of, "locate", &["elsewhere", "no_route", "others_only"]);
+        if !is_far && has(of, "content", &["lacks", "part"]) && !sites.contains(&of.site.as_str()) {
+            sites.push(&of.site);
+        }
+    }
+    sites.truncate(SITES_MAX);
+    sites
+}
+
+/// Why the plan brings no more of the version to a site.
+fn planned(site: &str, items: &[Planned], colours: bool) -> Vec<String> {
+    let mut table = Table::new(&["APPLIANCE", "RENDITION", "PLANNED", "WHY"]);
+    for Planned { appliance, rendition, held, why } in items {
+        let tone = if *held { Tone::Plain } else { Tone::Warn };
+        table.row(vec![
+            appliance.as_str().into(),
+            rendition.map_or_else(|| "all".to_owned(), |of| of.to_string()).into(),
+            Cell::new(if *held { "held" } else { "not held" }, tone),
+            why.as_str().into(),
+        ]);
+    }
+    let head = [String::new(), format!("By the plan, {site} holds of it:")];
+    head.into_iter().chain(table.lines(colours)).collect()
 }
 
 fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String> {
@@ -114,6 +172,41 @@ fn pathways(pathways: &[ExplainPathway], colours: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_own_sites_that_lack_it_the_plan_is_asked() {
+        let candidate = |site: &str, locate: &str, content: &str| {
+            serde_json::from_value::<ExplainCandidate>(serde_json::json!({
+                "appliance": format!("{site}-1"), "site": site, "rank": null, "why": "",
+                "reasons": [{"kind": "locate", "code": locate, "text": ""},
+                            {"kind": "content", "code": content, "text": ""}]}))
+            .unwrap()
+        };
+        let all = [
+            candidate("far", "elsewhere", "lacks"),
+            candidate("near", "first", "part"),
+            candidate("near", "first", "lacks"),
+            candidate("whole", "prefix", "whole"),
+            candidate("second", "prefix", "lacks"),
+            candidate("third", "place", "lacks"),
+        ];
+        assert_eq!(lacking(&all), ["near", "second"]);
+        let planned = |rendition, held, why: &str| Planned {
+            appliance: "near-1".to_owned(),
+            rendition,
+            held,
+            why: why.to_owned(),
+        };
+        let items = [planned(Some(1), true, "it is worth it"), planned(None, false, "it is not")];
+        let expected = [
+            "",
+            "By the plan, near holds of it:",
+            "APPLIANCE  RENDITION  PLANNED   WHY",
+            "near-1     1          held      it is worth it",
+            "near-1     all        not held  it is not",
+        ];
+        assert_eq!(super::planned("near", &items, false), expected);
+    }
 
     #[test]
     fn every_appliance_is_there_with_its_reasons_below_each_other() {

@@ -23,12 +23,12 @@ struct Walk<'w, 'a> {
     /// The next of what is held.
     held: usize,
     /// The next rank that may come, and the first that held it or a later one.
-    rank: u64,
+    rank: u32,
     beside: usize,
     /// The next pin: pins are placed already.
-    pins: Peekable<Iter<'w, u64>>,
+    pins: Peekable<Iter<'w, u32>>,
     /// The same of what gone members held.
-    lost: Peekable<Iter<'w, u64>>,
+    lost: Peekable<Iter<'w, u32>>,
 }
 
 /// O(ranks above the cut + held log pins).
@@ -42,8 +42,8 @@ pub(super) fn find(work: &Work<'_>) -> Cut {
     Cut { lost, ..walk(work, lost, fill) }
 }
 
-fn walk(work: &Work<'_>, lost: u64, fill: u64) -> Cut {
-    let wanted = u64::from(work.order.wanted());
+fn walk(work: &Work<'_>, lost: u32, fill: u64) -> Cut {
+    let wanted = work.order.wanted();
     let mut walk = Walk {
         work,
         cut: Cut { enter: wanted, stay: wanted, ..Cut::default() },
@@ -74,7 +74,7 @@ impl Walk<'_, '_> {
     }
 
     /// Copies that have to come, and all.
-    fn missing(&self, rank: u64, begin: usize, of: &Ranked) -> (usize, usize) {
+    fn missing(&self, rank: u32, begin: usize, of: &Ranked) -> (usize, usize) {
         let copies = self.work.copies(of.peak);
         (copies.saturating_sub(self.work.count(begin, rank)), copies)
     }
@@ -91,7 +91,7 @@ impl Walk<'_, '_> {
     fn step(&mut self) -> bool {
         let order = self.work.order;
         let held = self.work.held.get(self.held).map(|held| held.rank);
-        let held = held.filter(|rank| *rank < u64::from(order.wanted()));
+        let held = held.filter(|rank| *rank < order.wanted());
         let held = held.and_then(|rank| Some((rank, order.at(rank)?)));
         let newcomer = if self.rank < self.cut.enter { order.at(self.rank) } else { None };
         let margin = self.work.config.hysteresis_permille;
@@ -115,7 +115,7 @@ impl Walk<'_, '_> {
         fits
     }
 
-    fn stays(&mut self, rank: u64, of: &Ranked) -> bool {
+    fn stays(&mut self, rank: u32, of: &Ranked) -> bool {
         let count = self.work.count(self.held, rank);
         let len = times(of.len, count.min(self.work.copies(of.peak)));
         if self.work.pins.binary_search(&rank).is_err() {

@@ -23,9 +23,11 @@
 //! a group an item goes to the member that will have least to do; among equals to whom the draw of
 //! its version leads, by which steering finds it too.
 
+mod balance;
 mod cluster;
 mod cut;
 mod difference;
+mod finish;
 mod order;
 mod region;
 mod spare;
@@ -55,11 +57,23 @@ pub struct Config {
     pub item_permille: u32,
     /// What comes must be worth so much more than what it puts out, in thousandths of that.
     pub hysteresis_permille: u32,
-    /// Bytes that may move for the balance of load alone, in thousandths of the bytes that come
-    /// anyway.
+    /// Bytes that may move for the balance of load alone, in thousandths of the bytes that come to
+    /// the cluster anyway.
     pub exchange_permille: u32,
     /// A member above the mean of its group by no more than this, in thousandths, is balanced.
     pub balance_permille: u32,
+}
+
+impl Config {
+    /// As a fleet of which nothing special is known would have it. A hundredth of a throughput
+    /// keeps what one title does by surprise small; the rest is arbitrary.
+    pub const USUAL: Self = Self {
+        copies: 2,
+        item_permille: 10,
+        hysteresis_permille: 250,
+        exchange_permille: 500,
+        balance_permille: 20,
+    };
 }
 
 /// What is placed as one.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use model::id::Item;
-use model::number::index;
+use model::number::{NumberSet, OWN_FILES, index};
 use model::units::{BitsPerSecond, Bytes};
 
 use super::{Piece, Wanted};
@@ -39,11 +39,11 @@ impl fmt::Display for Density {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalogue {
     pieces: Vec<Piece>,
-    /// For each run of `1 << shift` item numbers the place of the first piece in it or after, and
-    /// one more at the end: so finding one is a look and a few comparisons.
+    /// Where each run of `1 << shift` item numbers begins.
     runs: Vec<u32>,
     shift: u32,
     least: Bytes,
+    items: NumberSet,
 }
 
 impl Catalogue {
@@ -51,17 +51,17 @@ impl Catalogue {
     pub fn new(pieces: Vec<Piece>) -> Self {
         assert!(pieces.is_sorted_by(|a, b| a.item < b.item), "pieces ascend by their items");
         let count = u32::try_from(pieces.len()).expect("item numbers have 32 bits");
-        let last = pieces.last().map_or(0, |piece| piece.item.0);
-        let shift = (last / count.max(1)).checked_ilog2().map_or(3, |bits| bits + 3).min(31);
-        let mut runs = Vec::with_capacity(index(last >> shift) + 2);
-        for (at, piece) in (0..).zip(&pieces) {
-            while runs.len() <= index(piece.item.0 >> shift) {
-                runs.push(at);
-            }
-        }
-        runs.push(count);
+        assert!(count < OWN_FILES, "items have numbers of files that are durable");
+        let (runs, shift) = runs(pieces.iter().map(|piece| piece.item));
         let least = pieces.iter().map(|piece| piece.len).min().unwrap_or(Bytes(u64::MAX));
-        Self { pieces, runs, shift, least }
+        let items = pieces.iter().map(|piece| piece.item.0);
+        let items = NumberSet::from_sorted_iter(items).expect("they ascend");
+        Self { pieces, runs, shift, least, items }
+    }
+
+    /// The items of all.
+    pub fn items(&self) -> &NumberSet {
+        &self.items
     }
 
     /// The least room that any piece takes.
@@ -81,13 +81,10 @@ impl Catalogue {
 
     /// Where it is among them.
     pub(super) fn place(&self, item: Item) -> Option<u32> {
-        let run = index(item.0 >> self.shift);
-        let (Some(&begin), Some(&end)) = (self.runs.get(run), self.runs.get(run + 1)) else {
-            return None;
-        };
-        let of_run = &self.pieces[index(begin)..index(end)];
+        let (begin, end) = run(&self.runs, self.shift, item)?;
+        let of_run = &self.pieces[begin..end];
         let at = of_run.binary_search_by_key(&item, |piece| piece.item).ok()?;
-        Some(begin + u32::try_from(at).expect("a run is short"))
+        u32::try_from(begin + at).ok()
     }
 
     fn count(&self) -> u32 {
@@ -95,15 +92,18 @@ impl Catalogue {
     }
 }
 
-/// All items of a catalogue, best first: those that are wanted in the region by density, and the
-/// newest first among equals; then all others, the newest first. 44 bytes for an item that is
-/// wanted, 4 for one that is not.
+/// All items of a catalogue, best first: those within reach that are wanted in the region, by
+/// density and the newest first among equals; then all others, the newest first. 52 bytes for an
+/// item within its reach.
 #[derive(Clone, Debug)]
 pub struct Order<'a> {
     catalogue: &'a Catalogue,
-    wanted: Vec<Ranked>,
-    /// The rank of each piece in the catalogue; [`UNWANTED`] for those without demand.
-    ranks: Vec<u32>,
+    wanted: &'a [Wanted],
+    first: Vec<Ranked>,
+    /// These by item, with their ranks, and where each run of `1 << shift` numbers begins.
+    by_item: Vec<(Item, u32)>,
+    runs: Vec<u32>,
+    shift: u32,
 }
 
 /// An item in its place in the order.
@@ -117,35 +117,51 @@ pub(super) struct Ranked {
     pub(super) density: Density,
 }
 
-const UNWANTED: u32 = u32::MAX;
-
 impl<'a> Order<'a> {
     /// Of what is wanted, ascending by item, each once; items that the catalogue does not have
     /// are left out. O(pieces + wanted log wanted).
-    pub fn new(catalogue: &'a Catalogue, wanted: &[Wanted]) -> Self {
-        assert!(wanted.is_sorted_by(|a, b| a.item < b.item), "what is wanted ascends by item");
-        let mut sorted: Vec<(Density, u32, usize)> = Vec::with_capacity(wanted.len());
-        let mut place = 0;
-        for (at, of) in wanted.iter().enumerate() {
-            while catalogue.pieces.get(place).is_some_and(|piece| piece.item < of.item) {
+    pub fn new(catalogue: &'a Catalogue, wanted: &'a [Wanted]) -> Self {
+        Self::within(catalogue, wanted, Bytes(u64::MAX))
+    }
+
+    /// The same for clusters of which none has room for more than `reach`: what is behind that by a
+    /// third or more of its density is taken as if nobody wanted it. O(pieces + wanted +
+    /// reached log reached).
+    pub fn within(catalogue: &'a Catalogue, wanted: &'a [Wanted], reach: Bytes) -> Self {
+        let pieces = &catalogue.pieces;
+        let (mut classes, mut lens) = (vec![0_u16; wanted.len()], [0_u64; CLASSES]);
+        let (mut place, mut last) = (0, None);
+        for (of, class) in wanted.iter().zip(&mut classes) {
+            assert!(last < Some(of.item), "what is wanted ascends by item");
+            last = Some(of.item);
+            while pieces.get(place).is_some_and(|piece| piece.item < of.item) {
                 place += 1;
             }
-            let Some(piece) = catalogue.pieces.get(place) else { break };
-            let density = Density::of(of.day, piece.len);
-            if piece.item == of.item && density != Density(0) {
-                sorted.push((density, u32::try_from(place).unwrap_or(UNWANTED), at));
+            let Some(piece) = pieces.get(place) else { break };
+            if piece.item == of.item {
+                *class = class_of(Density::of(of.day, piece.len));
+                let len = &mut lens[usize::from(*class)];
+                *len = len.saturating_add(piece.len.0);
             }
         }
+        let least = begin(&lens, reach);
+        let within = wanted.iter().zip(&classes).filter(|(_, class)| least <= **class);
+        let ranked = within.filter_map(|(of, _)| Some(Ranked::of(catalogue.get(of.item)?, of)));
+        Self::of_reached(catalogue, wanted, ranked.collect())
+    }
+
+    fn of_reached(catalogue: &'a Catalogue, wanted: &'a [Wanted], reached: Vec<Ranked>) -> Self {
+        let mut sorted: Vec<(Density, u32)> =
+            (0..).zip(&reached).map(|(at, of)| (of.density, at)).collect();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
-        let mut ranks = vec![UNWANTED; catalogue.pieces.len()];
-        let ranked = (0..).zip(sorted).map(|(rank, (density, place, at))| {
-            ranks[index(place)] = rank;
-            let Piece { item, version, len } = catalogue.pieces[index(place)];
-            let Wanted { day, peak, .. } = wanted[at];
-            Ranked { item, version, len, day, peak, density }
-        });
-        let wanted = ranked.collect();
-        Self { catalogue, wanted, ranks }
+        let mut by_item: Vec<(Item, u32)> = reached.iter().map(|of| (of.item, 0)).collect();
+        let mut first = Vec::with_capacity(reached.len());
+        for (rank, (_, at)) in (0..).zip(sorted) {
+            by_item[index(at)].1 = rank;
+            first.push(reached[index(at)]);
+        }
+        let (runs, shift) = runs(by_item.iter().map(|(item, _)| *item));
+        Self { catalogue, wanted, first, by_item, runs, shift }
     }
 
     /// What it orders.
@@ -155,40 +171,100 @@ impl<'a> Order<'a> {
 
     /// The expected bytes served per byte stored; none of an item that the catalogue lacks.
     pub fn density(&self, item: Item) -> Option<Density> {
-        let place = self.catalogue.place(item)?;
-        let rank = self.ranks[index(place)];
-        Some(self.wanted.get(index(rank)).map_or(Density(0), |of| of.density))
+        Some(self.at(self.rank(item)?)?.density)
     }
 
     /// How many are wanted: their ranks are below, all others' from here on.
     pub(super) fn wanted(&self) -> u32 {
-        u32::try_from(self.wanted.len()).expect("no more than pieces")
+        u32::try_from(self.first.len()).expect("no more than pieces")
     }
 
     /// How many ranks there may be. Some of those from [`Self::wanted`] on are nobody's.
-    pub(super) fn end(&self) -> u64 {
-        u64::from(self.wanted()) + u64::from(self.catalogue.count())
+    pub(super) fn end(&self) -> u32 {
+        self.wanted() + self.catalogue.count()
     }
 
     /// The rank of an item.
-    pub(super) fn rank(&self, item: Item) -> Option<u64> {
+    pub(super) fn rank(&self, item: Item) -> Option<u32> {
+        if let Some(rank) = self.rank_within(item) {
+            return Some(rank);
+        }
         let place = self.catalogue.place(item)?;
-        let rank = self.ranks[index(place)];
-        let newer = self.catalogue.count() - 1 - place;
-        let behind = u64::from(self.wanted()) + u64::from(newer);
-        Some(if rank == UNWANTED { behind } else { u64::from(rank) })
+        Some(self.end() - 1 - place)
+    }
+
+    fn rank_within(&self, item: Item) -> Option<u32> {
+        let (begin, end) = run(&self.runs, self.shift, item)?;
+        let of_run = &self.by_item[begin..end];
+        let at = of_run.binary_search_by_key(&item, |(item, _)| *item).ok()?;
+        Some(of_run[at].1)
     }
 
     /// The item of a rank.
-    pub(super) fn at(&self, rank: u64) -> Option<Ranked> {
-        let Some(newer) = rank.checked_sub(u64::from(self.wanted())) else {
-            return usize::try_from(rank).ok().and_then(|rank| self.wanted.get(rank)).copied();
-        };
-        let newer = u32::try_from(newer).ok()?;
-        let place = index(self.catalogue.count().checked_sub(newer)?.checked_sub(1)?);
-        let Piece { item, version, len } = self.catalogue.pieces[place];
-        let (day, peak, density) = (Bytes(0), BitsPerSecond(0), Density(0));
-        let is_unwanted = self.ranks[place] == UNWANTED;
-        is_unwanted.then_some(Ranked { item, version, len, day, peak, density })
+    pub(super) fn at(&self, rank: u32) -> Option<Ranked> {
+        if let Some(of) = self.first.get(index(rank)) {
+            return Some(*of);
+        }
+        let place = self.end().checked_sub(rank)?.checked_sub(1)?;
+        let piece = self.catalogue.pieces.get(index(place))?;
+        if self.rank_within(piece.item).is_some() {
+            return None;
+        }
+        let none = Wanted { item: piece.item, day: Bytes(0), peak: BitsPerSecond(0) };
+        let at = self.wanted.binary_search_by_key(&piece.item, |of| of.item);
+        Some(Ranked::of(piece, at.map_or(&none, |at| &self.wanted[at])))
     }
+}
+
+impl Ranked {
+    fn of(piece: &Piece, wanted: &Wanted) -> Self {
+        let Piece { item, version, len } = *piece;
+        let Wanted { day, peak, .. } = *wanted;
+        Self { item, version, len, day, peak, density: Density::of(day, len) }
+    }
+}
+
+/// Where each run of `1 << shift` item numbers begins among these, ascending, and one more at the
+/// end: so finding one is a look and a few comparisons.
+fn runs(items: impl ExactSizeIterator<Item = Item> + Clone) -> (Vec<u32>, u32) {
+    let count = u32::try_from(items.len()).expect("item numbers have 32 bits");
+    let last = items.clone().last().map_or(0, |item| item.0);
+    let shift = (last / count.max(1)).checked_ilog2().map_or(2, |bits| bits + 2).min(31);
+    let mut runs = Vec::with_capacity(index(last >> shift) + 2);
+    for (at, item) in (0..).zip(items) {
+        while runs.len() <= index(item.0 >> shift) {
+            runs.push(at);
+        }
+    }
+    runs.push(count);
+    (runs, shift)
+}
+
+/// The run in which an item is, if it is there.
+fn run(runs: &[u32], shift: u32, item: Item) -> Option<(usize, usize)> {
+    let at = index(item.0 >> shift);
+    Some((index(*runs.get(at)?), index(*runs.get(at + 1)?)))
+}
+
+/// Sixteen for each power of two of a density, and the first for none.
+const CLASSES: usize = 65 * 16;
+
+fn class_of(density: Density) -> u16 {
+    let Some(bits) = density.0.checked_ilog2() else { return 0 };
+    // The highest bit is always one, the four after it tell the class.
+    let sixteenth = (density.0 << (63 - bits) >> 59) & 15;
+    u16::try_from(u64::from(bits + 1) * 16 + sixteenth).expect("there are a thousand")
+}
+
+/// What is held is worth more than what is not: by less than that many classes, a third at least.
+const MARGIN: usize = 8;
+
+/// The first class that is within reach, and some before it.
+fn begin(lens: &[u64; CLASSES], reach: Bytes) -> u16 {
+    let (mut left, mut reached) = (reach.0, CLASSES);
+    while 1 < reached && 0 < left {
+        reached -= 1;
+        left = left.saturating_sub(lens[reached]);
+    }
+    u16::try_from(reached.saturating_sub(MARGIN).max(1)).expect("there are a thousand")
 }

@@ -2,11 +2,10 @@
 
 use std::cmp::Reverse;
 
-use model::number::NumberSet;
 use model::rendezvous::Draws;
 
 use super::order::Order;
-use super::spare::all;
+use super::work::MISFITS_MAX;
 use super::{Cluster, ClusterPlan, RegionPlan};
 
 /// Gives each item that no cluster of a region took to a member with room and fill left: to the
@@ -19,23 +18,22 @@ pub fn place_region(
     plans: &mut [ClusterPlan],
 ) -> RegionPlan {
     assert_eq!(clusters.len(), plans.len(), "each cluster has a plan");
-    let held = all(plans.iter().flat_map(|plan| &plan.members).map(|member| &member.items));
-    let mut at_origin: NumberSet = NumberSet::new();
-    let pieces = order.catalogue().pieces();
-    at_origin.extend(pieces.iter().map(|piece| piece.item.0));
-    at_origin -= held;
+    let mut at_origin = order.catalogue().items().clone();
+    for member in plans.iter().flat_map(|plan| &plan.members) {
+        at_origin -= &member.items;
+    }
     let mut open = Vec::new();
     for (cluster, of) in clusters.iter().enumerate() {
         let members = of.members.iter().enumerate();
         open.extend(members.map(|(at, member)| (rich(member), cluster, at)));
     }
-    let (mut given, least) = (0, order.catalogue().least());
+    let least = order.catalogue().least();
+    open.retain(|(_, cluster, at)| {
+        plans[*cluster].members[*at].is_open(&clusters[*cluster].members[*at], least)
+    });
+    let (mut given, mut misfits) = (0, 0);
     for rank in 0..order.end() {
-        open.retain(|(_, cluster, at)| {
-            let to = &plans[*cluster].members[*at];
-            least <= to.room_left && least <= to.fill_left
-        });
-        if open.is_empty() {
+        if open.is_empty() || misfits == MISFITS_MAX {
             break;
         }
         let Some(of) = order.at(rank).filter(|of| at_origin.contains(of.item.0)) else { continue };
@@ -53,7 +51,13 @@ pub fn place_region(
         if let Some((_, cluster, at)) = to {
             plans[*cluster].members[*at].take(&of);
             at_origin.remove(of.item.0);
-            given += 1;
+            (given, misfits) = (given + 1, 0);
+            let is_open = |(_, cluster, at): &(u32, usize, usize)| {
+                plans[*cluster].members[*at].is_open(&clusters[*cluster].members[*at], least)
+            };
+            open.retain(is_open);
+        } else {
+            misfits += 1;
         }
     }
     RegionPlan { at_origin, given }

@@ -4,13 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CONFIG: Config = Config {
-    copies: 2,
-    item_permille: 10,
-    hysteresis_permille: 250,
-    exchange_permille: 50,
-    balance_permille: 20,
-};
+const CONFIG: Config = Config::USUAL;
 const LIMITS: Limits = Limits {
     evicted_permille: 200,
     evicted_of_one_permille: 500,
@@ -215,6 +209,28 @@ fn the_order_is_by_what_is_served_for_the_room_then_the_newest() {
     assert_eq!(items, [4, 3, 1, 5, 2]);
     let ranks = items.iter().map(|item| order.at(order.rank(Item(*item)).unwrap()).unwrap().item.0);
     assert!(ranks.eq(items.iter().copied()));
+}
+
+#[test]
+fn behind_its_reach_and_a_third_of_its_density_an_order_has_the_newest_first() {
+    let mut pieces: Vec<_> = (1..=3000).map(|n| (n, 1 + u64::from(n * 7919 % 3000), 1)).collect();
+    pieces.iter_mut().step_by(5).for_each(|of| of.1 = 0);
+    let world = World::new(&pieces);
+    let ranked = |order: &Order<'_>| {
+        let ranked = (0..order.end()).filter_map(|rank| order.at(rank));
+        ranked.collect::<Vec<_>>()
+    };
+    let order = Order::within(&world.catalogue, &world.wanted, Bytes::mib(500));
+    let (exact, near) = (ranked(&world.order()), ranked(&order));
+    assert_eq!((exact.len(), near.len()), (3000, 3000));
+    let reached = usize::try_from(order.wanted()).unwrap();
+    assert!((900..1200).contains(&reached), "{reached}");
+    assert!((0..reached).all(|n| exact[n].item == near[n].item));
+    assert!(near[reached..].is_sorted_by(|a, b| b.item < a.item));
+    for of in exact {
+        let (rank, density) = (order.rank(of.item).unwrap(), order.density(of.item).unwrap());
+        assert_eq!((order.at(rank).unwrap().item, density), (of.item, of.density));
+    }
 }
 
 proptest! {

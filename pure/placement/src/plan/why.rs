@@ -125,7 +125,7 @@ pub struct Levels {
 
 /// The levels of a member's items, by so much memory and room on fast drives. O(items log items).
 pub fn levels(order: &Order<'_>, plan: &MemberPlan, memory: Bytes, fast: Bytes) -> Levels {
-    let mut ranks: Vec<u64> = plan.items.iter().filter_map(|item| order.rank(Item(item))).collect();
+    let mut ranks: Vec<u32> = plan.items.iter().filter_map(|item| order.rank(Item(item))).collect();
     ranks.sort_unstable();
     let first = |most: Bytes| {
         let mut left = most;

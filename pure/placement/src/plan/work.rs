@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use model::id::Item;
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 use model::rendezvous::Draws;
 use model::topology::Weight;
-use model::units::BitsPerSecond;
+use model::units::{BitsPerSecond, Bytes};
 
 use super::order::{Order, Ranked};
 use super::{Cluster, Config, Density, Member, real};
@@ -20,16 +20,18 @@ pub(super) struct Work<'a> {
     /// What members held, by rank.
     pub(super) held: Vec<Held>,
     /// Ranks of pins, ascending.
-    pub(super) pins: Vec<u64>,
+    pub(super) pins: Vec<u32>,
     /// Ranks of what gone members held, ascending, without pins.
-    pub(super) lost: Vec<u64>,
+    pub(super) lost: Vec<u32>,
     /// What comes: rank and member.
-    pub(super) comes: Vec<(u64, usize)>,
+    pub(super) comes: Vec<(u32, usize)>,
     /// The most that one, two and so on members carry of an item in the region.
     pub(super) carried: Vec<BitsPerSecond>,
     pub(super) cut: Cut,
+    /// What each member keeps, the coldest last; empty until somebody asks.
+    pub(super) cold: Vec<Vec<usize>>,
     /// The first rank that each group of members leaves to the next.
-    pub(super) ends: Vec<u64>,
+    pub(super) ends: Vec<u32>,
     /// Bytes that may move for balance.
     pub(super) exchange: u64,
     pub(super) exchanged: u64,
@@ -47,10 +49,17 @@ pub(super) struct State<'a> {
     pub(super) group: usize,
 }
 
+#[derive(Clone, Copy)]
 pub(super) struct Held {
-    pub(super) rank: u64,
-    pub(super) member: usize,
+    pub(super) rank: u32,
+    member: u16,
     pub(super) state: Kept,
+}
+
+impl Held {
+    pub(super) fn member(self) -> usize {
+        usize::from(self.member)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,11 +74,11 @@ pub(super) enum Kept {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cut {
     /// Ranks below may come.
-    pub(super) enter: u64,
+    pub(super) enter: u32,
     /// Ranks below may come that gone members held: fill is theirs first.
-    pub(super) lost: u64,
+    pub(super) lost: u32,
     /// What is held of ranks below stays.
-    pub(super) stay: u64,
+    pub(super) stay: u32,
     /// The densest that did not come for want of room.
     pub(super) by_room: Density,
     /// And of those for which the fill budget was too small.
@@ -77,6 +86,8 @@ pub(super) struct Cut {
     /// Bytes that are about to come, and the load that they bring.
     pub(super) bytes: f64,
     pub(super) load: f64,
+    /// Bytes for which there is room and fill.
+    pub(super) space: f64,
 }
 
 impl<'a> Work<'a> {
@@ -107,6 +118,7 @@ impl<'a> Work<'a> {
             comes: Vec::new(),
             carried: carried(cluster, config),
             cut: Cut::default(),
+            cold: Vec::new(),
             ends: Vec::new(),
             exchange: 0,
             exchanged: 0,
@@ -114,19 +126,14 @@ impl<'a> Work<'a> {
         work.pins = work.ranks(cluster.pins);
         work.lost = work.ranks(cluster.lost);
         work.lost.retain(|rank| work.pins.binary_search(rank).is_err());
-        for (at, member) in work.members.iter().enumerate() {
-            let ranks = member.of.holds.iter().filter(|item| !cluster.bans.contains(*item));
-            let ranks = ranks.filter_map(|item| order.rank(Item(item)));
-            work.held.extend(ranks.map(|rank| Held { rank, member: at, state: Kept::No }));
-        }
-        work.held.sort_unstable_by_key(|held| (held.rank, held.member));
+        work.held = held(order, cluster, &work.members);
         work
     }
 
     /// Of those that may be held, ascending.
-    fn ranks(&self, items: &NumberSet) -> Vec<u64> {
+    fn ranks(&self, items: &NumberSet) -> Vec<u32> {
         let allowed = items.iter().filter(|item| !self.cluster.bans.contains(*item));
-        let mut ranks: Vec<u64> = allowed.filter_map(|item| self.order.rank(Item(item))).collect();
+        let mut ranks: Vec<u32> = allowed.filter_map(|item| self.order.rank(Item(item))).collect();
         ranks.sort_unstable();
         ranks
     }
@@ -142,20 +149,103 @@ impl<'a> Work<'a> {
     }
 
     /// Where those that held a rank stand.
-    pub(super) fn holders(&self, rank: u64) -> Range<usize> {
+    pub(super) fn holders(&self, rank: u32) -> Range<usize> {
         let begin = self.held.partition_point(|held| held.rank < rank);
         let count = self.held[begin..].iter().take_while(|held| held.rank == rank).count();
         begin..begin + count
     }
 
     /// How many held a rank, the first of whom is at `begin` or would be.
-    pub(super) fn count(&self, begin: usize, rank: u64) -> usize {
+    pub(super) fn count(&self, begin: usize, rank: u32) -> usize {
         self.held[begin..].iter().take_while(|held| held.rank == rank).count()
+    }
+
+    /// The members that keep a rank.
+    pub(super) fn kept(&self, holders: Range<usize>) -> Vec<usize> {
+        let kept = self.held[holders].iter().filter(|held| held.state == Kept::Yes);
+        kept.map(|held| held.member()).collect()
+    }
+
+    /// There are as many copies as are needed, where they were or at another member.
+    pub(super) fn has_all(&self, of: &Ranked, holders: Range<usize>) -> bool {
+        let there = self.held[holders].iter().filter(|held| held.state != Kept::No).count();
+        self.copies(of.peak) <= there
+    }
+
+    /// Divides a peak among holders, by weight.
+    pub(super) fn add_load(&mut self, peak: f64, holders: &[usize]) {
+        let weight = |at: &usize| f64::from(self.members[*at].of.weight.value());
+        let all: f64 = holders.iter().map(weight).sum();
+        for at in holders {
+            let part = f64::from(self.members[*at].of.weight.value()) / all;
+            self.members[*at].load += peak * part;
+        }
+    }
+
+    /// What a member will have to do, by what it can do, when its room is filled with what comes.
+    pub(super) fn busy(&self, member: &State<'_>) -> f64 {
+        (member.load + real(member.room.min(member.fill)) * self.each()) / member.throughput
+    }
+
+    /// The load that each byte brings that is about to come.
+    pub(super) fn each(&self) -> f64 {
+        if self.cut.bytes <= 0.0 { 0.0 } else { self.cut.load / self.cut.bytes.max(self.cut.space) }
+    }
+
+    /// Has a copy come.
+    pub(super) fn take(&mut self, rank: u32, of: &Ranked, to: usize) {
+        let member = &mut self.members[to];
+        assert!(of.len.0 <= member.room, "no more is given than fits");
+        assert!(of.len.0 <= member.fill, "no more comes than the window lets");
+        (member.room, member.fill) = (member.room - of.len.0, member.fill - of.len.0);
+        self.cut.bytes = (self.cut.bytes - real(of.len.0)).max(0.0);
+        self.cut.space = (self.cut.space - real(of.len.0)).max(0.0);
+        self.comes.push((rank, to));
     }
 
     pub(super) fn is_banned(&self, of: &Ranked) -> bool {
         !self.cluster.bans.is_empty() && self.cluster.bans.contains(of.item.0)
     }
+}
+
+/// What members hold that they may, by rank and member.
+fn held(order: &Order<'_>, cluster: &Cluster<'_>, members: &[State<'_>]) -> Vec<Held> {
+    let count = members.iter().map(|member| member.of.holds.len()).sum::<u64>();
+    let mut held = Vec::with_capacity(Bytes(count).as_usize());
+    for (at, member) in members.iter().enumerate() {
+        let at = u16::try_from(at).expect("a cluster has fewer members");
+        let allowed = |item: &u32| cluster.bans.is_empty() || !cluster.bans.contains(*item);
+        let ranks = member.of.holds.iter().filter(allowed);
+        let ranks = ranks.filter_map(|item| order.rank(Item(item)));
+        held.extend(ranks.map(|rank| Held { rank, member: at, state: Kept::No }));
+    }
+    sort(&mut held, order.wanted());
+    held
+}
+
+/// Sorts by rank and member. Most ranks are below `end`, and about evenly so: they go to buckets of
+/// a few first.
+fn sort(held: &mut Vec<Held>, end: u32) {
+    let key = |held: &Held| (held.rank, held.member);
+    let bits = end.checked_ilog2().unwrap_or(0) + 1;
+    let shift = bits.saturating_sub(held.len().checked_ilog2().unwrap_or(0).saturating_sub(3));
+    let bucket = |held: &Held| index((held.rank.min(end)) >> shift);
+    let mut begins = vec![0_usize; bucket(&Held { rank: end, member: 0, state: Kept::No }) + 2];
+    held.iter().for_each(|held| begins[bucket(held) + 1] += 1);
+    for at in 1..begins.len() {
+        begins[at] += begins[at - 1];
+    }
+    let mut sorted = held.clone();
+    let mut nexts = begins.clone();
+    for held in &*held {
+        let next = &mut nexts[bucket(held)];
+        sorted[*next] = *held;
+        *next += 1;
+    }
+    for of in begins.windows(2) {
+        sorted[of[0]..of[1]].sort_unstable_by_key(key);
+    }
+    *held = sorted;
 }
 
 /// Puts members in groups, and sorts them by these: the first is richest in throughput.
@@ -192,3 +282,7 @@ fn carried(cluster: &Cluster<'_>, config: &Config) -> Vec<BitsPerSecond> {
     carried.pop();
     carried
 }
+
+/// Arbitrary: after so many items in a row for which there is no room or no fill left, no more are
+/// tried. What is left is less than what most of them take.
+pub(super) const MISFITS_MAX: u32 = 256;

@@ -1,0 +1,236 @@
+//! Copies that move since one member has more to do than others of its kind.
+//!
+//! The first of the order move: they bring most load for their bytes, so few bytes move. A member
+//! that is new, and cannot be filled in a night, so has its part of the load after the first.
+
+use std::ops::Range;
+
+use model::units::Bytes;
+
+use super::order::Ranked;
+use super::real;
+use super::work::{Kept, Work};
+
+/// Groups of members as they will be busy.
+struct Busy {
+    members: Vec<f64>,
+    /// The mean of each group.
+    means: Vec<f64>,
+}
+
+impl Work<'_> {
+    /// Moves copies from members that have too much to do to others of their groups, until none has
+    /// or no more bytes may move for it. O(looks + moves x members).
+    pub(super) fn balance(&mut self) {
+        if self.exchange == 0 || !self.something_comes() {
+            self.exchange = 0;
+            return;
+        }
+        let mut busy = self.busy_groups();
+        if !self.is_uneven(&busy) {
+            return;
+        }
+        let mut at = 0;
+        for _ in 0..LOOKS_MAX {
+            let Some(held) = self.held.get(at).filter(|held| held.rank < self.cut.stay) else {
+                return;
+            };
+            let (rank, holders) = (held.rank, at..at + self.count(at, held.rank));
+            at = holders.end;
+            if let Some(of) = self.order.at(rank)
+                && of.len.0 <= self.exchange
+                && let Some((from, to)) = self.exchange_of(&of, holders.clone(), &busy)
+            {
+                if !self.make_room(of.len.0, rank, to, of.len.0) {
+                    continue;
+                }
+                self.move_copy(rank, &of, holders, from, to);
+                busy = self.busy_groups();
+                if !self.is_uneven(&busy) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What each member keeps, the coldest last.
+    fn by_member(&self) -> Vec<Vec<usize>> {
+        let mut by_member = vec![Vec::new(); self.members.len()];
+        for (at, held) in self.held.iter().enumerate() {
+            if held.state == Kept::Yes {
+                by_member[held.member()].push(at);
+            }
+        }
+        by_member
+    }
+
+    /// Has a member give up the coldest of what it keeps, for something of a better rank: another
+    /// has room for it, or nobody misses it much. `reserve` bytes are to move afterwards. False if
+    /// that makes no room.
+    fn make_room(&mut self, len: u64, rank: u32, to: usize, reserve: u64) -> bool {
+        if self.members[to].room < len && self.cold.is_empty() {
+            self.cold = self.by_member();
+        }
+        while self.members[to].room < len {
+            let Some(at) = self.cold[to].pop() else { return false };
+            let held = self.held[at];
+            let is_pinned = self.pins.binary_search(&held.rank).is_ok();
+            if held.state != Kept::Yes || is_pinned {
+                continue;
+            }
+            let of = self.order.at(held.rank).filter(|_| rank < held.rank);
+            let Some(of) = of.filter(|of| of.len.0 + reserve <= self.exchange) else {
+                self.cold[to].push(at);
+                return false;
+            };
+            self.give_up(at, &of);
+        }
+        true
+    }
+
+    /// A member that would have less to do than `to`, of its kind, and has made room.
+    pub(super) fn less_busy(
+        &mut self,
+        rank: u32,
+        of: &Ranked,
+        to: usize,
+        others: &[usize],
+    ) -> Option<usize> {
+        let part = self.peak(of) / real(Bytes::of(self.copies(of.peak)).0);
+        let is_weak = part < real(of.len.0) * self.each();
+        if self.exchange < of.len.0 || is_weak {
+            return None;
+        }
+        let most = self.busy(&self.members[to]) / (1.0 + self.margin());
+        let could = |at: &usize| {
+            let member = &self.members[*at];
+            let is_sibling = member.group == self.members[to].group && !others.contains(at);
+            let fits = of.len.0 <= member.fill && of.len.0 <= member.of.room.0;
+            let is_much = member.throughput * LEAST_EXCHANGE <= part;
+            is_sibling && fits && member.room < of.len.0 && is_much && self.busy(member) < most
+        };
+        let least = (0..self.members.len())
+            .filter(could)
+            .min_by(|a, b| self.busy(&self.members[*a]).total_cmp(&self.busy(&self.members[*b])))?;
+        self.make_room(of.len.0, rank, least, 0).then_some(least)
+    }
+
+    fn give_up(&mut self, at: usize, of: &Ranked) {
+        let held = self.held[at];
+        let holders = self.holders(held.rank);
+        let before = self.kept(holders.clone());
+        self.held[at].state = Kept::No;
+        let after = self.kept(holders);
+        self.add_load(-self.peak(of), &before);
+        self.add_load(self.peak(of), &after);
+        self.members[held.member()].room += of.len.0;
+        self.exchange -= of.len.0;
+        // It is about to come, and there is room for something.
+        self.cut.bytes += real(of.len.0);
+        self.cut.space += real(of.len.0);
+        self.cut.load += self.peak(of) / real(Bytes::of(before.len()).0);
+    }
+
+    /// True if one of the copies that are missing fits somewhere. Else nothing changes, and nothing
+    /// moves. O(1) as a rule, and O(ranks above the cut) if it is false.
+    fn something_comes(&self) -> bool {
+        let most = self.members.iter().map(|member| member.room.min(member.fill)).max();
+        let most = most.unwrap_or(0);
+        let mut begin = 0;
+        for rank in 0..self.cut.enter.max(self.cut.lost) {
+            let count = self.count(begin, rank);
+            let holders = begin..begin + count;
+            begin += count;
+            let of = self.order.at(rank).filter(|of| of.len.0 <= most && !self.is_banned(of));
+            if of.is_some_and(|of| !self.has_all(&of, holders)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn busy_groups(&self) -> Busy {
+        let members: Vec<f64> = self.members.iter().map(|member| self.busy(member)).collect();
+        let mut sums = vec![(0.0, 0.0); self.members.last().map_or(0, |last| last.group + 1)];
+        for (member, busy) in self.members.iter().zip(&members) {
+            let (load, throughput) = &mut sums[member.group];
+            *load += busy * member.throughput;
+            *throughput += member.throughput;
+        }
+        let means = sums.into_iter().map(|(load, throughput)| load / throughput).collect();
+        Busy { members, means }
+    }
+
+    fn is_uneven(&self, busy: &Busy) -> bool {
+        (0..self.members.len()).any(|at| self.is_over(at, busy))
+    }
+
+    fn is_over(&self, at: usize, busy: &Busy) -> bool {
+        busy.means[self.members[at].group] * (1.0 + self.margin()) < busy.members[at]
+    }
+
+    fn margin(&self) -> f64 {
+        f64::from(self.config.balance_permille) / 1000.0
+    }
+
+    /// From whom to whom a copy should move, if it should.
+    fn exchange_of(
+        &self,
+        of: &Ranked,
+        holders: Range<usize>,
+        busy: &Busy,
+    ) -> Option<(usize, usize)> {
+        let held = &self.held[holders.clone()];
+        let kept = held.iter().filter(|held| held.state == Kept::Yes).map(|held| held.member());
+        let over = kept.clone().filter(|at| self.is_over(*at, busy));
+        let from = over.max_by(|a, b| busy.members[*a].total_cmp(&busy.members[*b]))?;
+        if !self.has_all(of, holders) {
+            return None;
+        }
+        let part = self.peak(of) / f64::from(u32::try_from(kept.count()).ok()?);
+        let (giver, mean) = (&self.members[from], busy.means[self.members[from].group]);
+        let would_have_too_little = busy.members[from] - part / giver.throughput < mean;
+        let is_little = part < giver.throughput * LEAST_EXCHANGE;
+        // What comes brings more for its bytes: it goes where there is too little to do.
+        let is_weak = part < real(of.len.0) * self.each();
+        if is_little || is_weak || would_have_too_little {
+            return None;
+        }
+        let takes = |at: &usize| {
+            let member = &self.members[*at];
+            let fits = of.len.0 <= member.fill && of.len.0 <= member.of.room.0;
+            let is_other = held.iter().all(|held| held.member() != *at);
+            let is_sibling = member.group == giver.group && is_other;
+            is_sibling && fits && busy.members[*at] + part / member.throughput <= mean
+        };
+        let to = (0..self.members.len()).filter(takes);
+        let to = to.min_by(|a, b| busy.members[*a].total_cmp(&busy.members[*b]))?;
+        Some((from, to))
+    }
+
+    fn move_copy(&mut self, rank: u32, of: &Ranked, holders: Range<usize>, from: usize, to: usize) {
+        let kept = self.kept(holders.clone());
+        for held in &mut self.held[holders] {
+            if held.member() == from {
+                held.state = Kept::Moved;
+            }
+        }
+        self.members[from].room += of.len.0;
+        self.add_load(-self.peak(of), &kept);
+        let members: Vec<usize> =
+            kept.iter().map(|at| if *at == from { to } else { *at }).collect();
+        self.add_load(self.peak(of), &members);
+        self.take(rank, of, to);
+        // It was not among what was about to come, and leaves room for that.
+        self.cut.bytes += real(of.len.0);
+        self.cut.space += real(of.len.0);
+        self.exchange -= of.len.0;
+        self.exchanged += of.len.0;
+    }
+}
+
+/// Arbitrary: an item of less than this part of a member's throughput balances nothing.
+const LEAST_EXCHANGE: f64 = 1e-5;
+
+/// Arbitrary: items that are looked at. The first few thousand have most of the load.
+const LOOKS_MAX: u32 = 16_384;

@@ -1,0 +1,107 @@
+//! From a cluster that is planned to what its members should hold.
+
+use model::number::NumberSet;
+use model::units::{BitsPerSecond, Bytes};
+
+use super::work::{Kept, State, Work};
+use super::{ClusterPlan, MemberPlan, real, whole};
+
+/// The plan. O(held + comes log comes).
+pub(super) fn finish(mut work: Work<'_>) -> ClusterPlan {
+    work.comes.sort_unstable();
+    let served = count_load(&mut work);
+    let mut plans = vec![MemberPlan::default(); work.members.len()];
+    let changes = changes(&work);
+    for (member, (comes, kept)) in work.members.iter().zip(changes) {
+        plans[member.at] = MemberPlan {
+            items: items(&work, member, comes, kept),
+            room_left: Bytes(member.room),
+            fill_left: Bytes(member.fill),
+            load: BitsPerSecond(whole(member.load)),
+        };
+    }
+    ClusterPlan {
+        members: plans,
+        cutoff: work.cut.by_room,
+        unfilled: work.cut.by_fill,
+        served: Bytes(whole(served)),
+        exchanged: Bytes(work.exchanged),
+    }
+}
+
+/// What each member will serve at peak, and what all will serve in a day.
+fn count_load(work: &mut Work<'_>) -> f64 {
+    work.members.iter_mut().for_each(|member| member.load = 0.0);
+    let comes = std::mem::take(&mut work.comes);
+    let (mut held, mut come, mut served) = (0, 0, 0.0);
+    let mut holders = Vec::new();
+    loop {
+        let ranks = [work.held.get(held).map(|of| of.rank), comes.get(come).map(|of| of.0)];
+        let Some(rank) = ranks.into_iter().flatten().min() else { break };
+        holders.clear();
+        while let Some(of) = work.held.get(held).filter(|of| of.rank == rank) {
+            if of.state == Kept::Yes {
+                holders.push(of.member());
+            }
+            held += 1;
+        }
+        while let Some((_, member)) = comes.get(come).filter(|of| of.0 == rank) {
+            holders.push(*member);
+            come += 1;
+        }
+        if let Some(of) = work.order.at(rank).filter(|of| of.day != Bytes::ZERO)
+            && !holders.is_empty()
+        {
+            work.add_load(work.peak(&of), &holders);
+            served += real(of.day.0) * f64::from(work.cluster.share.0) / 1e6;
+        }
+    }
+    work.comes = comes;
+    served
+}
+
+/// What comes to each member, and what stays of what it held.
+fn changes(work: &Work<'_>) -> Vec<(Vec<u32>, Stays)> {
+    let mut changes = vec![(Vec::new(), Stays::default()); work.members.len()];
+    let item = |rank| work.order.at(rank).map(|of| of.item.0);
+    for (rank, member) in &work.comes {
+        changes[*member].0.extend(item(*rank));
+    }
+    for held in &work.held {
+        let stays = &mut changes[held.member()].1;
+        match held.state {
+            Kept::Yes => stays.count += 1,
+            Kept::No | Kept::Moved => stays.goes.extend(item(held.rank)),
+        }
+    }
+    changes
+}
+
+/// What stays of what a member held: all but these, if they are all that do not.
+#[derive(Clone, Default)]
+struct Stays {
+    count: u64,
+    goes: Vec<u32>,
+}
+
+fn items(work: &Work<'_>, member: &State<'_>, comes: Vec<u32>, stays: Stays) -> NumberSet {
+    let mut items = set(comes);
+    if stays.count == 0 {
+        return items;
+    }
+    let mut held = member.of.holds.clone();
+    held -= set(stays.goes);
+    if held.len() != stays.count {
+        // Some of it is banned, or in the catalogue no more.
+        held -= work.cluster.bans;
+        held &= work.order.catalogue().items();
+    }
+    assert_eq!(held.len(), stays.count, "what stays is what was kept");
+    items |= held;
+    items
+}
+
+fn set(mut items: Vec<u32>) -> NumberSet {
+    items.sort_unstable();
+    NumberSet::from_sorted_iter(items).expect("they were sorted, and each is there once")
+}

@@ -56,7 +56,7 @@ const CHECK: [Step; 13] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 26] = [
+const NIGHTLY: [Step; 27] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -85,6 +85,7 @@ const NIGHTLY: [Step; 26] = [
     Step { name: "lab-storm", run: |root| lab(root, "release", &["storm"]) },
     Step { name: "lab-steer", run: |root| lab(root, "release", &["steer"]) },
     Step { name: "lab-director", run: |root| lab(root, "release", &DIRECTOR) },
+    Step { name: "lab-place", run: |root| lab(root, "release", &["place"]) },
     Step { name: "vm", run: |root| run_program(root, "./x", &["vm", "test", "--json"]) },
     // `docs/reports` says what to make of what is found.
     Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },

@@ -18,6 +18,7 @@ mod load;
 mod locate;
 mod lock;
 mod pace;
+mod place;
 mod processor;
 mod sample;
 mod scale;
@@ -87,6 +88,8 @@ enum Verb {
     Handshake(compare::handshake::Args),
     /// What pacing costs, and what it spares a short queue on the way.
     Pace(pace::Args),
+    /// A plan of the whole fleet: its time, how even its load is, and how much it moves.
+    Place(place::Args),
     /// The rival of `pace`.
     #[command(hide = true)]
     Burn(pace::rival::BurnArgs),
@@ -156,6 +159,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Load(args) => load::run(args),
         Verb::Locate(args) => locate::run(args),
         Verb::Pace(args) => pace::run(args),
+        Verb::Place(args) => place::run(args),
         Verb::Burn(args) => pace::rival::burn(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),

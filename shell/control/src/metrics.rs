@@ -133,6 +133,17 @@ model::metrics! {
         documents_removed: Counter("documents_removed_total"),
         /// Documents that the database names and that are not there, when all were looked at last.
         documents_missing: Gauge("documents_missing"),
+        /// Parts of appliances' demand that were counted.
+        demand_parts: Counter("demand_parts_total"),
+        /// Parts that had been counted before, and were not counted again.
+        demand_parts_again: Counter("demand_parts_again_total"),
+        /// Parts that were asked to come again: too many waited, or the database did not answer.
+        demand_parts_shed: Counter("demand_parts_shed_total"),
+        /// Bytes sent to viewers, by what was counted.
+        demand_bytes: Counter("demand_bytes_total"),
+        /// Bytes in counted parts that are of no item: of files of versions that are gone, of files
+        /// that were too many, of hours that are too old or are not there yet.
+        demand_bytes_lost: Counter("demand_lost_bytes_total"),
         /// Receipts of appliances that refuse what was withdrawn.
         receipts: Counter("withdrawal_receipts_total"),
     }

@@ -3,6 +3,7 @@
 pub(crate) mod clients;
 pub(crate) mod convert;
 pub(crate) mod decisions;
+pub(crate) mod demand;
 pub(crate) mod difference;
 pub(crate) mod directing;
 pub mod documents;

@@ -23,6 +23,7 @@ mod ingest;
 mod list;
 mod origin;
 mod output;
+mod popularity;
 mod qoe;
 mod remove;
 mod replay;
@@ -61,6 +62,8 @@ enum Verb {
     Manual(manual::Args),
     /// Show what viewers felt: start-up, stalls, bitrate, buffer
     Qoe(qoe::Args),
+    /// Show what viewers will watch tomorrow, and how good such forecasts were
+    Popularity(popularity::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -117,6 +120,7 @@ fn run(matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Verb::Drain(args) => drain::run(args),
         Verb::Manual(args) => Ok(args.write(command(), manual::Section::Commands)?),
         Verb::Qoe(args) => qoe::run(args),
+        Verb::Popularity(args) => popularity::run(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

@@ -19,6 +19,7 @@ mod ledger;
 mod pages;
 mod plan;
 mod play;
+mod popularity;
 mod problem;
 mod put_said;
 mod registry;
@@ -55,6 +56,7 @@ use crate::state::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 pub use document::document;
 use guard::cookie;
 use problem::Problem;
+use wire::v1::demand::PART_LEN_MAX as DEMAND_LEN_MAX;
 use wire::v1::routes::PART_LEN_MAX;
 
 /// What handlers share.
@@ -118,6 +120,7 @@ fn desired_routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/fleet" fleet::fleet),
         route!(Viewer   GET    "/v1/viewers" viewers::viewers),
         route!(Viewer   GET    "/v1/sheds" sheds::sheds),
+        route!(Viewer   GET    "/v1/popularity" popularity::popularity),
         route!(Viewer   GET    "/v1/placement" fleet::placement),
         route!(Viewer   GET    "/v1/plan" plan::plan),
         route!(Operator POST   "/v1/plan" plan::plan_now),
@@ -199,6 +202,8 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
         route!(Member POST "/v1/appliances/{id}/routes" appliances::routes_part,
             Bytes::of(PART_LEN_MAX)),
+        route!(Member POST "/v1/appliances/{id}/demand" popularity::demand_part,
+            Bytes::of(DEMAND_LEN_MAX)),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(Member GET "/v1/appliances/{id}/trust" appliances::trust),
         route!(Member POST "/v1/appliances/{id}/documents" appliances::documents),

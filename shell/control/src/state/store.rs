@@ -6,6 +6,7 @@
 
 mod access;
 mod database;
+mod demand;
 mod documents;
 mod identities;
 pub(crate) mod lease;
@@ -45,6 +46,7 @@ use wire::v1::site::SiteAbout;
 use crate::place::Place;
 pub(crate) use access::AuditEntry;
 use database::Dialect;
+pub(crate) use demand::{CountedPart, Mark};
 pub(crate) use documents::BlockHashes;
 pub(crate) use withdrawals::reason_name;
 
@@ -768,6 +770,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0016_trust.sql"),
     include_str!("../../migrations/0017_leader_documents.sql"),
     include_str!("../../migrations/0018_items.sql"),
+    include_str!("../../migrations/0019_demand.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

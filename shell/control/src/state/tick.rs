@@ -72,7 +72,8 @@ pub(crate) async fn run(control: Arc<Control>) {
     };
     let documents = control.look_after_documents();
     let archiving = control.decisions.archive();
-    tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving);
+    let demand = control.count_demand();
+    tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving, demand);
 }
 
 /// How often the director is told that this process reads what comes, and somebody looks whether it

@@ -7,6 +7,7 @@
 mod actions;
 mod changes;
 mod closing;
+mod demand;
 mod documents;
 mod following;
 pub(crate) mod manifests;
@@ -51,6 +52,7 @@ use crate::metrics::{DoorCounters, Metrics};
 use crate::place;
 use crate::state::convert::{self, Refused};
 use crate::state::decisions::Decisions;
+use crate::state::demand::Demands;
 use crate::state::directing::{Directing, Reported};
 use crate::state::documents::Documents;
 use crate::state::lease::{self, Leading};
@@ -98,6 +100,8 @@ pub struct Control {
     pub(crate) turns: Mutex<Turns>,
     pub(crate) viewers: Viewers,
     pub(crate) sheds: Sheds,
+    /// Parts of demand that wait to be counted.
+    pub(crate) demand: Demands,
     /// Prefixes with one site alone, as they were counted last.
     pub(crate) unshared: Unshared,
     /// Has a thread of its own.

@@ -18,6 +18,7 @@ mod link;
 mod operators;
 mod plan;
 mod players;
+mod popularity;
 #[path = "../../../appliance/tests/promtool/mod.rs"]
 mod promtool;
 mod proxies;

@@ -43,6 +43,7 @@ const OTHERS: &[(&str, &[Route])] = &[
     ("ingest", &[("PUT", "/v1/assets/{asset}/versions/{version}")]),
     ("explain", &[("GET", "/v1/explain")]),
     ("qoe", &[("GET", "/v1/viewers")]),
+    ("popularity", &[("GET", "/v1/popularity")]),
     ("replay", &[("GET", "/v1/ledger"), ("GET", "/v1/ledger/{file}")]),
 ];
 

@@ -194,7 +194,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     }
     store.close().await;
     // As the program before left it.
-    let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
+    let before = "DROP TABLE demand; ALTER TABLE appliances DROP COLUMN demand_counted;
+                  DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
@@ -220,7 +221,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let store = Store::sqlite(state.path()).await.unwrap();
     store.close().await;
     // As that program wrote it.
-    let before = "DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
+    let before = "DROP TABLE demand; ALTER TABLE appliances DROP COLUMN demand_counted;
+                  DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')

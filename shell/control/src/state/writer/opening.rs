@@ -27,6 +27,7 @@ use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
 use crate::place;
 use crate::state::decisions::{Decisions, LedgerError};
+use crate::state::demand::Demands;
 use crate::state::directing::Directing;
 use crate::state::documents::{DocumentError, Documents};
 use crate::state::front::FollowError;
@@ -287,6 +288,7 @@ impl Control {
             turns: Mutex::default(),
             viewers: Viewers::new(SITES_MAX),
             sheds: Sheds::default(),
+            demand: Demands::default(),
             unshared: Unshared::default(),
             decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),

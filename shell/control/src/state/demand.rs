@@ -1,0 +1,256 @@
+//! What viewers are sent of each item, by region: parts of appliances are counted here, and read
+//! again for forecasts.
+//!
+//! ```text
+//! parts ──> queue ──> 64 at most: file ──> item, site ──> region ──> one transaction ──> answers
+//!             full: come again                                          sums and marks
+//! ```
+//!
+//! Nothing of it is in memory but what waits: a part is answered once it is on the drive, so that a
+//! restart of either side loses nothing, and its number is kept with the sums, so that it is
+//! counted once. A region is a manifest cluster; sites in none are one region together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use director::{Catalog, Snapshot, Version};
+use model::id::{ApplianceId, Item, SiteId};
+use model::units::{BitsPerSecond, Bytes, Hour, UnixSeconds};
+use popularity::{
+    Backtest, Bounds, Config, Demand, Expected, Outlook, Shown, Span, Sums, backtest, forecast,
+};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use wire::v1::demand::{DemandPart, REST};
+
+use crate::state::store::{CountedPart, Mark};
+
+/// Parts that wait: 50 MB at the most.
+const WAITING_MAX: usize = 64;
+/// Most that are counted in one transaction.
+pub(crate) const AT_ONCE: usize = 64;
+/// An appliance tells an hour within ten minutes after its end, and as long may pass on the way.
+const SETTLES_S: u64 = 1200;
+/// Days begin with this hour of UTC, in every region: one that began where its viewers live would
+/// begin elsewhere once a site joins, or clocks change, and what is kept by the day cannot be cut
+/// anew.
+const DAY_BEGINS: u32 = 0;
+/// A clock that is ahead of ours by no more is right.
+const AHEAD_MAX: u32 = 1;
+/// Stores that back-tests fill, in hundredths of the catalogue.
+const ROOMS: [u64; 5] = [1, 5, 10, 20, 50];
+/// Days that back-tests test.
+const TESTED: u32 = 7;
+
+/// Parts on their way into the database.
+#[derive(Debug)]
+pub(crate) struct Demands {
+    pub(crate) queue: mpsc::Sender<Told>,
+    pub(crate) waiting: Mutex<mpsc::Receiver<Told>>,
+    /// The hour in which what is too old was forgotten last.
+    pub(crate) forgotten: AtomicU32,
+}
+
+/// A part, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) appliance: ApplianceId,
+    pub(crate) part: DemandPart,
+    pub(crate) answer: oneshot::Sender<Option<Mark>>,
+}
+
+/// Why a part was not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotCounted {
+    /// Too many wait, or the database does not answer.
+    Busy,
+    /// The appliance is not registered.
+    Unknown,
+}
+
+/// What is known and expected of a region.
+pub(crate) struct Known {
+    pub(crate) demand: Demand,
+    /// The day that is forecast.
+    pub(crate) day: Hour,
+    /// Of items in the catalogue, ascending.
+    pub(crate) expected: Vec<(Placed, Expected)>,
+    pub(crate) backtest: Option<Tested>,
+}
+
+/// A back-test, and the rooms of its stores.
+pub(crate) struct Tested {
+    pub(crate) rooms: Vec<Bytes>,
+    pub(crate) backtest: Backtest,
+}
+
+/// An item of the catalogue.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) item: Item,
+    pub(crate) version: Arc<Version>,
+    /// 0 for all of it.
+    pub(crate) rendition: u8,
+    pub(crate) len: Bytes,
+    pub(crate) bitrate: Option<BitsPerSecond>,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        let (queue, waiting) = mpsc::channel(WAITING_MAX);
+        Self { queue, waiting: Mutex::new(waiting), forgotten: AtomicU32::new(0) }
+    }
+}
+
+/// Parts that came, by item, with their bytes of none, and who waits for them. O(files log
+/// versions).
+pub(crate) fn by_item(
+    snapshot: &Snapshot,
+    now: UnixSeconds,
+    told: Vec<Told>,
+) -> Vec<(CountedPart, Bytes, oneshot::Sender<Option<Mark>>)> {
+    let numbered = Numbered::of(&snapshot.catalog);
+    let one = |told: Told| {
+        let (part, lost) = counted(snapshot, &numbered, now, told.appliance, &told.part);
+        (part, lost, told.answer)
+    };
+    told.into_iter().map(one).collect()
+}
+
+/// What is expected of a region, by what is kept of it.
+pub(crate) fn known(
+    catalog: &Catalog,
+    now: UnixSeconds,
+    spans: Vec<(Span, Vec<u8>)>,
+    with_backtest: bool,
+) -> Known {
+    let end = Hour::at(UnixSeconds(now.0.saturating_sub(SETTLES_S)));
+    let demand = restored(spans, end);
+    let day = day_of(Hour::at(now)).after(24);
+    let (placed, shown) = (placed(catalog), shown(catalog));
+    let outlook = Outlook { launches: &[], shown: &shown };
+    let all = forecast(&demand, day, &outlook, &Config::USUAL);
+    let backtest = with_backtest.then(|| tested(&demand, &placed));
+    let mut expected = Vec::with_capacity(all.len());
+    let mut placed = placed.into_iter().peekable();
+    for (item, expects) in all {
+        while placed.next_if(|of| of.item < item).is_some() {}
+        expected.extend(placed.next_if(|of| of.item == item).map(|of| (of, expects)));
+    }
+    Known { demand, day, expected, backtest }
+}
+
+/// The first hours of what is kept: by the hour, and by the day.
+pub(crate) fn oldest(now: Hour) -> (Hour, Hour) {
+    let Bounds { hours, days, .. } = Bounds::default();
+    (now.before(hours), day_of(now).before(days * 24))
+}
+
+/// The region of a site: its manifest cluster, if it is in one.
+fn region_of(snapshot: &Snapshot, site: &SiteId) -> String {
+    let cluster = snapshot.sites.get(site).and_then(|site| site.manifest_cluster.as_ref());
+    cluster.map_or_else(|| REST.to_owned(), ToString::to_string)
+}
+
+/// A part by item, and the bytes of it that are of none.
+fn counted(
+    snapshot: &Snapshot,
+    numbered: &Numbered,
+    now: UnixSeconds,
+    appliance: ApplianceId,
+    part: &DemandPart,
+) -> (CountedPart, Bytes) {
+    let (hour, present) = (Hour(part.hour), Hour::at(now));
+    let (_, oldest_day) = oldest(present);
+    let is_kept = oldest_day <= hour && hour <= present.after(AHEAD_MAX);
+    let mut sums = Sums::default();
+    let mut lost = part.beyond_bytes;
+    for (file, bytes) in part.files.iter().zip(&part.bytes) {
+        match numbered.item_of(*file).filter(|_| is_kept) {
+            Some(item) => sums.add(item, Bytes(*bytes), usize::MAX),
+            None => lost = lost.saturating_add(*bytes),
+        }
+    }
+    let site = snapshot.view.site_of(&appliance);
+    let region = site.map_or_else(|| REST.to_owned(), |site| region_of(snapshot, site));
+    let spans = [Span::Hour(hour), Span::Day(day_of(hour))];
+    (CountedPart { appliance, number: part.number, region, spans, sums }, Bytes(lost))
+}
+
+fn day_of(hour: Hour) -> Hour {
+    Demand::new(DAY_BEGINS, hour, Bounds::default()).day_of(hour)
+}
+
+fn restored(spans: Vec<(Span, Vec<u8>)>, end: Hour) -> Demand {
+    let mut demand = Demand::new(DAY_BEGINS, end, Bounds::default());
+    for (span, sums) in spans {
+        match Sums::decode(&sums) {
+            Ok(sums) => _ = demand.restore(span, sums),
+            Err(error) => tracing::error!(%error, ?span, "a part of the demand is not known"),
+        }
+    }
+    demand
+}
+
+/// Versions by the numbers of their files.
+struct Numbered(Vec<(u32, Arc<Version>)>);
+
+impl Numbered {
+    fn of(catalog: &Catalog) -> Self {
+        let first = |version: &Arc<Version>| Some((version.first_file?, Arc::clone(version)));
+        let mut all: Vec<_> = catalog.all().filter_map(first).collect();
+        all.sort_unstable_by_key(|(first, _)| *first);
+        Self(all)
+    }
+
+    /// The item that a file counts for; none if its version is gone. O(log versions).
+    fn item_of(&self, file: u32) -> Option<Item> {
+        let after = self.0.partition_point(|(first, _)| *first <= file);
+        let (_, version) = self.0.get(after.checked_sub(1)?)?;
+        version.item_of(file)
+    }
+}
+
+/// All items of the catalogue, ascending.
+fn placed(catalog: &Catalog) -> Vec<Placed> {
+    let mut all = Vec::new();
+    for version in catalog.all() {
+        let Some(items) = version.items() else { continue };
+        for (rendition, item) in items.each() {
+            let of = version.renditions().each().get(usize::from(rendition));
+            let of = of.filter(|_| rendition != 0);
+            let len = of.map_or_else(|| version.len_on_drive(), |of| of.len_on_drive);
+            let bitrate = of.and_then(|of| of.bitrate);
+            all.push(Placed { item, version: Arc::clone(version), rendition, len, bitrate });
+        }
+    }
+    all.sort_unstable_by_key(|of| of.item);
+    all
+}
+
+/// When versions may be shown, ascending: those that have times.
+fn shown(catalog: &Catalog) -> Vec<Shown> {
+    let one = |version: &Arc<Version>| {
+        let (first, window) = (version.first_file?, version.window);
+        let last =
+            first.checked_add(u32::try_from(version.objects().len()).ok()?.checked_sub(1)?)?;
+        let is_bound = window.from.is_some() || window.until.is_some();
+        is_bound.then(|| Shown {
+            first: Item(first),
+            last: Item(last),
+            from: window.from.map(Hour::at),
+            // The hour in which it ends counts.
+            until: window.until.map(|until| Hour::at(UnixSeconds(until.0.saturating_add(3599)))),
+        })
+    };
+    let mut all: Vec<Shown> = catalog.all().filter_map(one).collect();
+    all.sort_unstable_by_key(|of| of.first);
+    all
+}
+
+fn tested(demand: &Demand, placed: &[Placed]) -> Tested {
+    let sizes: Vec<_> = placed.iter().map(|of| (of.item, of.len)).collect();
+    let all: u64 = placed.iter().map(|of| of.len.0).sum();
+    let rooms = ROOMS.map(|hundredths| Bytes(all / 100 * hundredths)).to_vec();
+    let backtest = backtest(demand, TESTED, &sizes, &rooms, &Config::USUAL);
+    Tested { rooms, backtest }
+}

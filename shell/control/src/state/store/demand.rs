@@ -1,0 +1,211 @@
+//! What viewers were sent of each item, by region, hour and day.
+
+use std::collections::BTreeMap;
+
+use model::id::ApplianceId;
+use model::units::Hour;
+use popularity::{Bounds, Span, Sums};
+use tokio::task::spawn_blocking;
+
+use super::{Result, Store, signed, unsigned};
+
+/// A part of an appliance's demand, by item.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedPart {
+    pub(crate) appliance: ApplianceId,
+    pub(crate) number: u64,
+    pub(crate) region: String,
+    /// The hour, and the day that it is in.
+    pub(crate) spans: [Span; 2],
+    pub(crate) sums: Sums,
+}
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It is in the sums, or all before this number is, and it was not counted again.
+    Counted { last: u64, is_new: bool },
+    /// The appliance is not registered.
+    Unknown,
+}
+
+impl Store {
+    /// Counts parts, each once: an appliance's in the order of their numbers. All in one
+    /// transaction, so that a sum and the mark that it is counted are never apart. O(parts + items
+    /// of the hours and days that they are of).
+    pub(crate) async fn count_demand(
+        &self,
+        parts: Vec<CountedPart>,
+        bounds: Bounds,
+    ) -> Result<Vec<Mark>> {
+        let mut transaction = self.begin().await?;
+        let mut marks = Vec::with_capacity(parts.len());
+        let mut sums: BTreeMap<(String, Span), Vec<Sums>> = BTreeMap::new();
+        for part in parts {
+            let (id, number) = (part.appliance.as_str(), signed(part.number)?);
+            let query = sqlx::query(
+                "UPDATE appliances SET demand_counted = $2 WHERE id = $1 AND demand_counted < $2",
+            );
+            let done = query.bind(id).bind(number).execute(&mut *transaction).await?;
+            let is_new = done.rows_affected() == 1;
+            let last = if is_new {
+                for span in part.spans {
+                    let of = sums.entry((part.region.clone(), span)).or_default();
+                    of.push(part.sums.clone());
+                }
+                Some(part.number)
+            } else {
+                let query = "SELECT demand_counted FROM appliances WHERE id = $1";
+                let query = sqlx::query_scalar(query).bind(id);
+                query.fetch_optional(&mut *transaction).await?.map(unsigned).transpose()?
+            };
+            marks.push(last.map_or(Mark::Unknown, |last| Mark::Counted { last, is_new }));
+        }
+        for ((region, span), more) in sums {
+            let (is_day, hour) = columns(span);
+            let query = "SELECT sums FROM demand WHERE region = $1 AND is_day = $2 AND hour = $3";
+            let query = sqlx::query_scalar(query).bind(&region).bind(is_day).bind(hour);
+            let kept: Option<Vec<u8>> = query.fetch_optional(&mut *transaction).await?;
+            let merge = move || merged(span, kept, &more, bounds);
+            let bytes = spawn_blocking(merge).await.expect("nothing in it panics");
+            sqlx::query(
+                "INSERT INTO demand (region, is_day, hour, sums) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (region, is_day, hour) DO UPDATE SET sums = $4",
+            )
+            .bind(&region)
+            .bind(is_day)
+            .bind(hour)
+            .bind(bytes)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        transaction.commit().await?;
+        Ok(marks)
+    }
+
+    /// Forgets hours before one and days that begin before another.
+    pub(crate) async fn forget_demand(&self, hours: Hour, days: Hour) -> Result<()> {
+        let query = sqlx::query(
+            "DELETE FROM demand WHERE (is_day = 0 AND hour < $1) OR (is_day = 1 AND hour < $2)",
+        );
+        self.write(query.bind(i64::from(hours.0)).bind(i64::from(days.0))).await
+    }
+
+    /// The regions of which anything is known.
+    pub(crate) async fn demand_regions(&self) -> Result<Vec<String>> {
+        let query = sqlx::query_scalar("SELECT DISTINCT region FROM demand ORDER BY region");
+        Ok(query.fetch_all(&self.pool).await?)
+    }
+
+    /// All that is known of a region, as it was encoded.
+    pub(crate) async fn demand(&self, region: &str) -> Result<Vec<(Span, Vec<u8>)>> {
+        let query = sqlx::query_as("SELECT is_day, hour, sums FROM demand WHERE region = $1");
+        let rows: Vec<(i64, i64, Vec<u8>)> = query.bind(region).fetch_all(&self.pool).await?;
+        let span = |(is_day, hour, sums): (i64, i64, Vec<u8>)| {
+            let hour = Hour(u32::try_from(hour).map_err(|error| super::damaged(&error))?);
+            Ok((if is_day == 0 { Span::Hour(hour) } else { Span::Day(hour) }, sums))
+        };
+        rows.into_iter().map(span).collect()
+    }
+}
+
+/// Sums with others added. Those that are damaged are lost, which is said: to refuse what comes
+/// would lose that too.
+fn merged(span: Span, kept: Option<Vec<u8>>, more: &[Sums], bounds: Bounds) -> Vec<u8> {
+    let kept = kept.map(|kept| Sums::decode(&kept)).transpose().unwrap_or_else(|error| {
+        tracing::error!(%error, "they begin anew");
+        None
+    });
+    let max = match span {
+        Span::Hour(_) => bounds.items_per_hour,
+        Span::Day(_) => bounds.items_per_day,
+    };
+    let mut sums = kept.unwrap_or_default();
+    more.iter().for_each(|more| sums.merge(more, max));
+    sums.encode()
+}
+
+fn columns(span: Span) -> (i64, i64) {
+    match span {
+        Span::Hour(hour) => (0, i64::from(hour.0)),
+        Span::Day(hour) => (1, i64::from(hour.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::Item;
+    use model::topology::{Appliance, Site, Weight};
+    use model::units::Bytes;
+
+    const HOUR: Hour = Hour(24_010);
+    const DAY: Span = Span::Day(Hour(24_000));
+
+    fn part(appliance: &str, number: u64, items: &[(u32, u64)]) -> CountedPart {
+        let mut sums = Sums::default();
+        items.iter().for_each(|(item, bytes)| sums.add(Item(*item), Bytes(*bytes), usize::MAX));
+        let (appliance, region) = (appliance.parse().unwrap(), "-".to_owned());
+        CountedPart { appliance, number, region, spans: [Span::Hour(HOUR), DAY], sums }
+    }
+
+    async fn with_appliances(folder: &std::path::Path) -> Store {
+        let store = Store::of_test(folder).await.unwrap();
+        store.put_site(&Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        for id in ["a1", "a2"] {
+            let site = "s1".parse().unwrap();
+            let appliance = Appliance::new(id.parse().unwrap(), site, Weight::ONE);
+            store.put_appliance(&appliance).await.unwrap();
+        }
+        store
+    }
+
+    async fn known(store: &Store) -> BTreeMap<Span, Vec<(u32, u64)>> {
+        let rows = store.demand("-").await.unwrap();
+        let listed = |sums: &[u8]| {
+            let sums = Sums::decode(sums).unwrap();
+            sums.iter().map(|(item, bytes)| (item.0, bytes.0)).collect()
+        };
+        rows.iter().map(|(span, sums)| (*span, listed(sums))).collect()
+    }
+
+    #[tokio::test]
+    async fn each_part_is_counted_once_also_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_appliances(folder.path()).await;
+        let bounds = Bounds::default();
+        let count = async |store: &Store, parts| store.count_demand(parts, bounds).await.unwrap();
+        let new = |last| Mark::Counted { last, is_new: true };
+        let again = |last| Mark::Counted { last, is_new: false };
+        let parts = vec![part("a1", 5, &[(1, 10)]), part("a2", 3, &[(1, 1), (2, 2)])];
+        assert_eq!(count(&store, parts.clone()).await, [new(5), new(3)]);
+        assert_eq!(count(&store, parts.clone()).await, [again(5), again(3)]);
+        store.close().await;
+        let store = Store::of_test(folder.path()).await.unwrap();
+        let more = vec![part("a1", 5, &[(1, 10)]), part("a1", 6, &[(1, 4)]), part("a9", 1, &[])];
+        assert_eq!(count(&store, more).await, [again(5), new(6), Mark::Unknown]);
+        let sums = vec![(1, 15), (2, 2)];
+        assert_eq!(known(&store).await, [(Span::Hour(HOUR), sums.clone()), (DAY, sums)].into());
+        assert_eq!(store.demand_regions().await.unwrap(), ["-"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_old_is_forgotten_and_damaged_sums_begin_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_appliances(folder.path()).await;
+        let bounds = Bounds { items_per_hour: 1, ..Bounds::default() };
+        store.count_demand(vec![part("a1", 1, &[(1, 7), (2, 9)])], bounds).await.unwrap();
+        assert_eq!(known(&store).await[&Span::Hour(HOUR)], [(2, 9)], "as many as are kept");
+        sqlx::query("UPDATE demand SET sums = $1 WHERE is_day = 1")
+            .bind(&b"\x01x"[..])
+            .execute(&store.pool)
+            .await
+            .unwrap();
+        store.count_demand(vec![part("a1", 2, &[(1, 1)])], bounds).await.unwrap();
+        assert_eq!(known(&store).await[&DAY], [(1, 1)]);
+        store.forget_demand(HOUR.after(1), Hour(24_000)).await.unwrap();
+        assert_eq!(known(&store).await.into_keys().collect::<Vec<_>>(), [DAY]);
+        store.forget_demand(HOUR, Hour(24_001)).await.unwrap();
+        assert!(known(&store).await.is_empty());
+    }
+}

@@ -1,0 +1,111 @@
+//! Parts of demand go into the database, and forecasts come out of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::id::ApplianceId;
+use model::units::Hour;
+use popularity::Bounds;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use wire::v1::demand::DemandPart;
+
+use super::Control;
+use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Told};
+use crate::state::store::{Mark, StoreError};
+
+impl Control {
+    /// Counts a part, and waits until it is on the drive: the number of the last one that is.
+    pub(crate) async fn take_demand(
+        &self,
+        appliance: ApplianceId,
+        part: DemandPart,
+    ) -> Result<u64, NotCounted> {
+        let (answer, answered) = oneshot::channel();
+        let shed = || {
+            self.metrics.demand_parts_shed.count();
+            NotCounted::Busy
+        };
+        match self.demand.queue.try_send(Told { appliance, part, answer }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Closed(_)) => return Err(shed()),
+        }
+        match answered.await {
+            Ok(Some(Mark::Counted { last, .. })) => Ok(last),
+            Ok(Some(Mark::Unknown)) => Err(NotCounted::Unknown),
+            Ok(None) | Err(_) => Err(shed()),
+        }
+    }
+
+    /// Counts what comes, until the process ends.
+    pub(crate) async fn count_demand(self: &Arc<Self>) {
+        if self.is_front() {
+            return;
+        }
+        let mut waiting = self.demand.waiting.lock().await;
+        let mut told = Vec::with_capacity(AT_ONCE);
+        while 0 < waiting.recv_many(&mut told, AT_ONCE).await {
+            self.count_some(std::mem::take(&mut told)).await;
+        }
+    }
+
+    async fn count_some(&self, told: Vec<Told>) {
+        let (snapshot, now) = (self.snapshot(), self.clock.unix());
+        let by_item = move || demand::by_item(&snapshot, now, told);
+        let told = spawn_blocking(by_item).await.expect("nothing in it panics");
+        let parts = told.iter().map(|(part, ..)| part.clone()).collect();
+        let marks = match self.store.count_demand(parts, Bounds::default()).await {
+            Ok(marks) => marks.into_iter().map(Some).collect(),
+            Err(error) => {
+                self.store_failed(&error);
+                vec![None; told.len()]
+            }
+        };
+        for ((part, lost, answer), mark) in told.into_iter().zip(marks) {
+            match mark {
+                Some(Mark::Counted { is_new: true, .. }) => {
+                    self.metrics.demand_parts.count();
+                    self.metrics.demand_bytes.add(part.sums.total().0);
+                    self.metrics.demand_bytes_lost.add(lost.0);
+                }
+                Some(Mark::Counted { is_new: false, .. }) => {
+                    self.metrics.demand_parts_again.count();
+                }
+                Some(Mark::Unknown) | None => {}
+            }
+            // Who asked may be gone; the next try is told the mark.
+            let _ = answer.send(mark);
+        }
+        self.forget_demand(Hour::at(now)).await;
+    }
+
+    /// Forgets what is too old, once an hour.
+    async fn forget_demand(&self, now: Hour) {
+        if self.demand.forgotten.swap(now.0, Ordering::Relaxed) == now.0 {
+            return;
+        }
+        let (hours, days) = demand::oldest(now);
+        if let Err(error) = self.store.forget_demand(hours, days).await {
+            self.store_failed(&error);
+        }
+    }
+
+    /// The regions of which anything is known.
+    pub(crate) async fn demand_regions(&self) -> Result<Vec<String>, StoreError> {
+        self.store.demand_regions().await
+    }
+
+    /// What is known of a region, and what is expected of it on the next day that begins. O(what is
+    /// kept of it + versions), with a back-test seven times that.
+    pub(crate) async fn popularity(
+        &self,
+        region: &str,
+        with_backtest: bool,
+    ) -> Result<Known, StoreError> {
+        let spans = self.store.demand(region).await?;
+        let (snapshot, now) = (self.snapshot(), self.clock.unix());
+        let ask = move || demand::known(&snapshot.catalog, now, spans, with_backtest);
+        Ok(spawn_blocking(ask).await.expect("nothing in it panics"))
+    }
+}

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use director::{Catalog, Snapshot, Version};
-use model::id::{ApplianceId, Item, SiteId};
+use model::id::{ApplianceId, ClusterId, Item, SiteId};
 use model::units::{BitsPerSecond, Bytes, Hour, UnixSeconds};
+use placement::plan::Wanted;
 use popularity::{
     Backtest, Bounds, Config, Demand, Expected, Outlook, Shown, Span, Sums, backtest, forecast,
 };
@@ -145,6 +146,35 @@ pub(crate) fn oldest(now: Hour) -> (Hour, Hour) {
     (now.before(hours), day_of(now).before(days * 24))
 }
 
+/// The last time at which a forecast was due: 23:00 UTC, for the day that begins then. What comes
+/// of it is fetched in the windows of that night, wherever a site is.
+pub(crate) fn last_forecast(now: UnixSeconds) -> UnixSeconds {
+    const DAY: u64 = 86_400;
+    let before_midnight = 3600;
+    UnixSeconds(((now.0 + before_midnight) / DAY * DAY).saturating_sub(before_midnight))
+}
+
+/// What is expected of a region on the day that begins after this time, ascending by item. What is
+/// known since then changes nothing.
+pub(crate) fn wanted(
+    catalog: &Catalog,
+    at: UnixSeconds,
+    spans: Vec<(Span, Vec<u8>)>,
+) -> Arc<[Wanted]> {
+    let Known { expected, .. } = known(catalog, at, spans, false);
+    let wanted = |(placed, Expected { day, peak }): (Placed, Expected)| Wanted {
+        item: placed.item,
+        day,
+        peak,
+    };
+    expected.into_iter().map(wanted).collect()
+}
+
+/// The manifest cluster that a region is, none for the sites in none; none if it has no such name.
+pub(crate) fn cluster_of(region: &str) -> Option<Option<ClusterId>> {
+    if region == REST { Some(None) } else { region.parse().ok().map(Some) }
+}
+
 /// The region of a site: its manifest cluster, if it is in one.
 fn region_of(snapshot: &Snapshot, site: &SiteId) -> String {
     let cluster = snapshot.sites.get(site).and_then(|site| site.manifest_cluster.as_ref());
@@ -253,4 +283,25 @@ fn tested(demand: &Demand, placed: &[Placed]) -> Tested {
     let rooms = ROOMS.map(|hundredths| Bytes(all / 100 * hundredths)).to_vec();
     let backtest = backtest(demand, TESTED, &sizes, &rooms, &Config::USUAL);
     Tested { rooms, backtest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_is_due_at_eleven_in_the_evening() {
+        let at = |day: u64, hour: u64| UnixSeconds(day * 86_400 + hour * 3600);
+        for (now, due) in [
+            (at(20_000, 22), at(19_999, 23)),
+            (at(20_000, 23), at(20_000, 23)),
+            (at(20_001, 0), at(20_000, 23)),
+            (at(20_001, 22), at(20_000, 23)),
+        ] {
+            assert_eq!(last_forecast(now), due);
+        }
+        assert_eq!(cluster_of("-"), Some(None));
+        assert_eq!(cluster_of("de"), Some(Some("de".parse().unwrap())));
+        assert_eq!(cluster_of("D E"), None);
+    }
 }

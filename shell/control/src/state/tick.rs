@@ -72,8 +72,9 @@ pub(crate) async fn run(control: Arc<Control>) {
     };
     let documents = control.look_after_documents();
     let archiving = control.decisions.archive();
-    let demand = control.count_demand();
-    tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving, demand);
+    let (demand, forecasts) = (control.count_demand(), control.expect_demand());
+    let of_demand = async { tokio::join!(demand, forecasts) };
+    tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving, of_demand);
 }
 
 /// How often the director is told that this process reads what comes, and somebody looks whether it

@@ -1,8 +1,15 @@
 //! The plan of placement, as operators ask for it.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
+use crate::appliance::Appliance;
+use crate::control::Running;
+use crate::film::film;
 use crate::players::with_appliances;
+use crate::popularity::{part, tell};
 
 #[test]
 fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
@@ -34,4 +41,68 @@ fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
     assert!(said.contains("say which site and which file"), "{said}");
     let bad = control.post("/v1/plan", &json!({"forced": true}));
     assert!(bad.status == 422 || bad.status == 400, "{}", bad.text());
+}
+
+/// Ten titles, of which two are watched in one site; another has room for two.
+#[test]
+fn a_site_with_room_for_a_fifth_converges_on_what_is_watched_and_says_why() {
+    let mut control = Running::start("");
+    control.register(&["a1"]);
+    let mut appliance = Appliance::new("a1", "https://127.0.0.2:8443");
+    appliance.report(&control);
+    while control.json("/v1/appliances").to_string().contains("_bytes\":null") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for title in 0..10_u8 {
+        let path = format!("/v1/assets/t{title}/versions/t{title}-1");
+        let ingested = control.put(&path, &film(title));
+        assert_eq!(ingested.status, 201, "{}", ingested.text());
+    }
+    let manifest = until(|| {
+        appliance.generation = 0;
+        appliance.fetch(&control).filter(|of| of.versions.len() == 10)
+    });
+    // By number, every file of a title; the titles share none but their playlists.
+    let mut watched: Vec<(u32, u64)> = Vec::new();
+    for version in &manifest.versions {
+        let objects: BTreeSet<&str> = version.files.values().map(|of| of.object.as_str()).collect();
+        let bytes = if ["t3-1", "t7-1"].contains(&version.id.as_str()) { 1 << 30 } else { 1000 };
+        let first = manifest.numbers[&version.id];
+        watched.extend((first..).zip(&objects).map(|(file, _)| (file, bytes)));
+    }
+    watched.sort_unstable();
+    for (number, days_ago) in [(1, 4), (2, 3), (3, 2)] {
+        assert_eq!(tell(&control, &mut appliance, &part(number, days_ago, &watched)), number);
+    }
+    control.restart();
+    control.register(&["b1"]);
+    let mut small = Appliance::new("b1", "https://127.0.0.3:8443");
+    small.report.drives[0].capacity_bytes = 2_600_000;
+    small.report.drives[0].free_bytes = 2_600_000;
+    small.report(&control);
+    let held = until(|| {
+        let manifest = small.fetch(&control)?;
+        let mut names: Vec<String> = manifest.versions.iter().map(|of| of.id.clone()).collect();
+        names.sort();
+        (!names.is_empty()).then_some(names)
+    });
+    assert_eq!(held, ["t3-1", "t7-1"]);
+    let why = control.json("/v1/plan/why?site=b&file=t0");
+    let rows = why.as_array().unwrap();
+    assert!(rows.iter().all(|row| row["held"] == false), "{why}");
+    let said = rows[0]["why"].as_str().unwrap();
+    assert!(said.contains("bytes a day per MiB, and the cut-off is"), "{said}");
+    let plan = control.json("/v1/plan");
+    assert_eq!(plan["refused"], json!([]), "{plan}");
+}
+
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not come to that");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -23,7 +23,7 @@ fn file(control: &Running, appliance: &mut Appliance, path: &str) -> u32 {
 }
 
 /// Of the same hour, so many days before the one up to which control counts: twenty minutes ago.
-fn part(number: u64, days_ago: u32, files: &[(u32, u64)]) -> DemandPart {
+pub(crate) fn part(number: u64, days_ago: u32, files: &[(u32, u64)]) -> DemandPart {
     static HOUR: OnceLock<u32> = OnceLock::new();
     let hour = HOUR.get_or_init(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -34,7 +34,7 @@ fn part(number: u64, days_ago: u32, files: &[(u32, u64)]) -> DemandPart {
     DemandPart { number, hour, files, bytes, beyond_bytes: 7 }
 }
 
-fn tell(control: &Running, appliance: &mut Appliance, part: &DemandPart) -> u64 {
+pub(crate) fn tell(control: &Running, appliance: &mut Appliance, part: &DemandPart) -> u64 {
     let path = format!("/v1/appliances/{}/demand", appliance.name);
     let answer = appliance.link(control).post(&path, part);
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use director::{Event, Expected};
 use model::id::ApplianceId;
-use model::units::Hour;
+use model::units::{Hour, UnixSeconds};
 use popularity::Bounds;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use wire::v1::demand::DemandPart;
 
 use super::Control;
 use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Told};
 use crate::state::store::{Mark, StoreError};
+
+/// How often somebody looks whether it is time for another forecast.
+const FORECAST_LOOK: Duration = Duration::from_secs(60);
 
 impl Control {
     /// Counts a part, and waits until it is on the drive: the number of the last one that is.
@@ -89,6 +95,43 @@ impl Control {
         if let Err(error) = self.store.forget_demand(hours, days).await {
             self.store_failed(&error);
         }
+    }
+
+    /// Tells the director what viewers are expected to watch: at a start what was expected last,
+    /// so that a restart moves nothing, and every day what is new. Until the process ends.
+    pub(crate) async fn expect_demand(self: &Arc<Self>) {
+        if self.is_front() {
+            return;
+        }
+        let mut done = None;
+        loop {
+            let at = demand::last_forecast(self.clock.unix());
+            if done != Some(at) {
+                match self.expected(at).await {
+                    Ok(expected) => {
+                        self.handle(Event::Expected(Arc::new(expected))).await;
+                        done = Some(at);
+                    }
+                    Err(error) => self.store_failed(&error),
+                }
+            }
+            sleep(FORECAST_LOOK).await;
+        }
+    }
+
+    /// What viewers of each region are expected to watch on the day that begins after this time.
+    async fn expected(&self, at: UnixSeconds) -> Result<Expected, StoreError> {
+        let mut expected = Expected::default();
+        for region in self.store.demand_regions().await? {
+            let spans = self.store.demand(&region).await?;
+            let snapshot = self.snapshot();
+            let ask = move || demand::wanted(&snapshot.catalog, at, spans);
+            let wanted = spawn_blocking(ask).await.expect("nothing in it panics");
+            if let Some(region) = demand::cluster_of(&region) {
+                expected.regions.insert(region, wanted);
+            }
+        }
+        Ok(expected)
     }
 
     /// The regions of which anything is known.

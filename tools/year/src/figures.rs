@@ -50,8 +50,8 @@ pub(crate) struct Size {
     pub(crate) percent: f64,
     pub(crate) miss: ByPolicy,
     pub(crate) miss_bound: f64,
-    /// What of `directed` was there and could not be sent.
-    pub(crate) shed: f64,
+    /// What was there and could not be sent.
+    pub(crate) shed: ByPolicy,
     /// How many times the room whole versions need for the same miss; none beyond the sizes.
     pub(crate) title_room: Option<f64>,
 }
@@ -155,13 +155,14 @@ fn sizes(regions: &[Tally]) -> Vec<Size> {
         let mut miss = by_policy(missed);
         let own = part(sum(&|region| region.own_miss[at]), sum(&|region| region.own_bytes[at]));
         miss.insert("own", own);
-        let shed = sum(&|region| region.flows[Policy::Directed.at()].shed[at]);
+        let shed =
+            by_policy(|policy| part(sum(&|region| region.flows[policy.at()].shed[at]), bytes));
         disks.push(Size {
             kind: kind.name,
             percent: kind.percent,
             miss_bound: 1.2 * miss[Policy::Clairvoyant.name()] + 0.002,
             miss,
-            shed: part(shed, bytes),
+            shed,
             title_room: None,
         });
     }

@@ -19,6 +19,7 @@
 //! place        where on earth sites and clients are
 //! profile      what an appliance is able to do
 //! zone         time zones by their names
+//! hours        when fill may fetch, by local time
 //! near         the sites of a client, best first, each with its reason
 //! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
@@ -36,6 +37,7 @@ pub mod cmcd;
 pub mod drives;
 pub mod extent;
 pub mod handle;
+pub mod hours;
 pub mod id;
 pub mod inventory;
 pub mod limits;

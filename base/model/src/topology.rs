@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
+#[cfg(doc)]
+use crate::hours::NEVER;
+use crate::hours::Windows;
 use crate::id::{ApplianceId, ClusterId, SiteId, Tag};
 pub use crate::place::Place;
 use crate::profile::{Abilities, Profile};
 #[cfg(doc)]
 use crate::profile::{RATES, TAGS_MAX};
-use crate::units::BitsPerSecond;
+use crate::units::{BitsPerSecond, UnixSeconds};
 use crate::zone::TimeZone;
 
 /// A range of client addresses, `10.0.0.0/8` or `2001:db8::/32`.
@@ -37,6 +40,10 @@ pub struct Site {
     pub manifest_cluster: Option<ClusterId>,
     /// Manifest clusters that fill from one another; none if its own fills by itself.
     pub fill_cluster: Option<ClusterId>,
+    /// When it fills; none if the policy says it.
+    pub fill_windows: Option<Windows>,
+    /// An operator wants no fill until then ([`NEVER`] until somebody says otherwise).
+    pub fill_paused_until: Option<UnixSeconds>,
 }
 
 impl Site {
@@ -54,6 +61,8 @@ impl Site {
             uplink: None,
             manifest_cluster: None,
             fill_cluster: None,
+            fill_windows: None,
+            fill_paused_until: None,
         }
     }
 

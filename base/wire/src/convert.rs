@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use model::hours::{NotWindows, OFFSETS_MAX};
 use model::id::{ApplianceId, ClusterId, IdError, Tag};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
@@ -16,11 +17,13 @@ use model::place::NotAPlace;
 use model::profile::{Abilities, CAPACITIES, Profile, Profiles, RATES, TAGS_MAX};
 use model::status::DriveStatus;
 use model::topology::{Appliance, Site, SiteKind};
-use model::units::{BitsPerSecond, Bytes};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::zone::{NotAZone, TimeZone};
 
+mod fill;
 mod manifests;
 
+pub use fill::{fill_rules_in, fill_rules_out};
 pub use manifests::{
     Bucket, document_out, manifest_in, manifest_out, short_manifest_in, short_manifest_out,
     token_key_in, token_key_out, trust_in, trust_out, version_in, version_out, without_trust,
@@ -64,6 +67,10 @@ pub enum WireError {
     Place(#[from] NotAPlace),
     #[error("time_zone: {0}")]
     Zone(#[from] NotAZone),
+    #[error("fill_windows: {0}")]
+    Windows(#[from] NotWindows),
+    #[error("offsets: a zone has at most {OFFSETS_MAX} ascending times, each within a day of UTC")]
+    Offsets,
     #[error(
         "{0}: use {min} (1 Mb/s) to {max} bits per second, or 0 to say nothing",
         min = RATES.start().0, max = RATES.end().0
@@ -115,6 +122,8 @@ impl From<&Site> for v1::site::SiteAbout {
             uplink_bps: site.uplink.map_or(0, |most| most.0),
             manifest_cluster: name(&site.manifest_cluster).unwrap_or_default(),
             fill_cluster: name(&site.fill_cluster).unwrap_or_default(),
+            fill_windows: site.fill_windows.map_or_else(String::new, |of| of.to_string()),
+            fill_paused_until_unix_s: site.fill_paused_until.map_or(0, |until| until.0),
         }
     }
 }
@@ -129,6 +138,8 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
     let place = place.map(|text| text.parse()).transpose()?;
     let bitrate_max = Some(BitsPerSecond(about.bitrate_max_bps)).filter(|most| most.0 != 0);
     let uplink = rate("uplink_bps", about.uplink_bps)?;
+    let fill_windows = Some(&about.fill_windows).filter(|text| !text.is_empty());
+    let paused_until = Some(about.fill_paused_until_unix_s).filter(|until| *until != 0);
     Ok(Site {
         kind,
         place,
@@ -138,6 +149,8 @@ pub fn site_with(site: Site, about: &v1::site::SiteAbout) -> Result<Site, WireEr
         uplink,
         manifest_cluster: cluster("manifest_cluster", &about.manifest_cluster)?,
         fill_cluster: cluster("fill_cluster", &about.fill_cluster)?,
+        fill_windows: fill_windows.map(|text| text.parse()).transpose()?,
+        fill_paused_until: paused_until.map(UnixSeconds),
         ..site
     })
 }

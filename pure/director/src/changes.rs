@@ -146,6 +146,7 @@ impl Director {
         if limit(&self.desired) != before {
             self.want_plan(Replan::Places);
         }
+        self.learn_zone(&id);
         let is_there = self.desired.sites.contains_key(&id);
         let id = [id];
         let (gone, there): (&[_], &[_]) = if is_there { (&[], &id) } else { (&id, &[]) };
@@ -164,9 +165,9 @@ impl Director {
         self.changed(wanted);
     }
 
-    /// No file moves for what machines of a profile are able to do.
+    /// No file moves for what machines of a profile are able to do, nor for when sites fill.
     fn change_policy(&mut self, now: Instant, policy: Policy) {
-        let Policy { copies, versions_kept, profiles: _ } = self.desired.policy;
+        let Policy { copies, versions_kept, profiles: _, fill: _ } = self.desired.policy;
         self.desired.apply(Change::Policy(policy));
         if policy.versions_kept != versions_kept {
             self.choose_kept(now, self.all_versions());

@@ -12,6 +12,7 @@ use model::units::Bytes;
 
 use crate::catalog::{Catalog, Version};
 use crate::drain::Drain;
+use crate::fill::FillPolicy;
 use crate::machines::Hardware;
 use crate::playbacks::{Playbacks, PlaybacksChange};
 use crate::token_keys::TokenRotation;
@@ -72,11 +73,13 @@ pub struct Policy {
     pub versions_kept: u32,
     /// What machines of each profile are able to do.
     pub profiles: Profiles,
+    pub fill: FillPolicy,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { copies: 2, versions_kept: 2, profiles: Profiles::default() }
+        let (profiles, fill) = (Profiles::default(), FillPolicy::default());
+        Self { copies: 2, versions_kept: 2, profiles, fill }
     }
 }
 

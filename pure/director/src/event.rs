@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::hours::FillRules;
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::topology::{Place, Prefix};
 use model::units::{Bytes, Nanos, UnixSeconds};
@@ -182,6 +183,8 @@ pub struct Reply {
     pub peers: Beside,
     /// What it hears is wanted.
     pub routes: Option<RoutesWanted>,
+    /// When and how fast it may fetch.
+    pub fill: Option<FillRules>,
 }
 
 /// The others of an appliance's site, and an address of each. Shared by all replies of the site.

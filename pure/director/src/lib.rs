@@ -38,6 +38,7 @@ pub mod difference;
 pub mod drain;
 mod event;
 mod files;
+mod fill;
 pub mod following;
 pub mod front;
 mod heard;
@@ -81,6 +82,8 @@ pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Beside, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
+pub use fill::FillPolicy;
+use fill::Zones;
 pub use front::Snapshot;
 use history::Sums;
 pub use history::{History, Sample, Span};
@@ -184,6 +187,7 @@ pub struct Director {
     /// What sites hear and were given, and the order of each prefix that follows.
     routes: routes::Routes,
     heard: heard::Heard,
+    zones: Zones,
     /// Something that players' lists depend on has changed. That load has can wait for the next
     /// tick, or a large fleet would do nothing else.
     view_is_old: bool,
@@ -363,6 +367,7 @@ impl Director {
             snapshot: Arc::default(),
             routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
+            zones: Zones::default(),
             view_is_old: true,
             now_unix,
             tick_at: now + TICK,
@@ -377,6 +382,7 @@ impl Director {
         director.look_at_withdrawals();
         director.want_plan(Replan::Places);
         director.stage_trust(now);
+        director.learn_zones();
         director.refresh_view();
         director
     }
@@ -487,9 +493,13 @@ impl Director {
         let siblings = self.siblings(&query, &files, &having);
         let candidates = sources::rank(&query, siblings.into_iter(), &self.config.sources);
         let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
-        let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
-        let siblings: Vec<_> = with_address.take(self.config.sources.siblings_max).collect();
-        assert!(siblings.iter().all(|(id, _)| id != asker), "nobody fetches from itself");
+        let named = asked.filter_map(|candidate| {
+            let same_site = candidate.suitability == sources::Suitability::SameSite;
+            let (id, address) = (candidate.id.clone(), candidate.address?.clone());
+            Some(sources::Named { id, address, same_site })
+        });
+        let siblings: Vec<_> = named.take(self.config.sources.siblings_max).collect();
+        assert!(siblings.iter().all(|named| named.id != *asker), "nobody fetches from itself");
         Ok(Sources { siblings, versions })
     }
 
@@ -678,6 +688,7 @@ impl Machine for Director {
                 self.view_is_old |= self.map.is_outdated();
                 self.draw_loads();
                 // Before the rotations: they wait until no plan is in the making.
+                self.learn_zones();
                 self.go_on_with_overtaking();
                 self.watch(now);
                 self.settle_usable(now);

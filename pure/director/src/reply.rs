@@ -39,6 +39,7 @@ impl Director {
             siblings: beside(serving),
             routes: self.routes_wanted(id),
             peers: beside(peers),
+            fill: self.fill_rules(id),
         })
     }
 

@@ -90,10 +90,20 @@ pub struct Candidate<'a> {
 /// Where to fetch an object from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Appliances that hold it, best first, with their addresses.
-    pub siblings: Vec<(ApplianceId, Arc<str>)>,
+    /// Appliances that hold it, best first.
+    pub siblings: Vec<Named>,
     /// Versions that it belongs to and that the asker should hold, most wanted first.
     pub versions: Vec<Arc<AssetVersion>>,
+}
+
+/// An appliance that is named as a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub id: ApplianceId,
+    /// Where it serves siblings.
+    pub address: Arc<str>,
+    /// It stands in the asker's site: what it sends takes nothing of the site's uplink.
+    pub same_site: bool,
 }
 
 /// A file in an origin.

@@ -10,6 +10,7 @@ use model::units::{BitsPerSecond, Bytes};
 use model::view::{ApplianceView, Renditions};
 use playback::token::Session;
 
+mod fill;
 mod health;
 mod history;
 mod inventory;

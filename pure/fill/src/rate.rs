@@ -21,6 +21,14 @@ impl Limiter {
         Self { rate, burst: span(rate, burst), full_at: Instant(0) }
     }
 
+    /// What is taken from now on goes at another rate.
+    pub fn set(&mut self, rate: BitsPerSecond, burst: Bytes) {
+        if rate != self.rate {
+            let full_at = self.full_at;
+            *self = Self { full_at, ..Self::new(rate, burst) };
+        }
+    }
+
     /// Takes `amount`, and says from when on it may be used: `now`, or later.
     pub fn take(&mut self, now: Instant, amount: Bytes) -> Instant {
         self.full_at = self.full_at.max(now) + span(self.rate, amount);

@@ -87,8 +87,11 @@ impl Holdings {
         false
     }
 
-    /// The next objects to fetch into one file, claimed.
+    /// The next objects to fetch into one file, claimed. None while fill may not fetch.
     pub fn next_fetch(&mut self) -> Option<Claim> {
+        if self.is_closed {
+            return None;
+        }
         while let Some(mut fetch) = self.queue.pop_front() {
             assert!(!fetch.is_empty(), "a file has an object");
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {

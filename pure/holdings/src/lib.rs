@@ -21,7 +21,8 @@
 //! * `planning`: when a plan is due, its fetches and its chores; it composes `parcels`, which puts
 //!   objects into files, and `errands`, which hands chores to the drives;
 //! * `desired`: the manifest in force, and the next one;
-//! * `files`: the inventory that control is told.
+//! * `files`: the inventory that control is told;
+//! * `hours`: when fillers may fetch.
 //!
 //! A question or change about one object costs O(log objects). A call that goes through many of
 //! them is done some at a time, so that nobody waits for the lock meanwhile: a new manifest
@@ -38,6 +39,7 @@ use fill::gap::{Known, Wanted};
 use fill::plan::{self, Fetch, Planner};
 use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
+use model::hours::FillRules;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
@@ -53,6 +55,7 @@ mod claims;
 mod desired;
 mod errands;
 mod files;
+mod hours;
 mod parcels;
 mod parts;
 mod planning;
@@ -142,6 +145,9 @@ pub struct Holdings {
     /// Fetches that wait, those of one file together. Invariant: none of them is empty.
     queue: VecDeque<Vec<Fetch>>,
     replan: bool,
+    rules: Arc<FillRules>,
+    /// Outside of the hours in which fill may fetch.
+    is_closed: bool,
     /// Invariant: at most `config.suspects_max`.
     suspects: BTreeMap<ObjectId, Doubt>,
     /// Objects whose bytes workers have in memory.
@@ -176,6 +182,8 @@ impl Holdings {
             errands: Errands::new(config.suspects_max),
             queue: VecDeque::new(),
             replan: true,
+            rules: Arc::default(),
+            is_closed: false,
             suspects: BTreeMap::new(),
             small: BTreeMap::new(),
             small_used: Bytes::ZERO,

@@ -8,6 +8,7 @@ use store::unit;
 
 mod claims;
 mod files;
+mod hours;
 mod parts;
 mod planning;
 

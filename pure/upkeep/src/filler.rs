@@ -45,8 +45,8 @@ pub trait Sources {
     /// Where an object may be fetched, best first.
     fn places<'a>(&'a self, fetch: &'a Fetch) -> impl Future<Output = Self::Places<'a>>;
 
-    /// Waits until so many bytes may come; false if all must stop.
-    fn pace(&self, len: Bytes) -> impl Future<Output = bool>;
+    /// Waits until so many bytes may come, from outside of the site or not; false if all must stop.
+    fn pace(&self, len: Bytes, is_outside: bool) -> impl Future<Output = bool>;
 }
 
 /// The places where one object may be fetched.
@@ -55,6 +55,9 @@ pub trait Places {
     type Answer: Answer;
 
     fn count(&self) -> usize;
+
+    /// True if its bytes come into the site from outside.
+    fn is_outside(&self, place: usize) -> bool;
 
     /// True if the list should be made anew before this one is asked.
     fn is_stale(&self, place: usize) -> bool;
@@ -93,6 +96,8 @@ pub trait Answer {
 }
 
 enum Ended {
+    /// The hours in which fill may fetch are over: what has come is kept, and it goes on later.
+    Closed,
     /// It is visible, or as much of it as could be had: all but this object, and those after it.
     Published(Option<ObjectId>),
     Stopped,
@@ -105,6 +110,7 @@ enum Ended {
 /// Why an object did not become whole.
 enum Stop {
     Stopped,
+    Closed,
     /// It cannot be had now.
     GaveUp(String),
     Failed(DriveError),
@@ -125,6 +131,10 @@ pub async fn run<H: Host, S: Sources>(host: &H, sources: &S) {
                 }
             }
             Ended::Stopped => host.done(&claim, &[]),
+            Ended::Closed => {
+                host.done(&claim, &[]);
+                host.replan();
+            }
             Ended::DriveFailed => {
                 let all: Vec<_> = claim.fetch.iter().map(|fetch| fetch.object).collect();
                 host.done(&claim, &all);
@@ -237,6 +247,7 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
             match self.object(fetch, &mut part, &mut verified, buffer).await {
                 Ok(()) => {}
                 Err(Stop::Stopped) => return Ended::Stopped,
+                Err(Stop::Closed) => return Ended::Closed,
                 Err(Stop::GaveUp(why)) if part.whole() == 0 => {
                     return Ended::Postponed(fetch.object, why);
                 }
@@ -357,7 +368,7 @@ struct One<'a, H: Host, S: Sources> {
 impl<H: Host, S: Sources> One<'_, H, S> {
     /// Carries out one thing that the transfer asks for, or reads on. The length of a block that is
     /// verified and in the part since. A stop waits for a block that has come to be written, but
-    /// begins nothing new.
+    /// begins nothing new; the same when fill closes, and blocks that are there are found.
     async fn step(
         &mut self,
         part: &mut Part<'_, H>,
@@ -367,6 +378,9 @@ impl<H: Host, S: Sources> One<'_, H, S> {
         match self.transfer.poll() {
             Some(Action::Fetch { .. } | Action::Reread { .. }) | None if host.is_stopping() => {
                 return Err(Stop::Stopped);
+            }
+            Some(Action::Fetch { .. }) | None if !host.ask(Holdings::is_open) => {
+                return Err(Stop::Closed);
             }
             Some(Action::Reread { index }) => {
                 let bytes = self.reread(part, index, buffer).await;
@@ -430,8 +444,12 @@ impl<H: Host, S: Sources> One<'_, H, S> {
         let index = answer.next();
         assert!(index < block_count(self.fetch.len), "an answer is over behind the last block");
         let len = block_len(self.fetch.len, index);
-        if !self.filling.sources.pace(len).await {
-            return; // All must stop, which the next step sees.
+        let is_outside = self.places.is_outside(source);
+        let may_come = self.filling.sources.pace(len, is_outside).await;
+        if !may_come || !host.ask(Holdings::is_open) {
+            // All must stop, or fill has closed meanwhile: if it still is, the next step says so.
+            self.answer = Some((source, answer));
+            return;
         }
         let bytes = &mut buffer[..len.as_usize()];
         match answer.read(bytes).await {

@@ -33,6 +33,7 @@ pub mod audit;
 pub mod condition;
 pub mod copying;
 pub mod filler;
+pub mod hours;
 pub mod keeper;
 pub mod mover;
 pub mod publish;

@@ -6,7 +6,7 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::object::BlockHash;
 use model::status::Units;
-use model::units::{Bytes, Nanos};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use store::layout::Choice;
 use store::parcel::Parcel;
 use store::unit::UnitError;
@@ -61,6 +61,11 @@ pub enum Told<'a, D> {
     Returned(&'a D, usize),
     /// The drive at this place was tried, and is no good for this reason.
     StaysAside(DriveIndex, &'a str),
+    /// Fill may fetch from now on, or may not, until then.
+    Hours {
+        is_open: bool,
+        until: Option<UnixSeconds>,
+    },
     /// A plan found another number of objects than the one before that fit on no drive.
     WithoutRoom(&'a Report),
 }

@@ -21,6 +21,8 @@ model::metrics! {
         from_siblings: Counter("fill_fetched_bytes_total", "source=\"sibling\""),
         /// Bytes of whole blocks fetched since the start.
         from_origins: Counter("fill_fetched_bytes_total", "source=\"origin\""),
+        /// Bytes of these that came into the site from outside.
+        from_outside: Counter("fill_outside_bytes_total"),
     }
 }
 

@@ -59,6 +59,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "global_throughput_bps", Form::Rate("unknown")),
     ("policy", "global_capacity_bytes", Form::Bytes("unknown")),
     ("policy", "global_fill_bps", Form::Rate("unknown")),
+    ("policy", "fill_windows", Form::Windows("always")),
     // Of an operator's own, which control does not know.
     ("profile", "throughput_bps", Form::Rate("unknown")),
     ("profile", "capacity_bytes", Form::Bytes("unknown")),
@@ -72,6 +73,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("site", "uplink_bps", Form::Rate("unknown")),
     ("site", "manifest_cluster", Form::Cluster),
     ("site", "fill_cluster", Form::Cluster),
+    ("site", "fill_windows", Form::Windows("")),
     ("appliance", key::SITE, Form::Name),
     ("appliance", "weight", Form::Number(WEIGHT_MAX)),
     ("appliance", key::ADDRESSES, Form::Addresses),

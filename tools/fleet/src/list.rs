@@ -315,7 +315,7 @@ fn able(appliance: &FleetAppliance) -> String {
 }
 
 /// What is said of a site. What nobody said reads as it counts.
-fn about(about: &SiteAbout) -> [(&'static str, String); 7] {
+fn about(about: &SiteAbout) -> [(&'static str, String); 8] {
     let said = |text: &str, otherwise: &str| {
         if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
     };
@@ -336,6 +336,7 @@ fn about(about: &SiteAbout) -> [(&'static str, String); 7] {
         ("renditions up to", most(about.bitrate_max_bps, "all")),
         ("manifest cluster", said(&about.manifest_cluster, "its own")),
         ("fill cluster", said(&about.fill_cluster, "its own")),
+        ("fills", said(&about.fill_windows, "by the policy's windows")),
     ]
 }
 

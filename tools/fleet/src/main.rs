@@ -17,6 +17,7 @@ mod declared;
 mod demo;
 mod drain;
 mod explain;
+mod fill;
 mod find;
 mod grammar;
 mod ingest;

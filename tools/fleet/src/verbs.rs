@@ -5,7 +5,7 @@ use clap::{ArgMatches, Command};
 
 use crate::grammar::{Route, Shows, Verb, What, name, take, texts, verb};
 use crate::list::{self, Kind};
-use crate::{audit, find, remove};
+use crate::{audit, fill, find, remove};
 
 /// The commands of all things.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
@@ -34,6 +34,7 @@ const THINGS: &[(&str, &str)] = &[
     ("route", "What sites hear from their routers"),
     ("shed", "Clients that were led past their nearest site, and why"),
     ("policy", "How asset versions are spread"),
+    ("fill", "When sites fetch what they should hold, and how far they are"),
     ("placement", "Which appliance should hold what"),
     ("plan", "What placement moves, and why"),
     ("asset", "Titles: who may play them, and when"),
@@ -81,6 +82,7 @@ const VERBS: &[Verb] = &[
                 What::Text,
             ),
             take("fill_cluster", "Manifest clusters that fill from one another", What::Text),
+            take("fill_windows", WINDOWS_OF_SITE, What::Text),
         ])
         .says("site {site} is for {prefixes}"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)
@@ -194,7 +196,21 @@ const VERBS: &[Verb] = &[
             "Bits per second fetched by one of profile global at most; 0 for unknown",
             What::Number,
         ),
+        take("fill_windows", "When sites fill that say nothing else, as 02:00-14:00", What::Text),
     ]),
+    // Fill
+    verb("fill", "list", "List windows, what is missing, and when it will be there", FILL)
+        .takes(&[take("site", "One site alone", What::Query)])
+        .by(fill::list),
+    verb("fill", "pause", "Let a site fetch nothing: what runs stops where it is", PAUSE)
+        .takes(&[
+            name("site", "Its name: `nearcast site list` has them"),
+            take("until", "Until then, in UTC: 2027-01-31T22:00:00Z", What::Time),
+        ])
+        .says("site {site} fetches nothing until {until|further notice}"),
+    verb("fill", "resume", "Let a site fetch again in its windows", RESUME)
+        .takes(&[name("site", "Its name: `nearcast site list` has them")])
+        .says("site {site} fetches again in its windows"),
     verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
     verb("plan", "show", "Show why the last plan was refused, and what it would move", PLAN),
     verb("plan", "make", "Make a plan now", MAKE_PLAN)
@@ -292,6 +308,11 @@ const VERBS: &[Verb] = &[
 const METRICS: &[Route] = &[("GET", "/metrics")];
 const OPENAPI: &[Route] = &[("GET", "/openapi.json")];
 const SITE: &[Route] = &[("PUT", "/v1/sites/{site}"), ("GET", "/v1/sites/{site}")];
+const FILL: &[Route] = &[("GET", "/v1/fill")];
+const PAUSE: &[Route] = &[("PUT", "/v1/sites/{site}/fill-pause")];
+const RESUME: &[Route] = &[("DELETE", "/v1/sites/{site}/fill-pause")];
+const WINDOWS_OF_SITE: &str =
+    "When it fills by local time: 22:00-06:00,12:00-14:00, always, or \"\" for the policy's";
 const REMOVE_SITE: &[Route] = &[("DELETE", "/v1/sites/{site}")];
 const SHOW_APPLIANCE: &[Route] = &[("GET", "/v1/appliances/{id}"), FLEET];
 const APPLIANCE: &[Route] = &[("PUT", "/v1/appliances/{id}"), ("GET", "/v1/appliances/{id}")];

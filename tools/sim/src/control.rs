@@ -469,7 +469,7 @@ impl Control {
     ) -> Option<Vec<ApplianceId>> {
         let director = self.director.borrow();
         let sources = director.as_ref()?.sources(asker, object).ok()?;
-        Some(sources.siblings.into_iter().map(|(id, _)| id).collect())
+        Some(sources.siblings.into_iter().map(|named| named.id).collect())
     }
 
     /// The newest view of the fleet.

@@ -159,6 +159,7 @@ impl Host for Process {
             Told::StaysAside(index, why) => {
                 self.say(|| format!("drive {index} stays set aside: {why}"));
             }
+            Told::Hours { is_open, .. } => self.say(|| format!("fill is open: {is_open}")),
             Told::Checked(..)
             | Told::Right(_)
             | Told::Tended(..)

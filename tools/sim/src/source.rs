@@ -79,7 +79,7 @@ impl Sources for Network {
         Reached { network, object, list }
     }
 
-    async fn pace(&self, _: Bytes) -> bool {
+    async fn pace(&self, _: Bytes, _: bool) -> bool {
         true
     }
 }
@@ -89,6 +89,10 @@ impl filler::Places for Reached {
 
     fn count(&self) -> usize {
         self.list.len()
+    }
+
+    fn is_outside(&self, _: usize) -> bool {
+        false
     }
 
     fn is_stale(&self, _: usize) -> bool {

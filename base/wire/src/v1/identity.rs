@@ -137,6 +137,9 @@ pub struct Source {
     /// After this (seconds since 1970) the URL is refused: ask again. None for one that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
+    /// It stands in the asker's site: its bytes do not come in from outside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_site: bool,
 }
 
 /// Where a sibling has an object.

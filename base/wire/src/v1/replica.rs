@@ -43,6 +43,9 @@ pub struct Snapshot {
     /// What machines of each profile are able to do; none from a writer that knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Profiles>,
+    /// When sites fill that say nothing else; empty for any hour.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fill_windows: String,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
     /// Keys that the next snapshots may be signed with, this one's among them.

@@ -83,6 +83,10 @@ pub struct Report {
     /// not apart by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<u64>,
+    /// The rules for fill that it goes by (`FillRules::state`); 0 if it was told none. None from an
+    /// appliance that fills at any hour, since it does not know this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill_rules: Option<u64>,
 }
 
 /// The appliance's output, and its cost.
@@ -287,4 +291,8 @@ pub struct ReportReply {
     /// The networks that viewers are told apart by, if the appliance does not know them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Networks>,
+    /// When and how fast it may fetch, if it goes by other rules (`Report::fill_rules`). From a
+    /// writer alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<super::fill::FillRules>,
 }

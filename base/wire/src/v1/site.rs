@@ -36,6 +36,14 @@ pub struct SiteAbout {
     /// itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fill_cluster: String,
+    /// Windows of a day in which it fills, by local time: `22:00-06:00, 12:00-14:00`, or `always`.
+    /// Empty for those of the policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fill_windows: String,
+    /// An operator wants no fill until then, in seconds since 1970; 2^53 - 1 until somebody says
+    /// otherwise. 0 if nobody does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fill_paused_until_unix_s: u64,
 }
 
 impl Default for SiteAbout {
@@ -49,6 +57,8 @@ impl Default for SiteAbout {
             uplink_bps: 0,
             manifest_cluster: String::new(),
             fill_cluster: String::new(),
+            fill_windows: String::new(),
+            fill_paused_until_unix_s: 0,
         }
     }
 }

@@ -113,7 +113,7 @@ fn the_director_answers_for_what_the_asker_should_hold_and_for_nothing_else() {
     let siblings = |director: &Director, asker: &str, n| -> Vec<(String, String)> {
         let sources = ask(director, asker, n).unwrap();
         assert_eq!(sources.versions.len(), 1);
-        sources.siblings.iter().map(|(id, at)| (id.to_string(), at.to_string())).collect()
+        sources.siblings.iter().map(|of| (of.id.to_string(), of.address.to_string())).collect()
     };
     // Two of the three of site a are to hold it, and the only one of site b.
     let (holder, other): (Vec<_>, Vec<_>) =

@@ -1,10 +1,12 @@
 //! Fill threads: where each gets bytes from for `upkeep::filler`, which does the rest.
 
+use std::sync::Arc;
+
 use fill::plan::Fetch;
 use fill::transfer;
 use model::id::ObjectId;
 use model::object::Blocks;
-use model::units::{Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use upkeep::at_once;
 use upkeep::filler::{self, Sources};
 
@@ -34,15 +36,30 @@ fn bounds(len: Bytes) -> transfer::Config {
 }
 
 /// Runs until all must stop.
-pub(crate) fn run(shared: &Shared, clients: &Clients, pace: &Pace) {
-    at_once(filler::run(shared, &Network { shared, clients, pace }));
+pub(crate) fn run(shared: &Shared, clients: &Clients, paces: &Paces) {
+    at_once(filler::run(shared, &Network { shared, clients, paces }));
+}
+
+/// How fast all fillers together may fetch.
+pub(crate) struct Paces {
+    /// From all sources.
+    all: Pace,
+    /// From outside of the site.
+    outside: Pace,
+}
+
+impl Paces {
+    /// By this process's own settings; what control says comes on top.
+    pub(crate) fn new(rate_max: Option<BitsPerSecond>, burst: fn(BitsPerSecond) -> Bytes) -> Self {
+        Self { all: Pace::new(rate_max, burst), outside: Pace::new(None, burst) }
+    }
 }
 
 /// Sources that a filler reaches by its clients.
 struct Network<'a> {
     shared: &'a Shared,
     clients: &'a Clients,
-    pace: &'a Pace,
+    paces: &'a Paces,
 }
 
 impl Sources for Network<'_> {
@@ -66,8 +83,11 @@ impl Sources for Network<'_> {
         Places::find(ledger, self.clients, &counters.fill, fetch)
     }
 
-    async fn pace(&self, len: Bytes) -> bool {
-        self.pace.wait(&self.shared.ledger, len)
+    async fn pace(&self, len: Bytes, is_outside: bool) -> bool {
+        let (ledger, paces) = (&self.shared.ledger, self.paces);
+        let rules = ledger.ask(|holdings| Arc::clone(holdings.rules()));
+        let may_come = !is_outside || paces.outside.wait_within(ledger, len, rules.outside_max);
+        may_come && paces.all.wait_within(ledger, len, rules.rate_max)
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn run(
     config: &PeerConfig,
     clients: Option<&Clients>,
 ) {
-    let pace = Pace::new(config.rate_max.map(|rate| rate.0), BURST);
+    let pace = Pace::new(config.rate_max.map(|rate| rate.0), |_| BURST);
     let places = config.connections_max.max(1);
     let door = Mutex::new(Crowd::new(places, places.div_ceil(2)));
     let threads_max = 2 * places;

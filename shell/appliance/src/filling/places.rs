@@ -46,6 +46,8 @@ struct Place {
     /// Of a sibling; an origin has none.
     address: Option<String>,
     expires: Option<UnixSeconds>,
+    /// By control's word.
+    same_site: bool,
 }
 
 /// The clients of a filler. Each thread has its own.
@@ -144,6 +146,10 @@ impl filler::Places for Places<'_> {
         self.list.len()
     }
 
+    fn is_outside(&self, index: usize) -> bool {
+        !self.list[index].same_site
+    }
+
     fn is_stale(&self, index: usize) -> bool {
         let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
         // A refusal is a failure that the transfer counts: it cannot ask for ever.
@@ -188,7 +194,10 @@ impl filler::Places for Places<'_> {
     }
 
     fn received(&self, index: usize, len: Bytes) {
-        let FillCounters { from_siblings, from_origins } = self.fetched;
+        let FillCounters { from_siblings, from_origins, from_outside } = self.fetched;
+        if self.is_outside(index) {
+            from_outside.fetch_add(len.0, Ordering::Relaxed);
+        }
         let is_sibling = self.list[index].address.is_some();
         let from = if is_sibling { from_siblings } else { from_origins };
         from.fetch_add(len.0, Ordering::Relaxed);
@@ -198,15 +207,25 @@ impl filler::Places for Places<'_> {
 /// What control says, if it makes sense, and the manifest's own where no origin is among it.
 fn list(told: Vec<Source>, manifest: &[String]) -> Vec<Place> {
     let place = |source: Source| {
-        let Source { url, address, expires_unix_s } = source;
+        let Source { url, address, expires_unix_s, same_site } = source;
         // Siblings are never spoken to without TLS.
         let is_plain_origin = address.is_none() && url.starts_with("http://");
         let is_known = url.starts_with("https://") || is_plain_origin;
-        is_known.then(|| Place { url, address, expires: expires_unix_s.map(UnixSeconds) })
+        is_known.then(|| Place {
+            url,
+            address,
+            expires: expires_unix_s.map(UnixSeconds),
+            same_site,
+        })
     };
     let mut list: Vec<Place> = told.into_iter().filter_map(place).take(PLACES_MAX / 2).collect();
     if list.iter().all(|place| place.address.is_some()) {
-        let own = |url: &String| Place { url: url.clone(), address: None, expires: None };
+        let own = |url: &String| Place {
+            url: url.clone(),
+            address: None,
+            expires: None,
+            same_site: false,
+        };
         list.extend(manifest.iter().take(PLACES_MAX / 2).map(own));
     }
     list
@@ -217,7 +236,12 @@ mod tests {
     use super::*;
 
     fn source(url: &str, address: Option<&str>) -> Source {
-        Source { url: url.to_owned(), address: address.map(str::to_owned), expires_unix_s: None }
+        Source {
+            url: url.to_owned(),
+            address: address.map(str::to_owned),
+            expires_unix_s: None,
+            same_site: false,
+        }
     }
 
     fn urls(told: Vec<Source>) -> Vec<String> {

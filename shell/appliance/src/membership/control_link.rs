@@ -26,12 +26,14 @@ use wire::v1::report::{Inventory, InventoryCheck, Report, ReportedError};
 use wire::v1::viewers::{Networks, ViewerBatch, ViewerRow};
 
 use crate::book::LinkIndex;
+use crate::clock;
 use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::lock::lock;
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::headroom::{self, Cards, Packets};
 use crate::membership::manifest_link::Offered;
 use crate::membership::routes::{Routes, Wish};
+use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
 use crate::membership::tries::{Tries, wait};
 use crate::storage::shared::Shared;
@@ -69,6 +71,8 @@ pub(crate) struct Writer {
     pub(crate) tickets: Arc<tls::Tickets>,
     /// Where its siblings let others fetch.
     pub(crate) peers: Peers,
+    /// Keeps the rules for fill.
+    pub(crate) state_file: Arc<StateFile>,
 }
 
 /// What the link knows between two reports.
@@ -173,6 +177,10 @@ impl Link<'_> {
         if let Some(Networks { state, prefixes }) = &reply.networks {
             book.set_networks(*state, prefixes);
         }
+        // Before a manifest is offered: it says what to fetch, and these say when.
+        if let Some(told) = &reply.fill {
+            self.take_rules(writer, told);
+        }
         self.renew_ticket_keys(writer);
         let siblings = wire::convert::siblings_of_reply(&reply);
         self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
@@ -187,6 +195,24 @@ impl Link<'_> {
         drop(peers);
         writer.offered.set(Generation(reply.generation), Generation(reply.trust));
         Ok(())
+    }
+
+    /// Goes by other rules for fill. Those that cannot be kept are told again: a restart should not
+    /// bring back others.
+    fn take_rules(&mut self, writer: &Writer, told: &v1::fill::FillRules) {
+        let ledger = &self.shared.ledger;
+        let mut rules = match wire::convert::fill_rules_in(told) {
+            Ok(rules) => rules,
+            Err(error) => {
+                let text = format!("control's rules for fill are refused: {error}");
+                return ledger.note("fill", format!("{text}. Those before stay in force"));
+            }
+        };
+        if let Err(error) = writer.state_file.save_rules(&rules) {
+            ledger.note("fill", format!("the rules for fill are not kept: {error}"));
+            rules.state = 0;
+        }
+        ledger.change(|holdings| holdings.set_rules(clock::wall(), rules));
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
@@ -269,6 +295,7 @@ impl Link<'_> {
             own_share_permille: shared.told.of_itself(at, whom),
             own_titles_permille: shared.told_titles.of_itself(at, whom),
             networks: Some(shared.counters.serving.viewers.networks_state()),
+            fill_rules: Some(shared.ledger.ask(|holdings| holdings.rules().state)),
         }
     }
 }

@@ -10,9 +10,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use model::hours::FillRules;
 use model::id::{ApplianceId, DocumentId, Generation};
 use model::manifest::{Manifest, Short, ShortError, TokenKey, TrustDocument};
 use trust::Lacking;
+use wire::convert::{fill_rules_in, fill_rules_out};
 
 use crate::lock::lock;
 use crate::membership::documents::{Fetched, InForce};
@@ -30,6 +32,8 @@ pub enum StateError {
     Make { path: PathBuf, error: std::io::Error },
     #[error("{path} is refused: {refused}. It is left out until control gives another")]
     Refused { path: PathBuf, refused: Refused },
+    #[error("{path} has no rules for fill ({why}): it is left out until control gives others")]
+    Rules { path: PathBuf, why: String },
 }
 
 /// The state directory.
@@ -74,6 +78,7 @@ struct Signers {
 const MANIFEST: &str = "manifest.signed";
 const DOCUMENTS: &str = "documents.jsonl";
 const TRUST: &str = "trust.signed";
+const RULES: &str = "fill.json";
 
 impl StateFile {
     /// Opens the directory, and makes it if it is missing.
@@ -115,6 +120,23 @@ impl StateFile {
         *lock(&self.trust) = Some(Arc::new(document));
         lock(&self.known).signers.trust = envelope::signer(&bytes);
         Ok(())
+    }
+
+    /// What control told last of fetching, if it did.
+    pub(crate) fn load_rules(&self) -> Result<Option<FillRules>, StateError> {
+        let bytes = drives::read_small(&self.root, RULES).map_err(|e| self.failed(e))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let read = serde_json::from_slice(&bytes).map_err(|error| error.to_string());
+        let rules = read.and_then(|told| fill_rules_in(&told).map_err(|error| error.to_string()));
+        let refused = |why| StateError::Rules { path: self.path.join(RULES), why };
+        rules.map(Some).map_err(refused)
+    }
+
+    /// Keeps it: after this returns, a power cut does not lose it. It is not signed, since it says
+    /// nothing that whoever may write here could not do by other means.
+    pub(crate) fn save_rules(&self, rules: &FillRules) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(&fill_rules_out(rules)).expect("rules become JSON");
+        drives::replace(&self.root, RULES, &bytes).map_err(|error| self.failed(error))
     }
 
     /// The newest trust document, if there is one.
@@ -219,6 +241,7 @@ impl StateFile {
 mod tests {
     use super::*;
     use identity::signing::SigningKey;
+    use model::units::UnixSeconds;
     use wire::convert::manifest_out;
     use wire::v1::signed::Kind;
 
@@ -247,6 +270,21 @@ mod tests {
         file.save(&signed(&key, 8)).unwrap();
         assert_eq!(load("a1").unwrap().unwrap().generation, Generation(8));
         assert!(load("a2").unwrap_err().to_string().contains("is addressed to a1"));
+    }
+
+    #[test]
+    fn rules_for_fill_are_kept_and_a_damaged_file_is_left_out_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::open(dir.path()).unwrap();
+        assert_eq!(file.load_rules().unwrap(), None);
+        let mut rules = FillRules { state: 7, ..FillRules::default() };
+        rules.hours.windows = "22:00-06:00".parse().unwrap();
+        rules.hours.paused_until = Some(UnixSeconds(9));
+        file.save_rules(&rules).unwrap();
+        assert_eq!(file.load_rules().unwrap(), Some(rules));
+        std::fs::write(dir.path().join(RULES), b"{\"state\": 7, \"windows\": [[1, 1]]}").unwrap();
+        let text = file.load_rules().unwrap_err().to_string();
+        assert!(text.contains("fill.json has no rules") && text.contains("ends when"), "{text}");
     }
 
     #[test]

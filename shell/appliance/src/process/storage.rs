@@ -39,9 +39,10 @@ use ureq::tls::TlsConfig;
 pub use crate::counters::Serving;
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
 use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCounters, now};
 use crate::demand::DemandCounters;
-use crate::filling::filler;
+use crate::filling::filler::{self, Paces};
 use crate::filling::peer::{self, PeerConfig};
 use crate::filling::places::{Clients, Shunned};
 use crate::lock::lock;
@@ -58,8 +59,8 @@ use crate::membership::takeover::{self, Peers};
 use crate::storage::absence;
 use crate::storage::drives::{Drive, Loaded, OpenError, number};
 use crate::storage::gate::Rules;
+use crate::storage::ledger::Ledger;
 pub use crate::storage::ledger::News;
-use crate::storage::ledger::{Ledger, Pace};
 use crate::storage::mover;
 use crate::storage::shared::Shared;
 use crate::storage::slots::{Aside, Slot, Slots};
@@ -186,6 +187,7 @@ pub struct StorageHandle {
 
 /// What fillers get at once: a fifth of a second, at least four blocks.
 const BURST_SHARE: Nanos = Nanos::millis(200);
+const BURST_MIN: Bytes = Bytes::mib(1);
 /// Between two walks of the audit.
 const AUDIT_EVERY: Nanos = Nanos::seconds(6 * 3600);
 /// A drive with little on it is not scrubbed again at once.
@@ -233,6 +235,7 @@ impl Storage {
         let linger = tier.as_ref().map_or(tiering::LINGER, |tier| tier.config.linger);
         let (told, told_titles) = (Shares::default(), Shares::default());
         let shared = Arc::new(Shared { ledger, slots, counters, linger, told, told_titles });
+        load_rules(&shared, &state_file);
         load_manifest(&shared, &state_file, &config.appliance, &own);
         load_objects(&shared, &loaded);
 
@@ -419,7 +422,8 @@ impl StorageHandle {
             })?;
         }
         let offered = Arc::<Offered>::default();
-        let writer = Writer { offered: Arc::clone(&offered), tickets, peers };
+        let keeper = Arc::clone(&state_file);
+        let writer = Writer { offered: Arc::clone(&offered), tickets, peers, state_file: keeper };
         let (client, of) = (self.writer(config).expect("there is a control"), Arc::clone(&own));
         self.spawn("manifests", move |shared| {
             manifest_link::run(shared, &client, &of, &state_file, &offered);
@@ -455,9 +459,8 @@ impl StorageHandle {
     }
 
     fn spawn_fillers(&mut self, config: &Config, tls: &TlsConfig) -> std::io::Result<()> {
-        let burst = |rate: BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
-        let rate = config.fill.rate_max.map(|rate| rate.0);
-        let pace = Arc::new(Pace::new(rate, rate.map_or(Bytes::ZERO, burst)));
+        let rate_max = config.fill.rate_max.map(|rate| rate.0);
+        let paces = Arc::new(Paces::new(rate_max, |rate| rate.over(BURST_SHARE).max(BURST_MIN)));
         let shunned = Arc::new(Shunned::default());
         for i in 0..config.fill.concurrency {
             let clients = Clients {
@@ -466,9 +469,10 @@ impl StorageHandle {
                 control: self.writer(config),
                 shunned: Arc::clone(&shunned),
             };
-            let pace = Arc::clone(&pace);
-            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients, &pace))?;
+            let paces = Arc::clone(&paces);
+            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients, &paces))?;
         }
+        self.spawn("fill-hours", |shared| at_once(upkeep::hours::run(shared, clock::wall)))?;
         Ok(())
     }
 
@@ -589,6 +593,20 @@ fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
     let first = || peers.first()?.local_addr().ok().map(|at| at.to_string());
     let address = config.peer.address.clone();
     config.about.peer_address = address.or_else(first);
+}
+
+/// Puts in force what control told last of fetching; without it, fill is open.
+fn load_rules(shared: &Shared, state_file: &StateFile) {
+    match state_file.load_rules() {
+        Ok(Some(rules)) => {
+            shared.ledger.change(|holdings| holdings.set_rules(clock::wall(), rules));
+        }
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(%error, "rules for fill left out");
+            shared.ledger.note("fill", error.to_string());
+        }
+    }
 }
 
 fn load_manifest(shared: &Shared, state_file: &StateFile, name: &ApplianceId, own: &Own) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fill::plan::{self, Fetch};
 use holdings::Holdings;
 use model::extent::DriveIndex;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::layout::Choice;
 use upkeep::Sample;
 use upkeep::{Cause, Checked, Drive as _, Host, News, Told};
@@ -161,6 +161,7 @@ impl Host for Shared {
             Told::Returned(drive, objects) => self.say_returned(drive, objects),
             Told::StaysAside(index, error) => self.say_stays_aside(index, error),
             Told::WithoutRoom(report) => self.say_without_room(report),
+            Told::Hours { is_open, until } => say_hours(is_open, until),
             Told::Shows(..)
             | Told::Removes(..)
             | Told::Spare(..)
@@ -235,6 +236,11 @@ impl Shared {
             }
         }
     }
+}
+
+fn say_hours(is_open: bool, until: Option<UnixSeconds>) {
+    let until = until.map(|until| until.0);
+    tracing::info!(until, "{}", if is_open { "fill opens" } else { "fill closes" });
 }
 
 /// What an operator knows an object by: its first URL, without a query, which may hold a signature.

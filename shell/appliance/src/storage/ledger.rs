@@ -77,7 +77,13 @@ pub(crate) struct Noted {
 }
 
 /// Bytes a second that several threads share.
-pub(crate) struct Pace(Option<Mutex<Limiter>>);
+pub(crate) struct Pace {
+    /// By this process's own settings.
+    rate_max: Option<BitsPerSecond>,
+    burst: fn(BitsPerSecond) -> Bytes,
+    /// None until there is a rate.
+    limiter: Mutex<Option<Limiter>>,
+}
 
 const PLAN: plan::Config = plan::Config { fetch_max: 1024, evict_max: 256, urls_max: 8 };
 /// For a few minutes.
@@ -263,15 +269,32 @@ impl Ledger {
 }
 
 impl Pace {
-    /// No limit where there is no rate; `burst` comes through at once.
-    pub(crate) fn new(rate: Option<BitsPerSecond>, burst: Bytes) -> Self {
-        Self(rate.map(|rate| Mutex::new(Limiter::new(rate, burst))))
+    /// No limit where there is no rate; what a rate's `burst` is comes through at once.
+    pub(crate) fn new(rate_max: Option<BitsPerSecond>, burst: fn(BitsPerSecond) -> Bytes) -> Self {
+        Self { rate_max, burst, limiter: Mutex::new(None) }
     }
 
     /// Waits for the turn of so many bytes; false if all must stop.
     pub(crate) fn wait(&self, ledger: &Ledger, amount: Bytes) -> bool {
-        let Some(limiter) = &self.0 else { return !ledger.is_stopping() };
-        let until = lock(limiter).take(ledger.now(), amount);
+        self.wait_within(ledger, amount, None)
+    }
+
+    /// The same where others have said a rate, too.
+    pub(crate) fn wait_within(
+        &self,
+        ledger: &Ledger,
+        amount: Bytes,
+        said: Option<BitsPerSecond>,
+    ) -> bool {
+        let all = [self.rate_max, said];
+        let Some(rate) = all.into_iter().flatten().min() else { return !ledger.is_stopping() };
+        let burst = (self.burst)(rate);
+        let until = {
+            let mut limiter = lock(&self.limiter);
+            let limiter = limiter.get_or_insert_with(|| Limiter::new(rate, burst));
+            limiter.set(rate, burst);
+            limiter.take(ledger.now(), amount)
+        };
         ledger.sleep_until(until)
     }
 }

@@ -8,6 +8,7 @@ mod documents;
 mod drives;
 mod fill;
 mod fleet;
+mod hours;
 mod http;
 mod identity;
 mod integrity;

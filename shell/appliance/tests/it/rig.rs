@@ -27,6 +27,7 @@ use model::update::Update;
 use store::marker::Reserve;
 use wire::convert::document_out;
 use wire::v1::demand::{DemandPart, DemandTaken};
+use wire::v1::fill::FillRules;
 use wire::v1::identity::{Source, Sources};
 use wire::v1::manifest::Lacking;
 use wire::v1::report::ReportReply;
@@ -127,6 +128,8 @@ pub(crate) struct TestControl {
     /// Demand is answered so; 0 is a control that cannot count.
     pub(crate) demand_answered: AtomicU16,
     pub(crate) demand: Mutex<Vec<DemandPart>>,
+    /// The rules for fill, told to whoever goes by others; none where control knows of none.
+    pub(crate) rules: Mutex<Option<FillRules>>,
     /// The next reply claims to know nothing.
     pub(crate) forget: AtomicBool,
     /// Manifests have numbers, and inventories are read by them.
@@ -211,8 +214,8 @@ impl TestControl {
                 let report: wire::v1::report::Report =
                     serde_json::from_slice(&request.body).unwrap();
                 let inventory = self.known(&report);
+                let reply = self.reply(generation, inventory, report.fill_rules);
                 self.reports.lock().unwrap().push(report);
-                let reply = self.reply(generation, inventory);
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
             }
             ("POST", ["v1", "appliances", name, "routes"]) if *name == self.name() => {
@@ -300,8 +303,10 @@ impl TestControl {
         (status, serde_json::to_vec(&taken).unwrap())
     }
 
-    fn reply(&self, generation: u64, inventory: u64) -> ReportReply {
+    fn reply(&self, generation: u64, inventory: u64, known: Option<u64>) -> ReportReply {
+        let rules = self.rules.lock().unwrap().clone();
         ReportReply {
+            fill: rules.filter(|rules| known != Some(rules.state)),
             generation,
             inventory,
             trust: self.trust_told(),

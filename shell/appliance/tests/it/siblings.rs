@@ -85,6 +85,7 @@ fn source(member: &Member, address: &str, file: &TestFile) -> Source {
         url: format!("https://{}:1/v1/objects/{}", member.host(), file.id()),
         address: Some(address.to_owned()),
         expires_unix_s: None,
+        same_site: false,
     }
 }
 
@@ -392,7 +393,7 @@ fn a_url_that_expires_is_asked_for_again() {
     let presigned = |lasts: u64| {
         let expires_unix_s = Some(appliance::clock::wall().0 + lasts);
         let url = format!("{base}?signed={lasts}");
-        vec![Source { url, address: None, expires_unix_s }]
+        vec![Source { url, address: None, expires_unix_s, same_site: false }]
     };
     for lasts in [4, 600] {
         filled.origin.put(&format!("v.mp4?signed={lasts}"), files[0].bytes.clone());
@@ -420,7 +421,7 @@ fn a_url_that_is_refused_before_its_time_is_asked_for_again() {
     let say = |signature: &str| {
         let expires_unix_s = Some(appliance::clock::wall().0 + 600);
         let url = format!("{base}?signed={signature}");
-        let told = vec![Source { url, address: None, expires_unix_s }];
+        let told = vec![Source { url, address: None, expires_unix_s, same_site: false }];
         *filled.control.sources.lock().unwrap() = [(files[0].id(), told)].into();
     };
     say("old");

@@ -69,17 +69,19 @@ pub(crate) async fn report(
     let is_large = READ_HERE_MAX < body.len();
     let reader = control.clone();
     let read = move || {
-        let report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
+        let report: Report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
+        let rules = report.fill_rules;
         // A thread reads on though its sender has left.
-        Ok::<_, Problem>((reader.read_report(appliance, report)?, room))
+        Ok::<_, Problem>((reader.read_report(appliance, report)?, rules, room))
     };
     // A full list takes milliseconds, in which players should be answered.
-    let ((reported, (viewers, networks)), room) = match is_large {
+    let ((reported, (viewers, networks)), rules, room) = match is_large {
         true => tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?,
         false => read()?,
     };
     let reply = control.directing.report(reported, room).await?;
     let reply = reply.map_err(|_| not_registered(&id))?;
+    let out = |rules| wire::convert::fill_rules_out(&rules);
     Ok(Json(ReportReply {
         generation: reply.generation.0,
         trust: reply.trust.0,
@@ -95,6 +97,8 @@ pub(crate) async fn report(
         }),
         viewers,
         networks,
+        // One that does not know the field would not read them.
+        fill: reply.fill.filter(|told| rules.is_some_and(|known| known != told.state)).map(out),
     }))
 }
 

@@ -9,6 +9,7 @@ mod caller;
 mod document;
 mod drain;
 mod explain;
+mod fill;
 mod fleet;
 mod grants;
 mod guard;
@@ -132,6 +133,9 @@ fn desired_routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/sites/{site}" registry::site),
         route!(Operator PUT    "/v1/sites/{site}" registry::put_site),
         route!(Operator DELETE "/v1/sites/{site}" registry::delete_site),
+        route!(Viewer   GET    "/v1/fill" fill::fill),
+        route!(Operator PUT    "/v1/sites/{site}/fill-pause" fill::put_pause),
+        route!(Operator DELETE "/v1/sites/{site}/fill-pause" fill::delete_pause),
         route!(Viewer   GET    "/v1/appliances" registry::appliances),
         route!(Viewer   GET    "/v1/appliances/{id}" registry::appliance),
         route!(Operator PUT    "/v1/appliances/{id}" registry::put_appliance),

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::{Policy, Registered};
+use director::{FillPolicy, Policy, Registered};
+use model::hours::Windows;
 use model::id::ApplianceId;
 use model::profile::Profiles;
 use model::topology::{
@@ -71,6 +72,11 @@ pub(crate) struct SiteBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "de")]
     fill_cluster: Option<String>,
+    /// Windows of a day in which it fills, by local time, at most 4; or `always`. Empty for those
+    /// of the policy. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "22:00-06:00, 12:00-14:00")]
+    fill_windows: Option<String>,
 }
 
 /// A site.
@@ -209,6 +215,11 @@ pub(crate) struct PolicyBody {
     /// Without it, it stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     global_fill_bps: Option<u64>,
+    /// Windows of a day in which sites fill that say nothing else, by local time, at most 4; or
+    /// `always`, which is the default. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "02:00-14:00")]
+    fill_windows: Option<String>,
 }
 
 fn one() -> u32 {
@@ -236,6 +247,8 @@ impl SiteBody {
             uplink_bps: self.uplink_bps.unwrap_or(known.uplink_bps),
             manifest_cluster: self.manifest_cluster.unwrap_or(known.manifest_cluster),
             fill_cluster: self.fill_cluster.unwrap_or(known.fill_cluster),
+            fill_windows: self.fill_windows.unwrap_or(known.fill_windows),
+            fill_paused_until_unix_s: known.fill_paused_until_unix_s,
         })
     }
 }
@@ -297,6 +310,7 @@ fn policy_out(policy: Policy) -> PolicyBody {
         global_throughput_bps: Some(global.throughput_bps),
         global_capacity_bytes: Some(global.capacity_bytes),
         global_fill_bps: Some(global.fill_bps),
+        fill_windows: Some(policy.fill.windows.to_string()),
     }
 }
 
@@ -564,7 +578,16 @@ pub(crate) async fn put_policy(
         before = Some(policy_out(known));
         let profiles = body.over(known.profiles.into());
         let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
-        Ok::<_, Problem>(Policy { copies, versions_kept, profiles })
+        let windows = match body.fill_windows.as_deref() {
+            None => known.fill.windows,
+            Some("") => Windows::ALWAYS,
+            Some(text) => {
+                let said = text.parse().map_err(WireError::Windows);
+                said.map_err(Problem::bad_request)?
+            }
+        };
+        let fill = FillPolicy { windows };
+        Ok::<_, Problem>(Policy { copies, versions_kept, profiles, fill })
     };
     let policy = control.put_policy(merge).await?;
     let out = policy_out(policy);
@@ -572,7 +595,7 @@ pub(crate) async fn put_policy(
     Ok((Extension(said), Json(out)))
 }
 
-fn site_out(site: &Site) -> SiteOut {
+pub(super) fn site_out(site: &Site) -> SiteOut {
     let prefixes = site.prefixes.iter().map(ToString::to_string).collect();
     SiteOut { id: site.id.to_string(), prefixes, about: site.into() }
 }

@@ -1,12 +1,10 @@
 //! The sources of an object for an appliance.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use director::sources::{NoSources, Origin};
+use director::sources::{Named, NoSources, Origin};
 use identity::member::Member;
 use model::id::{ApplianceId, ObjectId};
 use playback::reference::encode;
@@ -44,11 +42,13 @@ pub(crate) async fn sources(
                 url: format!("{source}{}", encode(path)),
                 address: None,
                 expires_unix_s: None,
+                same_site: false,
             }),
             Some(Ok(signed)) => sources.push(Source {
                 url: signed.url,
                 address: None,
                 expires_unix_s: Some(signed.expires.0),
+                same_site: false,
             }),
             Some(Err(error)) => tracing::warn!(%error, "a source is left out"),
         }
@@ -80,11 +80,13 @@ pub(crate) async fn ticket_keys(
     Ok((NO_STORE, Json(TicketKeys { keys })).into_response())
 }
 
-fn sibling((id, address): &(ApplianceId, Arc<str>), object: &ObjectId) -> Source {
+fn sibling(sibling: &Named, object: &ObjectId) -> Source {
+    let Named { id, address, same_site } = sibling;
     let host = Member::appliance(id).host();
     Source {
         url: format!("https://{host}{}", sibling_path(object)),
         address: Some(address.to_string()),
         expires_unix_s: None,
+        same_site: *same_site,
     }
 }

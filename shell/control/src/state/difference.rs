@@ -135,6 +135,7 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
         copies,
         versions_kept,
         profiles,
+        fill_windows,
         token_keys,
         signing_keys,
         revoked,
@@ -147,6 +148,10 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
     let short = (format, policy, token_keys, signing_keys);
     let mut sum = first_of(&json(&short));
     let mut add = |found: Vec<u8>| sum = sum.wrapping_add(first_of(&found));
+    // Nothing where it says nothing: then a front of a release before agrees.
+    if !fill_windows.is_empty() {
+        add(json(&("fill_windows", fill_windows)));
+    }
     sites.iter().for_each(|site| add(json(site)));
     appliances.iter().for_each(|appliance| add(json(appliance)));
     versions.iter().for_each(|version| add(json(version)));
@@ -270,8 +275,8 @@ mod tests {
         then(&|next| next.playbacks = Playbacks::new(film(), ended.clone()));
         then(&|next| next.playbacks = Playbacks::new(BTreeSet::new(), ended.clone()));
         then(&|next| next.playbacks = Playbacks::default());
-        then(&|next| next.revoked = Arc::new(BTreeSet::from(["0a".to_owned()])));
-        then(&|next| next.revoked = Arc::new(BTreeSet::from(["0b".to_owned()])));
+        let serial = |text: &str| Arc::new(BTreeSet::from([text.to_owned()]));
+        ["0a", "0b"].iter().for_each(|of| then(&|next| next.revoked = serial(of)));
         then(&|next| {
             let versions = [("film-2".parse().unwrap(), "film".parse().unwrap())].into();
             let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
@@ -282,8 +287,7 @@ mod tests {
             next.withdrawals.insert(1, withdrawal);
         });
         then(&|next| {
-            let versions = [("old-1".parse().unwrap(), "old".parse().unwrap())].into();
-            let versions = Arc::new(versions);
+            let versions = Arc::new([("old-1".parse().unwrap(), "old".parse().unwrap())].into());
             let withdrawal = Withdrawal { id: 2, versions, ..next.withdrawals[&1].clone() };
             next.withdrawals.insert(2, withdrawal);
         });
@@ -294,6 +298,7 @@ mod tests {
             Arc::make_mut(&mut next.appliances).insert("a1".parse().unwrap(), registered);
         });
         then(&|next| next.policy.profiles.flash.fill = None);
+        then(&|next| next.policy.fill.windows = "22:00-06:00".parse().unwrap());
         then(&|next| drop(Arc::make_mut(&mut next.appliances).remove("a1")));
         states
     }

@@ -11,8 +11,11 @@ use std::sync::Arc;
 
 use director::difference::{self, Short};
 use director::following::{Lost, Picture};
-use director::{Catalog, Desired, Entry, Format, Playbacks, Policy, Registered, Version, Window};
+use director::{
+    Catalog, Desired, Entry, FillPolicy, Format, Playbacks, Policy, Registered, Version, Window,
+};
 use identity::signing::{self, VerifyError};
+use model::hours::Windows;
 use model::id::{AssetId, AssetVersionId, Generation, IdError};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
@@ -111,12 +114,13 @@ pub(crate) fn snapshot_out(
 /// What is short, and told whole whenever something is told.
 pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
     let Short { policy, token_keys, signing_keys } = short;
-    let Policy { copies, versions_kept, profiles } = *policy;
+    let Policy { copies, versions_kept, profiles, fill: FillPolicy { windows } } = *policy;
     wire_replica::Snapshot {
         format: 1,
         copies,
         versions_kept,
         profiles: Some(profiles.into()),
+        fill_windows: if windows.is_always() { String::new() } else { windows.to_string() },
         token_keys: token_keys.iter().map(token_key_out).collect(),
         signing_keys: signing_keys.iter().map(token_key_out).collect(),
         ..wire_replica::Snapshot::default()
@@ -125,8 +129,13 @@ pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
 
 pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotError> {
     let profiles = wire.profiles.as_ref().map(profiles_in).transpose()?.unwrap_or_default();
+    let windows = match &*wire.fill_windows {
+        "" => Windows::ALWAYS,
+        text => text.parse().map_err(WireError::Windows)?,
+    };
+    let (copies, versions_kept, fill) = (wire.copies, wire.versions_kept, FillPolicy { windows });
     Ok(Short {
-        policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept, profiles },
+        policy: Policy { copies, versions_kept, profiles, fill },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
     })

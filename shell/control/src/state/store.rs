@@ -23,9 +23,10 @@ use std::sync::Arc;
 use blake3::Hash;
 use director::drain::Drain;
 use director::{
-    Catalog, Desired, Digest, Entry, Format, Hardware, Ledger, LedgerEntry, Policy, Registered,
-    TrustEntry, Version, Window,
+    Catalog, Desired, Digest, Entry, FillPolicy, Format, Hardware, Ledger, LedgerEntry, Policy,
+    Registered, TrustEntry, Version, Window,
 };
+use model::hours::{WINDOWS_MAX, Windows};
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, ContentTypes, File};
 use model::names::Names;
@@ -179,6 +180,7 @@ impl Store {
                 copies: self.meta("copies").await?,
                 versions_kept: self.meta("versions_kept").await?,
                 profiles: self.profiles().await?,
+                fill: self.fill_policy().await?,
             },
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
@@ -311,6 +313,13 @@ impl Store {
         for (key, figure) in Profiles::from(policy.profiles).figures() {
             put_meta(&mut transaction, key, figure).await?;
         }
+        let mut windows = policy.fill.windows.minutes();
+        for key in FILL_WINDOWS {
+            let window = windows
+                .next()
+                .map_or(0, |(from, until)| u64::from(from) * WINDOW_SCALE + u64::from(until));
+            put_meta(&mut transaction, key, window).await?;
+        }
         Ok(transaction.commit().await?)
     }
 
@@ -376,6 +385,19 @@ impl Store {
         let (flash, storage) = (able("flash").await?, able("storage").await?);
         let profiles = Profiles { flash, storage, global: able("global").await? };
         profiles_in(&profiles).map_err(|error| damaged(&error))
+    }
+
+    async fn fill_policy(&self) -> Result<FillPolicy> {
+        let mut windows = Vec::new();
+        for key in FILL_WINDOWS {
+            let window = unsigned(self.meta::<i64>(key).await?)?;
+            let minute = |number: u64| u16::try_from(number).map_err(|error| damaged(&error));
+            if window != 0 {
+                windows.push((minute(window / WINDOW_SCALE)?, minute(window % WINDOW_SCALE)?));
+            }
+        }
+        let windows = Windows::new(windows).map_err(|error| damaged(&error))?;
+        Ok(FillPolicy { windows })
     }
 
     async fn sites(&self) -> Result<Names<SiteId, Site>> {
@@ -771,7 +793,15 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0017_leader_documents.sql"),
     include_str!("../../migrations/0018_items.sql"),
     include_str!("../../migrations/0019_demand.sql"),
+    include_str!("../../migrations/0020_fill.sql"),
 ];
+
+/// One for each window that a policy may have.
+const FILL_WINDOWS: [&str; WINDOWS_MAX] =
+    ["fill_window_1", "fill_window_2", "fill_window_3", "fill_window_4"];
+
+/// A minute of a day is less.
+const WINDOW_SCALE: u64 = 2048;
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In
 /// tests so few that there are several statements. SQLite takes 32,766 values, PostgreSQL 65,535.

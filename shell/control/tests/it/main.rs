@@ -9,6 +9,7 @@ mod database;
 mod documents;
 mod drain;
 mod failover;
+mod fill;
 mod film;
 mod fleet_routes;
 mod fronts;

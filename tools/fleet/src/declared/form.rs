@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use apply::Value;
+use model::hours::Windows;
 use model::id::{ClusterId, SiteId, Tag};
 use model::place::Place;
 use model::profile::{CAPACITIES, Profile, RATES, TAGS_MAX};
@@ -45,6 +46,8 @@ pub(super) enum Form {
     Zone,
     /// The name of some sites; empty for a site by itself.
     Cluster,
+    /// Windows of a day; nothing, or an empty text, for this.
+    Windows(&'static str),
 }
 
 /// How a time is taken away.
@@ -80,6 +83,14 @@ impl Form {
                 let wanted =
                     "the name of a cluster: write for example \"de-north\", or \"\" for none";
                 name.map(|name| Value::Text(name.to_string())).ok_or_else(|| wrong(wanted))
+            }
+            Self::Windows(usual) if value.is_null() || value == "" => {
+                Ok(Value::Text(usual.to_owned()))
+            }
+            Self::Windows(_) => {
+                let text = value.as_str().ok_or_else(|| wrong("a text of windows"))?;
+                let windows = text.parse::<Windows>().map_err(|error| error.to_string())?;
+                Ok(Value::Text(windows.to_string()))
             }
             Self::Flag => value.as_bool().map(Value::Flag).ok_or_else(|| wrong("true or false")),
             Self::Name => {

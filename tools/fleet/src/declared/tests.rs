@@ -16,6 +16,7 @@ time_zone = "europe/berlin"
 uplink_bps = 10_000_000_000
 manifest_cluster = "north"
 fill_cluster = "de"
+fill_windows = "22:00-6:00,12:00-14:00"
 
 [appliance.a1]
 site = "s1"
@@ -74,6 +75,7 @@ fn a_file_is_read_into_one_form_of_each_value() {
                 ("uplink_bps", Value::Number(10_000_000_000)),
                 ("manifest_cluster", text("north")),
                 ("fill_cluster", text("de")),
+                ("fill_windows", text("12:00-14:00, 22:00-06:00")),
             ]
             .into(),
         ),
@@ -130,7 +132,7 @@ fn every_fault_is_named_with_its_line_and_what_to_do() {
             "fleet.toml:3: [policy] copy: is no setting; what can be said is copies, \
              versions_kept, flash_throughput_bps, flash_capacity_bytes, flash_fill_bps, \
              storage_throughput_bps, storage_capacity_bytes, storage_fill_bps, \
-             global_throughput_bps, global_capacity_bytes, global_fill_bps",
+             global_throughput_bps, global_capacity_bytes, global_fill_bps, fill_windows",
             "fleet.toml:4: [sites] is nothing to declare: there are [policy], [profile.NAME], \
              [site.NAME], [appliance.NAME], [front.NAME], [asset.NAME]",
             "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \
@@ -162,6 +164,26 @@ fn every_fault_is_named_with_its_line_and_what_to_do() {
              for example [\"rack-7\"]",
             "fleet.toml:29: [appliance.a2] fill_bps: 400 is not a number of bits per second \
              from 1000000 (1 Mb/s) to 1000000000000000, or 0 for its profile's",
+        ]
+    );
+}
+
+#[test]
+fn windows_are_declared_of_sites_and_of_the_policy() {
+    let said = |text: &str| parse(text).unwrap().things.into_values().next().unwrap();
+    let windows = |text: &str| said(text)["fill_windows"].clone();
+    let text = |text: &str| Value::Text(text.to_owned());
+    assert_eq!(windows("[policy]\nfill_windows = \"2:00-14:00\""), text("02:00-14:00"));
+    assert_eq!(windows("[policy]\nfill_windows = \"\""), text("always"));
+    assert_eq!(windows("[site.s1]\nfill_windows = \"\""), text(""), "the policy's");
+    assert_eq!(windows("[site.s1]\nfill_windows = \"always\""), text("always"));
+    assert_eq!(
+        faults("[site.s1]\nfill_windows = \"2-14\"\n[policy]\nfill_windows = 7"),
+        [
+            "fleet.toml:2: [site.s1] fill_windows: \"2-14\" is no window: write from and until by \
+             local time, as \"02:00-14:00\" or \"22:00-06:00\", more of them with commas between, \
+             or \"always\"",
+            "fleet.toml:4: [policy] fill_windows: 7 is not a text of windows",
         ]
     );
 }

@@ -12,6 +12,7 @@ time_zone = "Europe/Berlin"
 uplink_bps = 10_000_000_000
 manifest_cluster = "north"
 fill_cluster = "de"
+fill_windows = "22:00-06:00"
 [appliance.a1]
 site = "s1"
 addresses = ["192.0.2.1"]
@@ -48,8 +49,8 @@ fn a_fleet_becomes_as_a_file_says_and_stays_so() {
     let shown = control.says(&["apply", "-f", &path, "--dry-run"]);
     let steps = [
         "change policy: copies 2 becomes 1; global_fill_bps 400000000 becomes 0",
-        "make site s1: fill_cluster de; manifest_cluster north; prefixes 10.0.0.0/8; \
-         time_zone Europe/Berlin; uplink_bps 10000000000",
+        "make site s1: fill_cluster de; fill_windows 22:00-06:00; manifest_cluster north; \
+         prefixes 10.0.0.0/8; time_zone Europe/Berlin; uplink_bps 10000000000",
         "make appliance a1: addresses 192.0.2.1; site s1",
         "make appliance a2: addresses 192.0.2.2; fill_bps 900000000; profile storage; site s1; \
          tags rack-7; weight 3",

@@ -23,6 +23,20 @@ fn what_is_set_is_shown_and_what_was_not_said_stays() {
     assert_eq!((&said["copies"], &said["versions_kept"]), (&1.into(), &5.into()));
     assert_eq!(said["flash_fill_bps"], 7_000_000);
 
+    let said = says("policy set --fill-windows 2:00-14:00");
+    assert!(said.contains("02:00-14:00"), "{said}");
+    says("site set s2 --fill-windows always --time-zone Asia/Tokyo");
+    let said = says("fill pause s1 --until 2100-01-31T02:00:00Z");
+    assert_eq!(said, "site s1 fetches nothing until 2100-01-31T02:00:00Z\n");
+    let said = says("fill list");
+    let pause = "s1               02:00-14:00 UTC (policy)  paused  2100-01-31T02:00:00Z";
+    assert!(said.contains(pause) && said.contains("s2    a1         always"), "{said}");
+    assert_eq!(says("fill pause s1"), "site s1 fetches nothing until further notice\n");
+    assert!(says("fill list --site s1").contains("paused  nearcast fill resume"));
+    assert_eq!(says("fill resume s1"), "site s1 fetches again in its windows\n");
+    assert!(!says("fill list").contains("paused"));
+    assert!(says("site show s2").contains("always"));
+
     let listed = says("appliance list");
     assert!(listed.contains("a1         s2    never_seen"), "{listed}");
     let shown = says("appliance show a1");

@@ -2,6 +2,7 @@ use super::*;
 
 use std::path::Path;
 
+use director::FillPolicy;
 use model::object::BlockHash;
 use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};
@@ -102,6 +103,8 @@ fn site_with_all() -> Site {
         uplink: Some(BitsPerSecond(10_000_000_000)),
         manifest_cluster: Some(id("north")),
         fill_cluster: Some(id("de")),
+        fill_windows: Some("22:00-06:00".parse().unwrap()),
+        fill_paused_until: Some(UnixSeconds(9)),
         ..Site::new(id("s1"), vec!["10.0.0.0/8".parse().unwrap()])
     }
 }
@@ -118,8 +121,9 @@ async fn what_is_written_is_there_after_opening_again() {
         ..Appliance::new(id("a1"), site.id.clone(), Weight::ONE)
     };
     let flash = Abilities { fill: None, ..Profiles::default().flash };
-    let policy =
-        Policy { copies: 3, versions_kept: 1, profiles: Profiles { flash, ..Profiles::default() } };
+    let profiles = Profiles { flash, ..Profiles::default() };
+    let fill = FillPolicy { windows: "02:00-14:00, 23:00-00:00".parse().unwrap() };
+    let policy = Policy { copies: 3, versions_kept: 1, profiles, fill };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();
     let holds = [(appliance.id.clone(), Arc::new((7..9_000).collect()))].into();
@@ -199,7 +203,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
-                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes';
+                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes'
+                      OR key LIKE 'fill_%';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;
@@ -226,7 +231,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
-                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes';
+                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes'
+                      OR key LIKE 'fill_%';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
                   ALTER TABLE objects DROP COLUMN first_hash;

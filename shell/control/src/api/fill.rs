@@ -1,0 +1,199 @@
+//! When and how fast sites fill, how far they are, and pauses.
+
+#![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use model::hours::{FillRules, Hours, NEVER};
+use model::id::{ApplianceId, SiteId};
+use model::topology::Site;
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use wire::v1::fill::{FillAppliance, FillOut, FillSite};
+use wire::v1::report::Report;
+
+use super::fleet::told_of;
+use super::problem::{Problem, Said};
+use super::registry::{SiteOut, no_site, site_out};
+use super::{Shared, named};
+use crate::state::convert;
+use crate::state::directing::{Desk, Told};
+use crate::state::writer::Control;
+
+/// Parameters of `GET /v1/fill`.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FillQuery {
+    /// This one alone.
+    site: Option<String>,
+}
+
+/// When sites fill, and how far each appliance is. O(appliances); of one site O(its own + sites).
+#[utoipa::path(get, path = "/v1/fill", tag = "fleet", params(FillQuery),
+    responses((status = 200, body = FillOut)))]
+pub(crate) async fn fill(
+    State(control): Shared,
+    Query(query): Query<FillQuery>,
+) -> Result<Json<FillOut>, Problem> {
+    let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
+    let snapshot = control.snapshot();
+    let names = match &only {
+        Some(site) if !snapshot.sites.contains_key(site) => return Err(no_site(site.as_str())),
+        Some(site) => vec![site.clone()],
+        None => snapshot.sites.keys().cloned().collect(),
+    };
+    let now = control.clock.unix();
+    let hours_of = |desk: &Desk, site: &SiteId| desk.director.fill_hours(site);
+    let mut sites = BTreeMap::new();
+    for (id, hours) in each(&control, names, hours_of).await? {
+        if let Some(site) = snapshot.sites.get(&id) {
+            let has_policy = snapshot.policy.fill.windows;
+            let windows = site.fill_windows.unwrap_or(has_policy).to_string();
+            let out = FillSite { windows, ..site_of(site, &hours, now) };
+            sites.insert(id, (hours, out));
+        }
+    }
+    let told = told_of(&control, only.as_ref()).await?;
+    let ids = told.iter().map(|told| told.id.clone()).collect();
+    let rules_of = |desk: &Desk, id: &ApplianceId| desk.director.fill_rules(id);
+    let rules: BTreeMap<_, _> = each(&control, ids, rules_of).await?.into_iter().collect();
+    for Told { id, status, report } in told {
+        let known = (sites.get_mut(&status.registered.appliance.site), rules.get(&id));
+        if let (Some((hours, site)), Some(rules)) = known {
+            site.appliances.push(appliance_of(&id, hours, rules, report.as_deref(), now));
+        }
+    }
+    Ok(Json(FillOut { sites: sites.into_values().map(|(_, site)| site).collect() }))
+}
+
+/// What the director says of each that it knows: of some in one step.
+async fn each<K: Clone + Send + 'static, T: Send + 'static>(
+    control: &Control,
+    keys: Vec<K>,
+    look: impl Fn(&Desk, &K) -> Option<T> + Copy + Send + 'static,
+) -> Result<Vec<(K, T)>, Problem> {
+    let mut all = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(AT_ONCE) {
+        let keys = keys.to_vec();
+        let found = move |desk: &Desk, _| {
+            let found = keys.into_iter().map(|key| (look(desk, &key), key));
+            found.filter_map(|(found, key)| Some((key, found?))).collect::<Vec<_>>()
+        };
+        all.extend(control.directing.ask(found).await?);
+    }
+    Ok(all)
+}
+
+/// A hundred microseconds.
+const AT_ONCE: usize = 256;
+
+fn site_of(site: &Site, hours: &Hours, now: UnixSeconds) -> FillSite {
+    FillSite {
+        site: site.id.to_string(),
+        by_policy: site.fill_windows.is_none(),
+        time_zone: site.time_zone.to_string(),
+        zone_unknown: hours.offsets.is_empty(),
+        is_open: hours.is_open(now),
+        paused_until_unix_s: hours.paused_until.filter(|_| hours.is_paused(now)).map(|at| at.0),
+        next_change_unix_s: hours.next_change(now).map(|at| at.0),
+        ..FillSite::default()
+    }
+}
+
+fn appliance_of(
+    id: &ApplianceId,
+    hours: &Hours,
+    rules: &FillRules,
+    report: Option<&Report>,
+    now: UnixSeconds,
+) -> FillAppliance {
+    let fill = report.map(|report| &report.fill);
+    let missing = fill.map(|fill| fill.bytes_wanted.saturating_sub(fill.bytes_held));
+    let of_late = fill.map(|fill| fill.bits_per_second);
+    let most = [rules.rate_max, rules.outside_max].into_iter().flatten().min();
+    let rate = match of_late.map(BitsPerSecond).filter(|rate| 0 < rate.0) {
+        None if !hours.is_open(now) => most,
+        of_late => of_late,
+    };
+    let missing_now = missing.filter(|missing| 0 < *missing).map(Bytes);
+    let ready = rate.zip(missing_now).and_then(|(rate, missing)| {
+        let seconds = u128::from(missing.0) * 8 / u128::from(rate.0) + 1;
+        hours.open_for(now, Nanos::seconds(u64::try_from(seconds).ok()?.min(SECONDS_MAX)))
+    });
+    FillAppliance {
+        appliance: id.to_string(),
+        bytes_wanted: fill.map(|fill| fill.bytes_wanted),
+        bytes_missing: missing,
+        bits_per_second: of_late,
+        rate_max_bps: rules.rate_max.map(|rate| rate.0),
+        outside_max_bps: rules.outside_max.map(|rate| rate.0),
+        has_other_rules: report.is_some_and(|report| report.fill_rules != Some(rules.state)),
+        ready_unix_s: ready.map(|at| at.0),
+    }
+}
+
+/// 292 years: as many nanoseconds are a number.
+const SECONDS_MAX: u64 = 1 << 33;
+
+/// Until when a site should not fill.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PauseBody {
+    /// Until then, in UTC (RFC 3339); without it, until an operator ends it.
+    #[serde(default)]
+    #[schema(example = "2027-01-31T02:00:00Z")]
+    until: Option<String>,
+}
+
+/// Pauses the fill of a site: what runs stops where it is, and goes on from there afterwards. In
+/// place of what was said before.
+#[utoipa::path(put, path = "/v1/sites/{site}/fill-pause", tag = "registry",
+    request_body = PauseBody, responses((status = 200, body = SiteOut)))]
+pub(crate) async fn put_pause(
+    State(control): Shared,
+    Path(site): Path<String>,
+    Json(body): Json<PauseBody>,
+) -> Result<(Extension<Said>, Json<SiteOut>), Problem> {
+    let until = match &body.until {
+        None => NEVER,
+        Some(text) => convert::time_in(text).ok_or_else(|| {
+            Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
+        })?,
+    };
+    if until <= control.clock.unix() {
+        return Err(Problem::bad_request("until: such a pause would be over by now"));
+    }
+    let site = pause(&control, &site, Some(until)).await?;
+    let end = match until {
+        NEVER => "further notice".to_owned(),
+        until => convert::time_out(until),
+    };
+    Ok((Extension(Said(format!("fill paused until {end}"))), Json(site_out(&site))))
+}
+
+/// Ends the pause of a site's fill: it goes on in its windows.
+#[utoipa::path(delete, path = "/v1/sites/{site}/fill-pause", tag = "registry",
+    responses((status = 204, description = "It is not paused, whether or not it was")))]
+pub(crate) async fn delete_pause(
+    State(control): Shared,
+    Path(site): Path<String>,
+) -> Result<StatusCode, Problem> {
+    pause(&control, &site, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pause(
+    control: &std::sync::Arc<Control>,
+    name: &str,
+    until: Option<UnixSeconds>,
+) -> Result<Site, Problem> {
+    let merge = |known: Option<&Site>| {
+        let known = known.ok_or_else(|| no_site(name))?;
+        Ok::<_, Problem>(Site { fill_paused_until: until, ..known.clone() })
+    };
+    control.put_site(&named(name)?, merge).await
+}

@@ -57,6 +57,37 @@ fn load_is_even_among_members_of_a_kind() {
 }
 
 #[test]
+fn a_member_that_is_new_has_its_part_of_the_load_after_a_night() {
+    let world = World::new(&(1..=400).map(|n| (n, 10_000 / u64::from(n), 1)).collect::<Vec<_>>());
+    // Two hold half of it each, and one that is gone held the rest. The new one is filled in weeks.
+    let held = [1, 2].map(|n| (1..=400).filter(|item| item % 3 == n).collect::<NumberSet>());
+    let lost = (1..=400).filter(|item| item % 3 == 0).collect();
+    let fill = Bytes::mib(20);
+    let old =
+        |n: usize| Member { holds: &held[n], fill, ..machine(u32::try_from(n).unwrap(), 134, 400) };
+    let fleet = [old(0), old(1), Member { fill, ..machine(3, 134, 400) }];
+    let plan = world.plan(&fleet, Extra { lost, ..Extra::default() });
+    let loads: Vec<u64> = plan.members.iter().map(|of| of.load.0).collect();
+    let (sum, max) = (loads.iter().sum::<u64>(), *loads.iter().max().unwrap());
+    assert!(max * 3 * 100 <= sum * 105, "{loads:?}");
+    assert!(0 < plan.exchanged.0 && plan.exchanged.0 <= 30 * MIB, "{}", plan.exchanged);
+}
+
+#[test]
+fn a_full_member_makes_room_for_its_part_of_what_is_new() {
+    // 200 are held, and 40 come that are watched more than any of them.
+    let items = (1..=240).map(|n| (n, if n <= 200 { 100 + u64::from(n) } else { 3000 }, 1));
+    let world = World::new(&items.collect::<Vec<_>>());
+    let held = [0, 1].map(|n| (1..=200).filter(|item| item % 2 == n).collect::<NumberSet>());
+    let old =
+        |n: usize, mib| Member { holds: &held[n], ..machine(u32::try_from(n).unwrap(), mib, 400) };
+    let plan = world.plan(&[old(0, 100), old(1, 150)], Extra::default());
+    let comes = |n: usize| plan.members[n].items.iter().filter(|item| 200 < *item).count();
+    assert_eq!(comes(0) + comes(1), 40);
+    assert!(comes(0).abs_diff(comes(1)) < 6, "{} {}", comes(0), comes(1));
+}
+
+#[test]
 fn what_is_pinned_is_held_and_what_is_banned_is_not() {
     let world = World::new(&[(1, 50, 1), (2, 40, 1), (3, 1, 1)]);
     let fleet = [machine(1, 1, 1000), machine(2, 1, 1000)];
@@ -180,6 +211,9 @@ fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
     the plan evicts 1 of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
     ");
     let less = World::new(&[(1, 1, 2000), (2, 1, 2000), (3, 1, 2000)]).catalogue;
+    let (was, is) = (set(&[1, 2, 3, 4]), set(&[1, 2]));
+    let last = difference(&catalogue, &less, [(&was, &is)].into_iter()).last_copies;
+    assert_eq!(last, set(&[3]), "the fourth left the catalogue");
     insta::assert_snapshot!(refused(&less, [&[1, 2, 3, 4], &[]], [&[1, 2, 3, 4], &[]]), @"
     1 of 4 items are not in the catalogue any more, and 100 in 1,000 may go: is all of it there? If so, force the plan
     ");
@@ -359,6 +393,7 @@ struct Case {
     fleet: Fleet,
     rooms: Vec<u64>,
     fills: Vec<u64>,
+    bans: NumberSet,
 }
 
 impl Case {
@@ -383,7 +418,7 @@ impl Case {
         {
             (machine.room, machine.fill) = (*room, *fill);
         }
-        // What is held fits, or nobody could hold it.
+        after.extra.bans = self.bans.clone();
         let second = after.plan(&self.second());
         ((self.fleet.clone(), plan), (after, second))
     }
@@ -399,8 +434,9 @@ fn case() -> impl Strategy<Value = Case> {
     let items = prop::collection::vec((0_u64..300, 0_u64..300, 1_u64..6), 1..60);
     let numbers = || prop::collection::btree_set(1_u32..60, 0..4);
     let second = prop::collection::vec((0_u64..40, 0_u64..60), 6);
-    (machines, items, numbers(), numbers(), second).prop_map(
-        |(machines, items, pins, bans, second)| {
+    let sets = (numbers(), numbers(), numbers());
+    (machines, items, sets, second).prop_map(
+        |(machines, items, (pins, bans, bans_then), second)| {
             let count = u32::try_from(items.len()).unwrap();
             let machines = (1..).zip(machines).map(|(name, (room, mbps, fill, weight))| Machine {
                 name,
@@ -419,6 +455,7 @@ fn case() -> impl Strategy<Value = Case> {
                 fleet: Fleet { machines: machines.collect(), extra },
                 rooms: second.iter().map(|(room, _)| room * MIB).collect(),
                 fills: second.iter().map(|(_, fill)| fill * MIB).collect(),
+                bans: within(bans_then),
             }
         },
     )

@@ -137,17 +137,15 @@ mod tests {
 
     #[test]
     fn a_seed_is_one_year_whatever_the_threads_and_holds_what_a_small_fleet_is_held_to() {
-        let size = Size { regions: 2, sites: 10, weeks: 1 };
-        let [one, two] = [1, 2].map(|threads| play(&[3], size, Some(threads)));
-        for region in &one[0].1 {
-            count_once(region);
-        }
-        let [one, two] = [one, two].map(|tallies| {
-            let [(seed, regions)] = &tallies[..] else { panic!("one seed") };
-            figures::of(*seed, regions)
-        });
-        let text = |of: &figures::Figures| serde_json::to_string(of).unwrap();
-        assert_eq!(text(&one), text(&two));
+        let of = |regions, threads| {
+            play(&[3], Size { regions, sites: 10, weeks: 1 }, Some(threads)).remove(0).1
+        };
+        let (one, two) = (of(1, 1), of(2, 2));
+        two.iter().for_each(count_once);
+        let figures = |of: &[Tally]| figures::of(3, of);
+        let text = |of: &[Tally]| serde_json::to_string(&figures(of)).unwrap();
+        assert_eq!(text(&one), text(&two[..1]));
+        let one = figures(&two);
         assert_eq!(one.broken_small, Vec::<String>::new());
         assert!(0 < one.sessions && 0.0 < one.churn_tb["directed"]);
     }

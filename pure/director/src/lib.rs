@@ -74,6 +74,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::machine::Machine;
 use model::manifest::Manifest;
+use model::names::Names;
 use model::number::{NumberSet, index};
 use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::{Health, Load};
@@ -168,6 +169,8 @@ pub struct Director {
     told_files: ToldFiles,
     role: Role,
     places: Arc<Places>,
+    /// The items that each appliance should hold, as they are durable.
+    stored_holds: Names<ApplianceId, Arc<NumberSet>>,
     /// What viewers are expected to watch; none until somebody has said it.
     expected: Option<Arc<Expected>>,
     planning: Planning,
@@ -355,6 +358,7 @@ impl Director {
             kept_numbers: NumberSet::new(),
             told_files: ToldFiles::default(),
             role,
+            stored_holds: places.holds.clone(),
             places,
             expected: None,
             planning: Planning::default(),

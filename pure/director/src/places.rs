@@ -10,7 +10,7 @@
 //! A cluster is a site, or the sites of a manifest cluster. Where sites of one cluster should hold
 //! different renditions, they are planned by themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -85,6 +85,8 @@ impl Question {
 /// What places follow from. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
+    /// A version was withdrawn within a day.
+    pub(crate) withdrawn_of_late: bool,
     pub(crate) sites: Arc<Names<SiteId, Site>>,
     pub(crate) appliances: Arc<Names<ApplianceId, Registered>>,
     pub(crate) catalog: Arc<Catalog>,
@@ -92,7 +94,7 @@ pub(crate) struct Ground {
     /// None until somebody has said it to this process.
     pub(crate) expected: Option<Arc<Expected>>,
     /// What each appliance should hold until now.
-    pub(crate) before: Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) known: Arc<Places>,
     pub(crate) now_unix: UnixSeconds,
 }
 
@@ -209,42 +211,83 @@ impl Ground {
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
         let (config, none) = (self.config(), NumberSet::new());
-        let members = region.iter().map(|of| self.members(of, before, &none));
+        let members = region.iter().map(|of| self.members(of, before, &none, shelf));
         let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
-        let bans: Vec<NumberSet> = region.iter().map(|of| shelf.above(of.bitrate_max)).collect();
-        let both = members.iter().zip(&bans);
+        let mut above: BTreeMap<Option<BitsPerSecond>, NumberSet> = BTreeMap::new();
+        for of in region {
+            above.entry(of.bitrate_max).or_insert_with(|| shelf.above(of.bitrate_max));
+        }
+        let bans = region.iter().map(|of| &above[&of.bitrate_max]);
+        let both = members.iter().zip(bans);
         let clusters: Vec<Cluster<'_>> =
             both.map(|(members, bans)| cluster_of(members, bans, &none, all)).collect();
         let place = |cluster: &Cluster<'_>| place_cluster(order, cluster, &config);
         let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
-        let of_region = place_region(order, &clusters, &mut plans);
+        // Before what nobody asks for takes the room, and for that itself.
+        let mut done: Vec<Vec<NumberSet>> = Vec::with_capacity(plans.len());
         for (cluster, plan) in clusters.iter().zip(&mut plans) {
+            let both = plan.members.iter_mut().zip(cluster.members);
+            done.push(both.map(|(member, of)| shelf.bring_common(member, of.holds)).collect());
+        }
+        let of_region = place_region(order, &clusters, &mut plans);
+        for ((cluster, plan), done) in clusters.iter().zip(&mut plans).zip(&done) {
             fill_spare(order, cluster, &config, plan);
-            plan.members.iter_mut().for_each(|member| shelf.bring_common(member));
+            for (member, done) in plan.members.iter_mut().zip(done) {
+                shelf.bring_common(member, done);
+            }
         }
         let asked = Asked { order, config: &config, clusters: &clusters };
         shelf.report(report, (region, &plans), &of_region, &asked);
         plans
     }
 
+    /// These versions, and those that are held though newer ones of their assets are kept: as long
+    /// as what is new does not come, they stay.
+    pub(crate) fn with_held<'a>(
+        &'a self,
+        mut kept: Vec<(usize, &'a Arc<Version>)>,
+        before: &Names<ApplianceId, Arc<NumberSet>>,
+    ) -> Vec<(usize, &'a Arc<Version>)> {
+        let known: BTreeSet<&AssetVersionId> = kept.iter().map(|(_, of)| of.id()).collect();
+        let mut held = NumberSet::new();
+        before.values().for_each(|items| held |= &**items);
+        let is_held = |version: &Version| {
+            version.items_or_own().each().any(|(_, item)| held.contains(item.0))
+        };
+        let mut others = Vec::new();
+        for (_, versions) in self.catalog.assets() {
+            let versions = versions.iter().enumerate();
+            others.extend(versions.filter(|(_, of)| !known.contains(of.id()) && is_held(of)));
+        }
+        kept.extend(others);
+        kept
+    }
+
     /// What every appliance should hold until now, of these versions: nothing comes.
     pub(crate) fn as_before(
         &self,
         kept: &[(usize, &Arc<Version>)],
-        had_manifest: impl Fn(&ApplianceId) -> bool,
-        wanted: &Places,
+        before: &Names<ApplianceId, Arc<NumberSet>>,
+        (known, wanted): (&Places, &Places),
     ) -> Places {
-        let before = self.holds_before(kept, had_manifest);
-        let none = Arc::default();
+        let (shelf, none) = (Shelf::of(kept), Arc::default());
+        let catalogue = Catalogue::new(shelf.pieces());
         let holds = wanted.holds.keys().map(|id| {
             let was = before.get(id).unwrap_or(&none);
-            let is_there = |item: &u32| wanted.catalogue.get(Item(*item)).is_some();
-            let left: NumberSet = was.iter().filter(is_there).collect();
+            let left: NumberSet =
+                was.iter().filter(|item| catalogue.get(Item(*item)).is_some()).collect();
             let left = if left == **was { Arc::clone(was) } else { Arc::new(left) };
             (id.clone(), left)
         });
-        Places { holds: holds.collect(), ..wanted.clone() }
+        let holds = holds.collect();
+        // One that moves is where it was, until it is planned there.
+        let site = |(id, site): (&ApplianceId, &SiteId)| {
+            (id.clone(), known.sites.get(id).unwrap_or(site).clone())
+        };
+        let sites = wanted.sites.iter().map(site).collect();
+        let report = wanted.report.clone();
+        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, report }
     }
 
     /// Appliances by cluster, in the order of its name, and of theirs.
@@ -269,7 +312,8 @@ impl Ground {
         kept: &[(usize, &Arc<Version>)],
         had_manifest: impl Fn(&ApplianceId) -> bool,
     ) -> Names<ApplianceId, Arc<NumberSet>> {
-        let mut before = self.before.clone();
+        let mut before = self.known.holds.clone();
+        self.divide(&mut before);
         let is_unknown = |id: &&ApplianceId| had_manifest(id) && !before.contains_key(*id);
         let unknown: Vec<ApplianceId> =
             self.appliances.keys().filter(is_unknown).cloned().collect();
@@ -291,6 +335,29 @@ impl Ground {
             before.insert(id, Arc::new(items.collect()));
         }
         before
+    }
+
+    /// A version that was placed as a whole has items of its own once its renditions are told: who
+    /// held it holds all of them. O(versions), and O(appliances) if there is one.
+    fn divide(&self, before: &mut Names<ApplianceId, Arc<NumberSet>>) {
+        let is_whole = |items: &Items| items.each().count() == 1;
+        let mut divided: Vec<Items> = Vec::new();
+        for known in self.known.shelf.versions.iter().filter(|known| is_whole(&known.items)) {
+            let version = self.catalog.version(known.version.id()).map(|of| of.items_or_own());
+            divided.extend(version.filter(|items| !is_whole(items)));
+        }
+        if divided.is_empty() {
+            return;
+        }
+        let ids: Vec<ApplianceId> = before.keys().cloned().collect();
+        for id in ids {
+            let Some(holds) = before.get_mut(&id) else { continue };
+            let held = divided.iter().filter(|items| holds.contains(items.first()));
+            let items: Vec<u32> = held.flat_map(|of| of.each().map(|(_, item)| item.0)).collect();
+            if !items.is_empty() {
+                Arc::make_mut(holds).extend(items);
+            }
+        }
     }
 
     fn placed_before(
@@ -329,8 +396,9 @@ impl Ground {
         of: &Together<'_>,
         before: &'a Names<ApplianceId, Arc<NumberSet>>,
         none: &'a NumberSet,
+        shelf: &Shelf,
     ) -> Vec<Member<'a>> {
-        of.registered.iter().map(|of| self.member(of, before, none)).collect()
+        of.registered.iter().map(|of| self.member(of, before, none, shelf)).collect()
     }
 
     /// Why each appliance of a site holds each item of a version, or not, as it is planned now.
@@ -355,10 +423,10 @@ impl Ground {
         let wanted = self.wanted(&shelf, of.region);
         let order = Order::new(&catalogue, &wanted);
         let plans =
-            self.place_together(&shelf, &order, &region, &self.before, &mut Report::default());
+            self.place_together(&shelf, &order, &region, &self.known.holds, &mut Report::default());
         let at = region.iter().position(|other| std::ptr::eq(*other, of)).expect("it is of it");
         let (none, bans) = (NumberSet::new(), shelf.above(of.bitrate_max));
-        let members = self.members(of, &self.before, &none);
+        let members = self.members(of, &self.known.holds, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
         let cluster = cluster_of(&members, &bans, &none, all);
         let mut reasons = Vec::new();
@@ -379,15 +447,19 @@ impl Ground {
         of: &Registered,
         before: &'a Names<ApplianceId, Arc<NumberSet>>,
         none: &'a NumberSet,
+        shelf: &Shelf,
     ) -> Member<'a> {
         let (appliance, room) = (&of.appliance, of.usable.unwrap_or_default());
+        let holds = before.get(&appliance.id).map_or(none, |holds| holds);
+        // What goes along with renditions that are held without the lowest has its room.
+        let room = room.saturating_sub(shelf.common_of(holds));
         let able = appliance.own.or(self.policy.profiles.of(appliance.profile));
         Member {
             lot: Lot::of(appliance.id.as_str().as_bytes()),
             weight: appliance.weight,
             room,
             throughput: able.throughput,
-            holds: before.get(&appliance.id).map_or(none, |holds| holds),
+            holds,
             // It may be filled anew at once.
             fill: room,
         }
@@ -524,14 +596,22 @@ impl Shelf {
         })
     }
 
+    /// The room of what goes along with renditions that are held without the lowest of their
+    /// version, for which it is counted.
+    fn common_of(&self, items: &NumberSet) -> Bytes {
+        let lacks = |of: &Numbered| !items.contains(of.items.of(0).0);
+        let held = self.held(items).filter(|(numbered, _)| lacks(numbered));
+        held.fold(Bytes::ZERO, |sum, (of, _)| sum + of.items.common(&of.version))
+    }
+
     /// What belongs to no rendition of a version goes along with each, and was counted for the
-    /// lowest alone. Where that is not held, there must be room for it, or no rendition comes.
-    fn bring_common(&self, member: &mut MemberPlan) {
+    /// lowest alone. Where that is not held, there must be room for it, or no rendition comes; of
+    /// versions with an item among `done` there is. The items that are held now.
+    fn bring_common(&self, member: &mut MemberPlan, done: &NumberSet) -> NumberSet {
         let mut gone = NumberSet::new();
-        for (numbered, _) in self.held(&member.items) {
-            let Numbered { items, version, .. } = numbered;
-            let lowest = items.of(0);
-            if member.items.contains(lowest.0) {
+        for (Numbered { items, version, .. }, _) in self.held(&member.items) {
+            let has_room = |item: Item| done.contains(item.0);
+            if member.items.contains(items.of(0).0) || items.each().any(|(_, of)| has_room(of)) {
                 continue;
             }
             let common = items.common(version);
@@ -546,6 +626,7 @@ impl Shelf {
             }
         }
         member.items -= gone;
+        member.items.clone()
     }
 
     /// Notes how much each version is worth, the best of its items.
@@ -679,8 +760,8 @@ impl Places {
     }
 
     /// What comes to each appliance from other places, and what goes: versions with the numbers of
-    /// renditions. Of those alone where something does. O(items held).
-    pub fn moves(&self, before: &Self) -> Vec<Moves> {
+    /// renditions. Of the first appliances alone where something does. O(items held).
+    pub fn moves(&self, before: &Self, most: usize) -> Vec<Moves> {
         let all = |places: &Self, items: NumberSet| -> Vec<(AssetVersionId, Renditions)> {
             let held = places.shelf.held(&items);
             held.map(|(of, held)| (of.version.id().clone(), held)).collect()
@@ -692,7 +773,7 @@ impl Places {
             let (comes, goes) = (all(self, comes), all(before, goes));
             Moves { appliance: id.clone(), comes, goes }
         });
-        moves.filter(|of| !of.comes.is_empty() || !of.goes.is_empty()).collect()
+        moves.filter(|of| !of.comes.is_empty() || !of.goes.is_empty()).take(most).collect()
     }
 
     /// The versions that an appliance should hold, with their renditions; empty if there is no such

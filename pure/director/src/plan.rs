@@ -14,7 +14,7 @@
 //! no plan is in the making. Keys alone place nothing anew: manifests are made of the last
 //! placement.
 //!
-//! A plan costs O(versions x sites) on its thread; here an input costs O(1), and so do a plan that
+//! A plan costs O(items log items + clusters x what each may hold) on its thread; here an input costs O(1), and so do a plan that
 //! has come and one that is stored. Whatever takes long to be freed is freed elsewhere:
 //! [`Action::Free`].
 
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
+use model::number::NumberSet;
 use model::topology::Appliance;
 use model::units::UnixSeconds;
 use model::view::Renditions;
@@ -35,6 +36,7 @@ use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
 use crate::refused::{self, RefusedPlan};
 use crate::trust::document;
+use crate::withdrawal::Withdrawal;
 use crate::{Action, Director, Role};
 
 /// What a plan is worked out of. Immutable, and nothing else is asked for.
@@ -44,8 +46,8 @@ pub struct PlanInput {
     ground: Ground,
     token_keys: Vec<TokenKey>,
     trust: Trust,
-    /// The places before.
-    known: Arc<Places>,
+    /// The items of each appliance that are durable.
+    stored: Names<ApplianceId, Arc<NumberSet>>,
     /// It is taken whatever it evicts.
     is_forced: bool,
     /// The placement that holds still; none if something has changed that it follows from.
@@ -102,12 +104,13 @@ pub(crate) enum Replan {
 impl Planning {
     /// True if manifests are, or will be when they are stored, as desired state wants them.
     pub(crate) fn is_done(&self) -> bool {
-        !self.is_under_way && self.wanted.is_none()
+        let has_vanished = self.refused.as_ref().is_some_and(|of| of.is_of_catalogue());
+        !self.is_under_way && self.wanted.is_none() && !has_vanished
     }
 }
 
 impl PlanInput {
-    /// Works it out. O(versions x sites), and what every appliance should hold.
+    /// Works it out. O(items log items), and what every appliance should hold.
     pub fn work_out(self) -> Plan {
         let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
         let kept = self.ground.catalog.kept(count);
@@ -116,16 +119,21 @@ impl PlanInput {
             return Plan { number: self.number, places: Arc::clone(places), refused: None, draft };
         }
         let had_manifest = |id: &ApplianceId| self.base.has(id);
+        let mut kept = kept;
         let places = Arc::new(self.ground.places(&kept, had_manifest));
         let refused = self.refused(&kept, &places);
         let places = match &refused {
             None => places,
-            Some(of) if of.is_of_catalogue() => Arc::clone(&self.known),
-            Some(_) => Arc::new(self.ground.as_before(&kept, had_manifest, &places)),
+            Some(of) if of.is_of_catalogue() => Arc::clone(&self.ground.known),
+            Some(_) => {
+                let before = self.ground.holds_before(&kept, had_manifest);
+                kept = self.ground.with_held(kept, &before);
+                Arc::new(self.ground.as_before(&kept, &before, (&self.ground.known, &places)))
+            }
         };
         let is_of_catalogue = refused.as_ref().is_some_and(RefusedPlan::is_of_catalogue);
         let draft = match is_of_catalogue {
-            true => self.base.clone().draft(std::iter::empty(), &Names::default()),
+            true => self.base.clone().nothing(),
             false => self.draft(&places, kept),
         };
         Plan { number: self.number, places, refused: Some(refused.map(Box::new)), draft }
@@ -147,7 +155,9 @@ impl PlanInput {
             let site = of.and_then(|of| sites.get(&of.appliance.site));
             (of.and_then(|of| of.usable).unwrap_or_default(), site.and_then(|of| of.bitrate_max))
         };
-        refused::look((&before, &self.known), places, wish)
+        let Ground { catalog, withdrawn_of_late, .. } = &self.ground;
+        let asked = refused::Asked { before: &before, known: &self.ground.known, catalog };
+        refused::look(&asked, places, *withdrawn_of_late, wish)
     }
 
     /// All manifests. What is worth most is fetched first; among equals current versions come
@@ -191,7 +201,7 @@ impl PlanInput {
             self.with_keys_or_not(manifest, |version| parts.is_one(version))
         };
         let ids = places.holds.keys().filter(|id| self.ground.appliances.contains_key(*id));
-        self.base.clone().draft(ids.map(manifest), &places.holds)
+        self.base.clone().draft(ids.map(manifest), &places.holds, &self.stored)
     }
 
     /// The manifest as it is, which leaves keys to the trust document. With keys if its appliance
@@ -216,7 +226,7 @@ impl PlanInput {
     }
 }
 
-/// Versions without their upper renditions, each made once for all manifests.
+/// Versions without some of their renditions, each made once for all manifests.
 #[derive(Default)]
 struct Parts {
     /// By the version and the renditions; none where that is all of it.
@@ -309,7 +319,7 @@ impl Director {
             ground: ground(desired, &self.places, self.expected.as_ref(), self.now_unix),
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
-            known: Arc::clone(&self.places),
+            stored: self.stored_holds.clone(),
             is_forced: std::mem::take(&mut self.planning.is_forced),
             places: (wanted == Replan::Manifests && self.places.is_planned())
                 .then(|| Arc::clone(&self.places)),
@@ -340,7 +350,8 @@ impl Director {
 
     /// The manifests of a generation are durable: they are published, and the next plan begins.
     pub(crate) fn stored(&mut self, generation: Generation) {
-        let Some(manifests) = self.publisher().stored(generation) else { return };
+        let Some((manifests, holds)) = self.publisher().stored(generation) else { return };
+        self.stored_holds.take_all(&holds);
         self.actions.push_back(Action::Free(Spent { places: None, manifests }));
         self.settle_withdrawals();
         self.begin_plan();
@@ -353,17 +364,20 @@ type Holder<'a> = (&'a ApplianceId, Renditions);
 
 fn ground(
     desired: &Desired,
-    places: &Places,
+    places: &Arc<Places>,
     expected: Option<&Arc<Expected>>,
     now_unix: UnixSeconds,
 ) -> Ground {
+    let is_of_late =
+        |of: &Withdrawal| now_unix.0 < of.at.0.saturating_add(refused::WITHDRAWN_OF_LATE);
     Ground {
+        withdrawn_of_late: desired.withdrawals.values().any(is_of_late),
         sites: Arc::clone(&desired.sites),
         appliances: Arc::clone(&desired.appliances),
         catalog: Arc::clone(&desired.catalog),
         policy: desired.policy,
         expected: expected.cloned(),
-        before: places.holds.clone(),
+        known: Arc::clone(places),
         now_unix,
     }
 }

@@ -313,10 +313,12 @@ impl World {
             if self.director.desired().appliances.contains_key(id) {
                 self.durable.entries.insert(id.clone(), *entry);
             }
-            if let Some(holds) = ledger.holds.get(id) {
+            self.stored.insert((id.clone(), entry.generation));
+        }
+        for (id, holds) in &ledger.holds {
+            if self.director.desired().appliances.contains_key(id) {
                 self.durable.holds.insert(id.clone(), Arc::clone(holds));
             }
-            self.stored.insert((id.clone(), entry.generation));
         }
         self.durable.generation = self.durable.generation.max(ledger.generation);
         Some(ledger.generation)

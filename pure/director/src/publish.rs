@@ -38,6 +38,9 @@ pub struct Ledger {
     pub trust: TrustEntry,
 }
 
+/// Items by appliance.
+type Holds = Names<ApplianceId, Arc<NumberSet>>;
+
 /// Stages, and once they are durable publishes, manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
@@ -111,12 +114,20 @@ impl Base {
         self.manifests.entries.get(id).is_some_and(|entry| entry.digest != digest)
     }
 
+    /// No manifest changes.
+    pub(crate) fn nothing(self) -> Draft {
+        let Self { generation, manifests, .. } = self;
+        let ledger = Ledger { generation, ..Ledger::default() };
+        Draft { known: manifests.clone(), all: manifests, ledger }
+    }
+
     /// Takes the manifests of a plan: those that differ from the ledger get the new generation,
     /// the others keep theirs. O(appliances).
     pub(crate) fn draft(
         self,
         planned: impl Iterator<Item = (Manifest, Digest)>,
         holds: &Names<ApplianceId, Arc<NumberSet>>,
+        stored: &Names<ApplianceId, Arc<NumberSet>>,
     ) -> Draft {
         let Self { generation, manifests: mut known, overtaken, need_keys: _ } = self;
         for (id, followed) in overtaken {
@@ -146,8 +157,10 @@ impl Base {
         all.entries.take_all(&entries);
         all.published.extend(published);
         (known.keyed, all.keyed) = (keyed.max(known.keyed), keyed);
-        let of_entry = |id: &ApplianceId| Some((id.clone(), Arc::clone(holds.get(id)?)));
-        let holds = entries.keys().filter_map(of_entry).collect();
+        // Also where the manifest is the same: one of a release before kept no items.
+        let is_stored = |id: &ApplianceId, holds| stored.get(id) == Some(holds);
+        let holds = holds.iter().filter(|(id, holds)| !is_stored(id, holds));
+        let holds = holds.map(|(id, holds)| (id.clone(), Arc::clone(holds))).collect();
         let ledger = Ledger { generation, entries, holds, trust: TrustEntry::default() };
         Draft { known, all, ledger }
     }
@@ -252,21 +265,22 @@ impl Publisher {
         }
         let Draft { known, all: manifests, ledger } = draft;
         let spent = std::mem::replace(&mut self.manifests, known);
-        if ledger.entries.is_empty() {
+        if ledger.entries.is_empty() && ledger.holds.is_empty() {
             return (None, spent);
         }
         let staged = Staged { ledger, manifests, said_at: now };
         (Some(self.staged.insert(staged).ledger.clone()), spent)
     }
 
-    /// Publishes the manifests staged under `generation`, if they are: what is not needed any more.
+    /// Publishes the manifests staged under `generation`, if they are: what is not needed any more,
+    /// and the items that are durable now.
     /// O(1).
-    pub(crate) fn stored(&mut self, generation: Generation) -> Option<Manifests> {
+    pub(crate) fn stored(&mut self, generation: Generation) -> Option<(Manifests, Holds)> {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
         let staged = self.staged.take_if(is_it)?;
         assert!(self.generation < generation, "generations grow");
         self.generation = generation;
-        Some(std::mem::replace(&mut self.manifests, staged.manifests))
+        Some((std::mem::replace(&mut self.manifests, staged.manifests), staged.ledger.holds))
     }
 
     /// The generation that is not stored yet, to ask for it once more; none before a while has

@@ -17,12 +17,13 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, Item};
 use model::names::Names;
-use model::number::NumberSet;
+use model::number::{NumberSet, OWN_FILES};
 use model::units::{BitsPerSecond, Bytes};
 use placement::plan::{
     Catalogue, Change, Difference, Limits, Piece, Refusal, difference, refusals,
 };
 
+use crate::catalog::{Catalog, Version};
 use crate::places::Places;
 
 /// A plan that was refused.
@@ -49,6 +50,16 @@ const LIMITS: Limits = Limits {
 /// start.
 const VANISHED_MIN: u64 = 20;
 
+/// A version that was withdrawn so many seconds before a start may be one that vanished.
+pub(crate) const WITHDRAWN_OF_LATE: u64 = 86_400;
+
+/// What a plan is compared with.
+pub(crate) struct Asked<'a> {
+    pub(crate) before: &'a Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) known: &'a Places,
+    pub(crate) catalog: &'a Catalog,
+}
+
 /// What an appliance held, and should hold.
 type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
 
@@ -56,15 +67,17 @@ type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
 /// it may be carried out. `wish` is what room an appliance has, and the most that a rendition there
 /// may take. O(items held).
 pub(crate) fn look(
-    (before, known): (&Names<ApplianceId, Arc<NumberSet>>, &Places),
+    Asked { before, known, catalog }: &Asked<'_>,
     places: &Arc<Places>,
+    withdrawn_of_late: bool,
     wish: impl Fn(&ApplianceId) -> (Bytes, Option<BitsPerSecond>),
 ) -> Option<RefusedPlan> {
     let after = places.catalogue();
     let len = |item: u32| after.get(Item(item)).map_or(0, |piece| piece.len.0);
     let (mut vanished, mut above) = (NumberSet::new(), BTreeMap::new());
-    let mut pairs: Vec<Pair<'_>> = Vec::new();
-    for (id, was) in before {
+    let (mut pairs, mut all): (Vec<Pair<'_>>, _) = (Vec::new(), NumberSet::new());
+    for (id, was) in before.iter() {
+        all |= &**was;
         let Some(is) = places.holds.get(id) else { continue };
         let mut there: NumberSet =
             was.iter().filter(|item| after.get(Item(*item)).is_some()).collect();
@@ -80,8 +93,12 @@ pub(crate) fn look(
             pairs.push((id, there, is));
         }
     }
-    let is_start = !known.is_planned();
-    let is_many = is_start && VANISHED_MIN <= vanished.len();
+    // A version that is not kept any more has not vanished, and numbers of a process end with it.
+    vanished -= items_of(catalog, &vanished);
+    vanished.remove_range(OWN_FILES..);
+    let is_most = !withdrawn_of_late && all.len() <= 2 * vanished.len();
+    let is_many = VANISHED_MIN <= vanished.len() || is_most && !vanished.is_empty();
+    let is_many = is_many && !known.is_planned();
     let before = if is_many { with(after, &vanished) } else { after.clone() };
     let both = pairs.iter().map(|(_, was, is)| (was, *is));
     let mut difference: Difference = difference(&before, after, both);
@@ -109,6 +126,23 @@ impl RefusedPlan {
         };
         self.reasons.iter().map(words).collect()
     }
+}
+
+/// Those of these items that a version of the catalogue has. O(versions log versions).
+fn items_of(catalog: &Catalog, items: &NumberSet) -> NumberSet {
+    if items.is_empty() {
+        return NumberSet::new();
+    }
+    let range = |of: &Arc<Version>| {
+        let first = of.items_or_own().first();
+        let count = u32::try_from(of.objects().len()).unwrap_or(u32::MAX);
+        first..=first.saturating_add(count.saturating_sub(1))
+    };
+    let mut all = NumberSet::new();
+    for version in catalog.all() {
+        all.insert_range(range(version));
+    }
+    all & items
 }
 
 /// A catalogue with pieces of which only the items are known.

@@ -180,3 +180,18 @@ fn what_the_release_before_placed_stays_where_it_is() {
     });
     assert_eq!(placed.collect::<Vec<_>>(), before);
 }
+
+#[test]
+fn items_are_durable_also_where_the_manifest_is_the_same() {
+    let mut director = small("a1", 3);
+    put_version(&mut director, "film-1", &[1], 1);
+    let holds = ledger(&director).holds;
+    let unknown = Ledger { holds: Names::default(), ..ledger(&director) };
+    let desired = director.desired().clone();
+    let mut director = Director::new(CONFIG, desired, unknown, at(0), UnixSeconds(0));
+    let staged = store(&mut director).expect("nothing of it is durable");
+    assert_eq!((staged.entries.len(), &staged.holds), (0, &holds));
+    director.handle(at(0), Event::Stored(staged.generation));
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    assert_eq!(store(&mut director), None, "it is now");
+}

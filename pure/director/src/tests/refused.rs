@@ -8,21 +8,31 @@ use super::*;
 /// Of an appliance that holds so many films of 8 KiB, and has room for no more.
 fn full(films: u8) -> Director {
     let mut director = running(&["a1"]);
-    let policy = Policy { versions_kept: 99, ..director.desired().policy };
+    let policy = Policy { versions_kept: 1, ..director.desired().policy };
     director.handle(at(0), Event::Changed(Change::Policy(policy)));
     director
         .handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(8192 * u64::from(films)))));
     director.handle(at(0), Event::Expected(Arc::default()));
     for n in 0..films {
-        let version = version_of(&format!("film-{n}"), &[n], u64::from(n) + 1);
-        let version = Version::clone(&version).numbered(Some(u32::from(n)));
-        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+        put(&mut director, title(&format!("film-{n}"), &format!("title-{n}"), n));
     }
     settle(&mut director);
     assert_eq!(films_of(&director), usize::from(films));
     // They are new no more.
     director.handle(at(0), Event::Tick(UnixSeconds(30 * 86_400)));
     director
+}
+
+/// A version of this asset, with one object and the number of that.
+fn title(version: &str, asset: &str, object: u8) -> Version {
+    let known = version_of(version, &[object], u64::from(object) + 1);
+    let files = AssetVersion { asset: asset.parse().unwrap(), ..known.files.as_ref().clone() };
+    let version = Version::new(Arc::new(files), Vec::new(), known.sequence);
+    version.numbered(Some(u32::from(object)))
+}
+
+fn put(director: &mut Director, version: Version) {
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
 }
 
 fn films_of(director: &Director) -> usize {
@@ -37,9 +47,7 @@ fn expect_others(director: &mut Director, films: u8) {
         peak: BitsPerSecond(1),
     };
     for n in 100..100 + films {
-        let version = version_of(&format!("film-{n}"), &[n], u64::from(n));
-        let version = Version::clone(&version).numbered(Some(u32::from(n)));
-        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+        put(director, title(&format!("film-{n}"), &format!("title-{n}"), n));
     }
     let regions = BTreeMap::from([(None, (0..films).map(wanted).collect())]);
     director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
@@ -94,8 +102,8 @@ fn where_the_catalogue_vanished_nothing_moves() {
     let durable = ledger(&director);
     let desired = Desired { catalog: Arc::default(), ..director.desired().clone() };
     let restart = |ledger: &Ledger| {
-        let mut director =
-            Director::new(CONFIG, desired.clone(), ledger.clone(), at(0), UnixSeconds(0));
+        let desired = desired.clone();
+        let mut director = Director::new(CONFIG, desired, ledger.clone(), at(0), UnixSeconds(0));
         settle(&mut director);
         director
     };
@@ -117,7 +125,12 @@ fn where_the_catalogue_vanished_nothing_moves() {
     assert_eq!((films_of(&director), director.refused()), (0, None));
     let few = Arc::new(NumberSet::from_iter(0..3));
     let few = Ledger { holds: Names::from_iter([(id("a1"), few)]), ..durable };
-    assert_eq!(restart(&few).refused(), None, "three may have been withdrawn just before");
+    assert!(restart(&few).refused().is_some(), "three of three");
+    let withdrawal = withdrawal_tests::withdrawal(1, &["film-3"], &["a1"]);
+    let desired = Desired { withdrawals: [(1, withdrawal)].into(), ..desired.clone() };
+    let mut director = Director::new(CONFIG, desired, few, at(0), UnixSeconds(0));
+    settle(&mut director);
+    assert_eq!(director.refused(), None, "they may have been withdrawn just before");
 }
 
 #[test]
@@ -133,7 +146,7 @@ fn what_a_refused_plan_would_move_is_told_by_name_and_why() {
     let mut director = full(10);
     expect_others(&mut director, 8);
     let refused = director.refused().unwrap();
-    let [moves] = &refused.places.moves(director.places())[..] else { panic!("one appliance") };
+    let [moves] = &refused.places.moves(director.places(), 9)[..] else { panic!("one appliance") };
     let names = |all: &[(AssetVersionId, Renditions)]| {
         all.iter().map(|(version, _)| version.to_string()).collect::<Vec<_>>()
     };
@@ -150,4 +163,34 @@ fn what_a_refused_plan_would_move_is_told_by_name_and_why() {
     assert!(said.starts_with("0 bytes a day per MiB"), "{said}");
     assert_eq!(why("film-200"), []);
     assert_eq!(director.question().why(&"z".parse().unwrap(), &"film-0".parse().unwrap()), []);
+}
+
+#[test]
+fn nobody_signs_a_withdrawal_and_no_key_steps_on_while_the_catalogue_is_in_doubt() {
+    let director = full(30);
+    let durable = ledger(&director);
+    let old = generations(&director)["a1"];
+    let desired = Desired { catalog: Arc::default(), ..director.desired().clone() };
+    let mut director = Director::new(CONFIG, desired, durable, at(0), UnixSeconds(0));
+    settle(&mut director);
+    assert!(director.refused().is_some() && !director.all_follow());
+    let withdrawal = withdrawal_tests::withdrawal(1, &["film-3"], &["a1"]);
+    director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal)));
+    settle(&mut director);
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    settle(&mut director);
+    let report = Report { generation: old, served: Some(old), ..report(90) };
+    director.report(at(0), &id("a1"), &report).unwrap();
+    assert_eq!(director.unsigned_count(), 1, "what it serves by is older");
+}
+
+#[test]
+fn while_a_plan_is_refused_a_title_keeps_the_version_that_is_held() {
+    let mut director = full(10);
+    expect_others(&mut director, 8);
+    assert!(director.refused().is_some());
+    put(&mut director, title("film-200", "title-3", 200));
+    settle(&mut director);
+    assert!(director.refused().is_some());
+    assert_eq!(films_of(&director), 10, "of title-3 the newer version is kept, and has not come");
 }

@@ -350,3 +350,74 @@ fn a_small_appliance_holds_some_renditions_and_what_goes_along_with_them_fits() 
     assert!([low, high].contains(&files(7).as_str()), "{}", files(7));
     assert_eq!(files(6), "", "there is room for a rendition and not for what goes along");
 }
+
+/// The upper rendition is worth far more than the lower one, which does not fit; another film that
+/// nobody watches would.
+#[test]
+fn what_nobody_asks_for_does_not_take_the_room_of_what_goes_along() {
+    let mut director = running(&["a1"]);
+    let text = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=800\n11.mp4\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=3000\n16.mp4\n";
+    let known = version_of("film-1", &OBJECTS, 1);
+    let entry = Entry { path: "m.m3u8".to_owned(), format: Format::Hls, text: text.into() };
+    let version = Version::new(known.files.clone(), vec![entry], 1).divided(NUMBERS.to_vec());
+    let version = version.numbered(Some(700));
+    let spare = Version::clone(&version_of("film-2", &[99], 2)).numbered(Some(900));
+    director.handle(at(0), Event::Tick(UnixSeconds(30 * 86_400)));
+    // Five blocks of the upper one, two of what goes along.
+    director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(7 * 8192))));
+    let wanted = |item, day| placement::plan::Wanted {
+        item: model::id::Item(item),
+        day: Bytes(day),
+        peak: BitsPerSecond(1),
+    };
+    let regions = BTreeMap::from([(None, [wanted(701, 1 << 30)].into_iter().collect())]);
+    director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
+    for version in [version, spare] {
+        director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    }
+    settle(&mut director);
+    let high = "10.mp4 16.mp4 17.mp4 18.mp4 19.mp4 20.mp4 21.mp4";
+    let held = |director: &Director| {
+        let manifest = manifest(director, "a1");
+        let all = manifest.versions.iter().flat_map(|of| of.files.keys().cloned());
+        all.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(held(&director), high);
+    let generation = generations(&director)["a1"];
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    settle(&mut director);
+    assert_eq!(generations(&director)["a1"], generation, "nor the next time");
+    let director = restarted(&director);
+    let mut director = director;
+    settle(&mut director);
+    assert_eq!(held(&director), high, "nor after a start, when nothing is expected yet");
+}
+
+#[test]
+fn whoever_held_a_version_as_a_whole_holds_all_its_renditions_once_they_are_told() {
+    let mut director = running(&["a1"]);
+    director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(12 * 8192))));
+    director.handle(at(0), Event::Expected(Arc::default()));
+    let text = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=800\n11.mp4\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=3000\n16.mp4\n";
+    let known = version_of("film-1", &OBJECTS, 1);
+    let entry = Entry { path: "m.m3u8".to_owned(), format: Format::Hls, text: text.into() };
+    let whole = Version::new(known.files.clone(), vec![entry], 1).numbered(Some(700));
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(whole.clone()))));
+    settle(&mut director);
+    let before = generations(&director);
+    // Nobody watches it, and it is new no more.
+    director.handle(at(0), Event::Tick(UnixSeconds(30 * 86_400)));
+    let divided = whole.divided(NUMBERS.to_vec());
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(divided))));
+    let other = Version::clone(&version_of("film-2", &[99], 2)).numbered(Some(900));
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(other))));
+    settle(&mut director);
+    assert_eq!(manifest(&director, "a1").versions.len(), 1, "there is no room for the other");
+    assert_eq!((generations(&director), films(&director)), (before, 12));
+}
+
+fn films(director: &Director) -> usize {
+    manifest(director, "a1").versions.iter().map(|of| of.files.len()).sum()
+}

@@ -7,6 +7,7 @@ use director::{Event, Moves};
 use model::id::{AssetVersionId, SiteId};
 use model::view::Renditions;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
@@ -57,14 +58,15 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
         let report = &places.report;
         let (at_origin, missing) = (report.at_origin, report.missing_count);
         let change = refused.as_ref().map(|of| of.change).unwrap_or_default();
-        let moves = refused.as_ref().map(|of| of.places.moves(&places)).unwrap_or_default();
+        let moves =
+            refused.as_ref().map(|of| of.places.moves(&places, MOVES_MAX)).unwrap_or_default();
         PlanOut {
             refused: refused.map(|of| of.words()).unwrap_or_default(),
             comes: change.comes,
             comes_bytes: change.comes_len.0,
             goes: change.goes,
             goes_bytes: change.goes_len.0,
-            appliances: moves.into_iter().take(MOVES_MAX).map(moves_out).collect(),
+            appliances: moves.into_iter().map(moves_out).collect(),
             at_origin,
             missing,
         }
@@ -109,6 +111,9 @@ pub(crate) async fn plan_now(
     (StatusCode::ACCEPTED, Extension(Said(said.to_owned())))
 }
 
+/// One is answered at a time.
+static ASKING: Semaphore = Semaphore::const_new(1);
+
 /// Where, and of what.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -147,9 +152,14 @@ pub(crate) async fn why(
         Some(version) => version,
         None => named(&file)?,
     };
+    // Each takes as long as a plan of its region.
+    let Ok(turn) = ASKING.try_acquire() else {
+        let detail = "somebody else asks: come again in a moment";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
+    };
     let question = control.directing.ask(|desk, _| desk.director.question()).await?;
     let (asked, told) = (site.clone(), version.clone());
-    let answer = spawn_blocking(move || question.why(&asked, &told));
+    let answer = spawn_blocking(move || (question.why(&asked, &told), drop(turn)).0);
     let answer = answer.await.expect("nothing in it panics");
     if answer.is_empty() {
         return Err(Problem::not_found(format!(

@@ -292,14 +292,17 @@ impl Store {
         let mut transaction = self.begin().await?;
         put_meta(&mut transaction, "generation", ledger.generation.0).await?;
         for (id, entry) in &ledger.entries {
-            let items = ledger.holds.get(id).map(|items| bitmap(items));
-            let query = "UPDATE appliances SET generation = $2, digest = $3, items = $4 \
-                         WHERE id = $1";
-            sqlx::query(query)
+            sqlx::query("UPDATE appliances SET generation = $2, digest = $3 WHERE id = $1")
                 .bind(id.as_str())
                 .bind(signed(entry.generation.0)?)
                 .bind(entry.digest.0.as_slice())
-                .bind(items)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        for (id, items) in &ledger.holds {
+            sqlx::query("UPDATE appliances SET items = $2 WHERE id = $1")
+                .bind(id.as_str())
+                .bind(bitmap(items))
                 .execute(&mut *transaction)
                 .await?;
         }

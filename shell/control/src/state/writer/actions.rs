@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use director::{Action, Event, Notice, PlanInput};
+use director::{Action, Event, Notice, PlanInput, RefusedPlan};
 use model::machine::Machine;
+use model::units::Instant;
 use model::view::Health;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Control;
+use crate::state::directing::Desk;
 use crate::state::probe;
 use crate::state::store::StoreError;
 
@@ -96,6 +98,10 @@ impl Control {
         tokio::spawn(async move {
             let plan = spawn_blocking(move || Box::new(input.work_out()));
             control.handle(Event::Placed(plan.await.expect("nothing in it panics"))).await;
+            let refused = |desk: &Desk, _: Instant| desk.director.refused().map(RefusedPlan::words);
+            for reason in control.directing.ask(refused).await.ok().flatten().unwrap_or_default() {
+                tracing::warn!("plan refused, nothing comes: {reason}. See nearcast plan show");
+            }
             control.write_what_is_due().await;
         })
     }

@@ -324,8 +324,9 @@ impl Director {
         now_unix: UnixSeconds,
     ) -> Self {
         let places = Arc::new(Places::of(ledger.holds.clone()));
+        let known = (desired, places, ledger.expected.clone());
         let role = Role::Writer(Box::new(Publisher::new(ledger)));
-        Self::with_role(config, (desired, places), role, now, now_unix)
+        Self::with_role(config, known, role, now, now_unix)
     }
 
     /// A replica, which knows no desired state until the first [`Event::Replaced`].
@@ -336,7 +337,7 @@ impl Director {
 
     fn with_role(
         config: Config,
-        (desired, places): (Desired, Arc<Places>),
+        (desired, places, expected): (Desired, Arc<Places>, Option<Arc<Expected>>),
         role: Role,
         now: Instant,
         now_unix: UnixSeconds,
@@ -360,7 +361,7 @@ impl Director {
             role,
             stored_holds: places.holds.clone(),
             places,
-            expected: None,
+            expected,
             planning: Planning::default(),
             usable: Usable::default(),
             history: History::default(),

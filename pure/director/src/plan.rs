@@ -14,9 +14,9 @@
 //! no plan is in the making. Keys alone place nothing anew: manifests are made of the last
 //! placement.
 //!
-//! A plan costs O(items log items + clusters x what each may hold) on its thread; here an input costs O(1), and so do a plan that
-//! has come and one that is stored. Whatever takes long to be freed is freed elsewhere:
-//! [`Action::Free`].
+//! A plan costs O(items log items + clusters x what each may hold) on its thread; here an input
+//! costs O(1), and so do a plan that has come and one that is stored. Whatever takes long to be
+//! freed is freed elsewhere: [`Action::Free`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
 use crate::following::{OVERTAKEN_MAX, next_generation};
+use crate::places::Expected;
 use crate::trust::{self, TrustEntry};
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
@@ -34,6 +35,9 @@ pub struct Ledger {
     /// Of the same, the items that they should hold: so a restart knows what lies where. None of an
     /// appliance whose manifest was made by a release that kept none.
     pub holds: Names<ApplianceId, Arc<NumberSet>>,
+    /// What viewers were expected to watch by the last forecast; none if there was none. In an
+    /// action it is not looked at.
+    pub expected: Option<Arc<Expected>>,
     /// The newest trust document; in an action it is not looked at.
     pub trust: TrustEntry,
 }
@@ -161,7 +165,7 @@ impl Base {
         let is_stored = |id: &ApplianceId, holds| stored.get(id) == Some(holds);
         let holds = holds.iter().filter(|(id, holds)| !is_stored(id, holds));
         let holds = holds.map(|(id, holds)| (id.clone(), Arc::clone(holds))).collect();
-        let ledger = Ledger { generation, entries, holds, trust: TrustEntry::default() };
+        let ledger = Ledger { generation, entries, holds, ..Ledger::default() };
         Draft { known, all, ledger }
     }
 }
@@ -187,7 +191,7 @@ impl Draft {
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        let Ledger { generation, entries, holds: _, trust } = ledger;
+        let Ledger { generation, entries, holds: _, expected: _, trust } = ledger;
         let manifests = Manifests { entries, ..Manifests::default() };
         Self {
             generation,

@@ -130,7 +130,8 @@ pub(super) fn restarted(director: &Director) -> Director {
 /// What storage has after everything was stored.
 pub(crate) fn ledger(director: &Director) -> Ledger {
     let Role::Writer(publisher) = &director.role else { panic!("a replica stores nothing") };
-    Ledger { holds: director.places.holds.clone(), ..publisher.durable() }
+    let (holds, expected) = (director.places.holds.clone(), director.expected.clone());
+    Ledger { holds, expected, ..publisher.durable() }
 }
 
 /// Takes actions until there are none, storing what is to be stored.

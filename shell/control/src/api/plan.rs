@@ -98,17 +98,18 @@ pub(crate) struct PlanBody {
     force: bool,
 }
 
-/// Makes a plan now. A plan is made by itself whenever the catalogue or hardware changes, and once
-/// a day for what viewers are expected to watch.
+/// Makes a plan now, by a forecast of now. A plan is made by itself whenever the catalogue or
+/// hardware changes, and once a day for what viewers are expected to watch.
 #[utoipa::path(post, path = "/v1/plan", tag = "fleet", request_body = PlanBody,
     responses((status = 202, description = "It is made: GET /v1/plan says what came of it")))]
 pub(crate) async fn plan_now(
     State(control): Shared,
     Json(PlanBody { force }): Json<PlanBody>,
-) -> (StatusCode, Extension<Said>) {
+) -> Result<(StatusCode, Extension<Said>), Problem> {
+    control.forecast(control.clock.unix()).await?;
     control.handle(Event::PlanNow { is_forced: force }).await;
     let said = if force { "forced: it is carried out whatever it evicts" } else { "asked for" };
-    (StatusCode::ACCEPTED, Extension(Said(said.to_owned())))
+    Ok((StatusCode::ACCEPTED, Extension(Said(said.to_owned()))))
 }
 
 /// One is answered at a time.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use director::{Catalog, Snapshot, Version};
-use model::id::{ApplianceId, ClusterId, Item, SiteId};
+use model::id::{ApplianceId, Item, SiteId};
 use model::units::{BitsPerSecond, Bytes, Hour, UnixSeconds};
 use placement::plan::Wanted;
 use popularity::{
@@ -170,11 +170,6 @@ pub(crate) fn wanted(
     expected.into_iter().map(wanted).collect()
 }
 
-/// The manifest cluster that a region is, none for the sites in none; none if it has no such name.
-pub(crate) fn cluster_of(region: &str) -> Option<Option<ClusterId>> {
-    if region == REST { Some(None) } else { region.parse().ok().map(Some) }
-}
-
 /// The region of a site: its manifest cluster, if it is in one.
 fn region_of(snapshot: &Snapshot, site: &SiteId) -> String {
     let cluster = snapshot.sites.get(site).and_then(|site| site.manifest_cluster.as_ref());
@@ -300,8 +295,5 @@ mod tests {
         ] {
             assert_eq!(last_forecast(now), due);
         }
-        assert_eq!(cluster_of("-"), Some(None));
-        assert_eq!(cluster_of("de"), Some(Some("de".parse().unwrap())));
-        assert_eq!(cluster_of("D E"), None);
     }
 }

@@ -8,6 +8,7 @@ mod access;
 mod database;
 mod demand;
 mod documents;
+mod expected;
 mod identities;
 pub(crate) mod lease;
 mod listing;
@@ -49,6 +50,7 @@ pub(crate) use access::AuditEntry;
 use database::Dialect;
 pub(crate) use demand::{CountedPart, Mark};
 pub(crate) use documents::BlockHashes;
+pub(crate) use expected::cluster_of;
 pub(crate) use withdrawals::reason_name;
 
 /// The database.
@@ -201,6 +203,7 @@ impl Store {
         let mut ledger = Ledger {
             generation: Generation(self.meta("generation").await?),
             trust: self.trust().await?,
+            expected: self.expected().await?.map(|(_, expected)| Arc::new(expected)),
             ..Ledger::default()
         };
         for (id, generation, digest, items) in rows {
@@ -797,6 +800,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0018_items.sql"),
     include_str!("../../migrations/0019_demand.sql"),
     include_str!("../../migrations/0020_fill.sql"),
+    include_str!("../../migrations/0021_expected.sql"),
 ];
 
 /// One for each window that a policy may have.

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use identity::member::Member;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
+use wire::v1::demand::DemandPart;
 use wire::v1::identity::{Enrol, MemberKind, Renew};
 use wire::v1::manifest::Lacking;
 use wire::v1::routes::Part;
@@ -49,6 +50,7 @@ fn body(control: &Running, path: &str) -> Value {
         "/v1/appliances/{id}/documents" => {
             serde_json::to_value(Lacking { documents: vec!["0".repeat(64)] })
         }
+        "/v1/appliances/{id}/demand" => serde_json::to_value(DemandPart::default()),
         "/v1/replica/sheds" => serde_json::to_value(ShedReport::default()),
         "/v1/appliances/{id}/routes" => {
             let to = format!("0-{}", "0".repeat(32));
@@ -106,6 +108,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     }
     insta::assert_snapshot!(table, @"
     stranger a1   a2   f1
+    403      200  403  403  POST /v1/appliances/{id}/demand
     403      200  403  403  POST /v1/appliances/{id}/documents
     403      200  403  403  GET /v1/appliances/{id}/manifest
     403      200  403  403  POST /v1/appliances/{id}/report

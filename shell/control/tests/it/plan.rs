@@ -74,6 +74,8 @@ fn a_site_with_room_for_a_fifth_converges_on_what_is_watched_and_says_why() {
     for (number, days_ago) in [(1, 4), (2, 3), (3, 2)] {
         assert_eq!(tell(&control, &mut appliance, &part(number, days_ago, &watched)), number);
     }
+    let made = control.post("/v1/plan", &json!({}));
+    assert_eq!(made.status, 202, "{}", made.text());
     control.restart();
     control.register(&["b1"]);
     let mut small = Appliance::new("b1", "https://127.0.0.3:8443");

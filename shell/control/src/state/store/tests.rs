@@ -128,7 +128,7 @@ async fn what_is_written_is_there_after_opening_again() {
     let entries = [(appliance.id.clone(), entry)].into();
     let holds = [(appliance.id.clone(), Arc::new((7..9_000).collect()))].into();
     let (generation, trust) = (Generation(9), TrustEntry::of_number(Generation(8), -7));
-    let ledger = Ledger { generation, entries, holds, trust };
+    let ledger = Ledger { generation, entries, holds, expected: None, trust };
     let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
     let version = version(&blocks);
     store.put_site(&site).await.unwrap();
@@ -198,12 +198,12 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     }
     store.close().await;
     // As the program before left it.
-    let before = "DROP TABLE demand; ALTER TABLE appliances DROP COLUMN demand_counted;
+    let before = "DROP TABLE demand; DROP TABLE expected; ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
-                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes'
+                      OR key LIKE 'trust_%' OR key = 'expected_unix' OR key LIKE '%_bps' OR key LIKE '%_bytes'
                       OR key LIKE 'fill_%';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;
@@ -226,12 +226,12 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let store = Store::sqlite(state.path()).await.unwrap();
     store.close().await;
     // As that program wrote it.
-    let before = "DROP TABLE demand; ALTER TABLE appliances DROP COLUMN demand_counted;
+    let before = "DROP TABLE demand; DROP TABLE expected; ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
                   DELETE FROM meta WHERE key IN ('next_file', 'documents', 'leader_documents')
-                      OR key LIKE 'trust_%' OR key LIKE '%_bps' OR key LIKE '%_bytes'
+                      OR key LIKE 'trust_%' OR key = 'expected_unix' OR key LIKE '%_bps' OR key LIKE '%_bytes'
                       OR key LIKE 'fill_%';
                   DROP INDEX objects_by_document; DROP TABLE documents;
                   ALTER TABLE objects DROP COLUMN document;

@@ -16,7 +16,7 @@ use wire::v1::demand::DemandPart;
 
 use super::Control;
 use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Told};
-use crate::state::store::{Mark, StoreError};
+use crate::state::store::{Mark, StoreError, cluster_of};
 
 /// How often somebody looks whether it is time for another forecast.
 const FORECAST_LOOK: Duration = Duration::from_secs(60);
@@ -103,20 +103,32 @@ impl Control {
         if self.is_front() {
             return;
         }
-        let mut done = None;
+        let mut done = match self.store.expected().await {
+            Ok(kept) => kept.map(|(at, _)| at),
+            Err(error) => {
+                self.store_failed(&error);
+                None
+            }
+        };
         loop {
             let at = demand::last_forecast(self.clock.unix());
             if done != Some(at) {
-                match self.expected(at).await {
-                    Ok(expected) => {
-                        self.handle(Event::Expected(Arc::new(expected))).await;
-                        done = Some(at);
-                    }
+                match self.forecast(at).await {
+                    Ok(()) => done = Some(at),
                     Err(error) => self.store_failed(&error),
                 }
             }
             sleep(FORECAST_LOOK).await;
         }
+    }
+
+    /// Tells the director what viewers are expected to watch by what is known at this time, and
+    /// keeps it for the next start.
+    pub(crate) async fn forecast(&self, at: UnixSeconds) -> Result<(), StoreError> {
+        let expected = self.expected(at).await?;
+        self.store.put_expected(demand::last_forecast(at), &expected).await?;
+        self.handle(Event::Expected(Arc::new(expected))).await;
+        Ok(())
     }
 
     /// What viewers of each region are expected to watch on the day that begins after this time.
@@ -127,7 +139,7 @@ impl Control {
             let snapshot = self.snapshot();
             let ask = move || demand::wanted(&snapshot.catalog, at, spans);
             let wanted = spawn_blocking(ask).await.expect("nothing in it panics");
-            if let Some(region) = demand::cluster_of(&region) {
+            if let Some(region) = cluster_of(&region) {
                 expected.regions.insert(region, wanted);
             }
         }

@@ -138,12 +138,16 @@ impl Director {
         self.sign_no_more(id);
     }
 
-    /// A site is new, different or gone: no file moves for it but where its limit is another.
+    /// A site is new, different or gone: no file moves for it but where its limit is another, or the
+    /// sites that it is planned with.
     fn change_site(&mut self, id: SiteId, change: Change) {
-        let limit = |desired: &Desired| desired.sites.get(&id).and_then(|of| of.bitrate_max);
-        let before = limit(&self.desired);
+        let planned = |desired: &Desired| {
+            let of = desired.sites.get(&id);
+            of.map(|of| (of.bitrate_max, of.manifest_cluster.clone())).unwrap_or_default()
+        };
+        let before = planned(&self.desired);
         self.desired.apply(change);
-        if limit(&self.desired) != before {
+        if planned(&self.desired) != before {
             self.want_plan(Replan::Places);
         }
         self.learn_zone(&id);

@@ -2,6 +2,10 @@ use super::*;
 use model::names::Names;
 use model::profile::{Abilities, Profile, Profiles};
 
+fn director_site(name: &str) -> Site {
+    running(&["a1", "b1"]).desired().sites[name].clone()
+}
+
 /// For each change: whether a plan is made, and whether places are found anew for it.
 #[test]
 fn a_plan_is_made_for_what_placement_and_manifests_depend_on_and_for_nothing_else() {
@@ -31,6 +35,16 @@ fn a_plan_is_made_for_what_placement_and_manifests_depend_on_and_for_nothing_els
     ] {
         let told = format!("{appliance:?}");
         assert_eq!(plans(Change::Appliance(appliance)), expected, "{told}");
+    }
+    let known = director_site("b");
+    let cluster = Some("north".parse().unwrap());
+    for (expected, site) in [
+        (nothing, Site { uplink: Some(BitsPerSecond(7_000_000)), ..known.clone() }),
+        (places, Site { manifest_cluster: cluster, ..known.clone() }),
+        (places, known),
+    ] {
+        let told = format!("{site:?}");
+        assert_eq!(plans(Change::Site(site)), expected, "{told}");
     }
     let known = Policy::default();
     let profiles = Profiles { flash: able, ..known.profiles };

@@ -138,8 +138,8 @@ impl Director {
         self.sign_no_more(id);
     }
 
-    /// A site is new, different or gone: no file moves for it but where its limit is another, or the
-    /// sites that it is planned with.
+    /// A site is new, different or gone: no file moves for it but where its limit is another, or
+    /// the sites that it is planned with.
     fn change_site(&mut self, id: SiteId, change: Change) {
         let planned = |desired: &Desired| {
             let of = desired.sites.get(&id);

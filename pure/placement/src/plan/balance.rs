@@ -66,26 +66,49 @@ impl Work<'_> {
 
     /// Has a member give up the coldest of what it keeps, for something of a better rank: another
     /// has room for it, or nobody misses it much. `reserve` bytes are to move afterwards. False if
-    /// that makes no room.
+    /// that makes no room, and nothing is given up then.
     fn make_room(&mut self, len: u64, rank: u32, to: usize, reserve: u64) -> bool {
-        if self.members[to].room < len && self.cold.is_empty() {
+        if len <= self.members[to].room {
+            return true;
+        }
+        if self.cold.is_empty() {
             self.cold = self.by_member();
         }
-        while self.members[to].room < len {
-            let Some(at) = self.cold[to].pop() else { return false };
+        let missing = len - self.members[to].room;
+        let (mut freed, mut goes) = (0_u64, Vec::new());
+        while freed < missing {
+            let Some(at) = self.cold[to].pop() else { break };
             let held = self.held[at];
-            let is_pinned = self.pins.binary_search(&held.rank).is_ok();
-            if held.state != Kept::Yes || is_pinned {
+            if held.state != Kept::Yes || self.is_fixed(held.rank) {
                 continue;
             }
             let of = self.order.at(held.rank).filter(|_| rank < held.rank);
-            let Some(of) = of.filter(|of| of.len.0 + reserve <= self.exchange) else {
-                self.cold[to].push(at);
-                return false;
+            let may_move = |of: &Ranked| {
+                freed.saturating_add(of.len.0).saturating_add(reserve) <= self.exchange
             };
-            self.give_up(at, &of);
+            let Some(of) = of.filter(may_move) else {
+                self.cold[to].push(at);
+                break;
+            };
+            freed += of.len.0;
+            goes.push((at, of));
         }
-        true
+        let is_enough = missing <= freed;
+        for (at, of) in goes.into_iter().rev() {
+            if is_enough {
+                self.give_up(at, &of);
+            } else {
+                self.cold[to].push(at);
+            }
+        }
+        is_enough
+    }
+
+    /// Copies of this rank are not given up: it is pinned, or has moved, and has what it needs.
+    fn is_fixed(&self, rank: u32) -> bool {
+        let has_moved =
+            || self.held[self.holders(rank)].iter().any(|held| held.state == Kept::Moved);
+        self.pins.binary_search(&rank).is_ok() || has_moved()
     }
 
     /// A member that would have less to do than `to`, of its kind, and has made room.

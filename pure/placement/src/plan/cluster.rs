@@ -181,6 +181,8 @@ impl Work<'_> {
             return false;
         }
         let copies = self.copies(of.peak);
+        let has_moved = self.held[holders.clone()].iter().any(|held| held.state == Kept::Moved);
+        assert!(!has_moved, "what moved has all of its copies");
         let before = self.kept(holders.clone());
         let mut members = before.clone();
         for at in holders.clone() {

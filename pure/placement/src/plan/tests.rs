@@ -88,6 +88,33 @@ fn a_full_member_makes_room_for_its_part_of_what_is_new() {
 }
 
 #[test]
+fn the_other_copy_of_what_moved_stays() {
+    // The last needs two copies. The first member has too much to do: its copy goes to the third.
+    let held = [[1, 11], [2, 11]].map(|items| set(&items));
+    let mut all = vec![(1, 900_000, 6, 9900), (2, 800_000, 6, 200)];
+    all.extend((3..=10).map(|n| (n, 50_000, 1, 150)));
+    all.push((11, 20_000, 1, 15_000));
+    let world = World::with_peaks(&all);
+    let old = |n: usize| Member { holds: &held[n], ..machine(u32::try_from(n).unwrap(), 7, 1000) };
+    let plan = world.plan(&[old(0), old(1), machine(3, 9, 1000)], Extra::default());
+    assert_eq!(plan.exchanged, Bytes::mib(1));
+    // The second has least to do, and would put its copy out for one of the eight that come.
+    assert_eq!((items(&plan, 1), holders(&plan, 11)), (vec![2, 11], 2));
+}
+
+#[test]
+fn nothing_is_put_out_where_that_does_not_make_room_enough() {
+    let held = [set(&[1, 6]), set(&[2])];
+    let hot = [(1, 900_000, 6, 3000), (2, 90_000, 1, 9000), (3, 160_000, 2, 1000)];
+    let cold = [(4, 70_000, 1, 1), (5, 60_000, 1, 1), (6, 50_000, 1, 100)];
+    let world = World::with_peaks(&[hot, cold].concat());
+    let old = |n: usize| Member { holds: &held[n], ..machine(u32::try_from(n).unwrap(), 7, 1000) };
+    let plan = world.plan(&[old(0), old(1)], Extra::default());
+    // The third takes two MiB, and only the sixth is worth less: one.
+    assert_eq!([0, 1].map(|at| items(&plan, at)), [vec![1, 6], vec![2, 3, 4, 5]]);
+}
+
+#[test]
 fn what_is_pinned_is_held_and_what_is_banned_is_not() {
     let world = World::new(&[(1, 50, 1), (2, 40, 1), (3, 1, 1)]);
     let fleet = [machine(1, 1, 1000), machine(2, 1, 1000)];
@@ -478,6 +505,16 @@ impl World {
         });
         let pieces = items.iter().map(|(n, _, mib)| piece(*n, *mib)).collect();
         Self { catalogue: Catalogue::new(pieces), wanted: wanted.collect() }
+    }
+
+    /// The same with the peak of each said, in kb/s.
+    fn with_peaks(items: &[(u32, u64, u64, u64)]) -> Self {
+        let without: Vec<_> = items.iter().map(|(n, day, mib, _)| (*n, *day, *mib)).collect();
+        let mut world = Self::new(&without);
+        for (of, (.., kbps)) in world.wanted.iter_mut().zip(items) {
+            of.peak = BitsPerSecond(*kbps * 1000);
+        }
+        world
     }
 
     fn order(&self) -> Order<'_> {

@@ -33,7 +33,7 @@ struct Walk<'w, 'a> {
 
 /// O(ranks above the cut + held log pins).
 pub(super) fn find(work: &Work<'_>) -> Cut {
-    let fill = work.members.iter().map(|member| member.fill).sum();
+    let fill = sum(work.members.iter().map(|member| member.fill));
     if work.lost.is_empty() {
         return walk(work, 0, fill);
     }
@@ -47,7 +47,7 @@ fn walk(work: &Work<'_>, lost: u32, fill: u64) -> Cut {
     let mut walk = Walk {
         work,
         cut: Cut { enter: wanted, stay: wanted, ..Cut::default() },
-        room: work.members.iter().map(|member| member.room).sum(),
+        room: sum(work.members.iter().map(|member| member.room)),
         fill,
         held: 0,
         rank: 0,
@@ -157,4 +157,8 @@ impl Walk<'_, '_> {
 
 fn times(len: Bytes, count: usize) -> u64 {
     len.0.saturating_mul(Bytes::of(count).0)
+}
+
+fn sum(all: impl Iterator<Item = u64>) -> u64 {
+    all.fold(0, u64::saturating_add)
 }

@@ -144,6 +144,17 @@ fn no_more_comes_than_the_window_lets_the_best_first_and_nothing_goes_for_it() {
 }
 
 #[test]
+fn members_may_have_room_and_fill_without_end() {
+    let world = World::new(&[(1, 90, 1), (2, 80, 1)]);
+    let endless =
+        |name| Member { room: Bytes(u64::MAX), fill: Bytes(u64::MAX), ..machine(name, 1, 1000) };
+    let plan = world.plan(&[endless(1), endless(2)], Extra::default());
+    assert_eq!((holders(&plan, 1), holders(&plan, 2)), (1, 1));
+    let plan = world.plan(&[endless(1), endless(2)], Extra { lost: set(&[2]), ..Extra::default() });
+    assert_eq!((holders(&plan, 1), holders(&plan, 2)), (1, 1));
+}
+
+#[test]
 fn what_a_lost_member_held_comes_before_what_is_worth_more() {
     let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 70, 1)]);
     let fleet = [Member { fill: Bytes::mib(1), ..machine(1, 3, 1000) }];

@@ -180,7 +180,7 @@ impl World {
             weight: weight.unwrap_or(Weight::ONE),
             room: if has_less { Bytes(room.0 / 8 * 7) } else { room },
             throughput,
-            fill: if day == Day::First { Bytes(u64::MAX >> 16) } else { night },
+            fill: if day == Day::First { Bytes(u64::MAX) } else { night },
             is_new,
         }
     }

@@ -149,19 +149,6 @@ pub struct Missing {
     pub why: Why,
 }
 
-/// What comes must be worth half as much again as what it puts out. Arbitrary.
-const HYSTERESIS_PERMILLE: u32 = 500;
-
-/// An item that takes a tenth of an appliance's throughput has another copy: as many as that are
-/// spread evenly enough. Arbitrary.
-const ITEM_PERMILLE: u32 = 100;
-
-/// Arbitrary: a tenth above the mean is balanced, and for less nothing moves.
-const BALANCE_PERMILLE: u32 = 100;
-
-/// Arbitrary: a twentieth of the bytes that come anyway.
-const EXCHANGE_PERMILLE: u32 = 50;
-
 /// Appliances that are planned together.
 struct Together<'a> {
     region: Option<&'a ClusterId>,
@@ -382,13 +369,7 @@ impl Ground {
     }
 
     fn config(&self) -> Config {
-        Config {
-            copies: self.policy.copies,
-            item_permille: ITEM_PERMILLE,
-            hysteresis_permille: HYSTERESIS_PERMILLE,
-            exchange_permille: EXCHANGE_PERMILLE,
-            balance_permille: BALANCE_PERMILLE,
-        }
+        Config::usual(self.policy.copies)
     }
 
     fn members<'a>(

@@ -168,11 +168,5 @@ pub(crate) fn plan(
     plan.members.into_iter().map(|member| member.items).collect()
 }
 
-/// Those of the director, with one copy, since most of these sites are one appliance.
-const CONFIG: placement::plan::Config = placement::plan::Config {
-    copies: 1,
-    item_permille: 100,
-    hysteresis_permille: 500,
-    exchange_permille: 50,
-    balance_permille: 100,
-};
+/// Those of the product, with one copy, since most of these sites are one appliance.
+const CONFIG: placement::plan::Config = placement::plan::Config::usual(1);

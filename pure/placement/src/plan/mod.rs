@@ -65,15 +65,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// As a fleet of which nothing special is known would have it. A hundredth of a throughput
-    /// keeps what one title does by surprise small; the rest is arbitrary.
-    pub const USUAL: Self = Self {
-        copies: 2,
-        item_permille: 10,
-        hysteresis_permille: 250,
-        exchange_permille: 500,
-        balance_permille: 20,
-    };
+    /// The settings of the product, with so many copies where room is left. A hundredth of a
+    /// throughput keeps what one title does by surprise small, and with 250 thousandths of
+    /// hysteresis nearly twice as much moves as must (docs/internals/year.md). The last two are
+    /// arbitrary: docs/internals/placement.md says what they lead to.
+    pub const fn usual(copies: u32) -> Self {
+        Self {
+            copies,
+            item_permille: 10,
+            hysteresis_permille: 500,
+            exchange_permille: 500,
+            balance_permille: 20,
+        }
+    }
 }
 
 /// What is placed as one.

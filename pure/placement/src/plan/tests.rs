@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CONFIG: Config = Config::USUAL;
+const CONFIG: Config = Config::usual(2);
 const LIMITS: Limits = Limits {
     evicted_permille: 200,
     evicted_of_one_permille: 500,
@@ -126,7 +126,7 @@ fn what_is_pinned_is_held_and_what_is_banned_is_not() {
 #[test]
 fn what_is_held_stays_unless_something_clearly_better_wants_its_room() {
     let held = [set(&[1])];
-    for (worth, is_held) in [(110, [1]), (124, [1]), (126, [2])] {
+    for (worth, is_held) in [(110, [1]), (149, [1]), (151, [2])] {
         let world = World::new(&[(1, 100, 1), (2, worth, 1)]);
         let fleet = [Member { holds: &held[0], ..machine(1, 1, 1000) }];
         assert_eq!(items(&world.plan(&fleet, Extra::default()), 0), is_held, "{worth}");

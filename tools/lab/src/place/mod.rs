@@ -214,6 +214,9 @@ fn run_day(world: &World, threads: u32, day: Day, held: Option<&Vec<Plans>>) -> 
     Ok(Ran { seconds: clock.as_secs_f64(), cpu_s: cpu.as_secs_f64(), judged, plans })
 }
 
+/// Those of the policy as it comes.
+const COPIES: u32 = 2;
+
 /// Plans a region, as control would.
 fn plan(
     world: &World,
@@ -223,7 +226,7 @@ fn plan(
     spent: &mut Spent,
 ) -> Result<(Vec<ClusterPlan>, u64)> {
     let (clock, cpu) = (Clock::now(), rig::cpu::of_this_thread()?);
-    let config = Config::USUAL;
+    let config = Config::usual(COPIES);
     let nothing = empty();
     let holds = |site: usize, at: usize| held.map_or(nothing, |held| &held[site][at]);
     let mut members: Vec<Vec<Member<'_>>> = Vec::new();

@@ -61,7 +61,7 @@ fn a_plan_that_evicts_too_much_is_refused_until_it_is_forced() {
     expect_others(&mut director, 8);
     let refused = director.refused().expect("eight of ten would go").words();
     assert!(
-        refused[0].starts_with("the plan evicts 0 of 0 GiB in all, and 500 in 1,000"),
+        refused[0].starts_with("the plan evicts 64 KiB of 80 KiB in all, and 500 in 1,000"),
         "{refused:?}"
     );
     assert_eq!((generations(&director), films_of(&director)), (before, 10), "nothing moves");

@@ -143,21 +143,20 @@ pub fn refusals(difference: &Difference, limits: &Limits) -> Vec<Refusal> {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gib = |bytes: &Bytes| bytes.0 >> 30;
         match self {
             Self::MassEviction { goes, held, limit_permille } => write!(
                 f,
-                "the plan evicts {} of {} GiB in all, and {limit_permille} in 1,000 may go: look \
+                "the plan evicts {} of {} in all, and {limit_permille} in 1,000 may go: look \
                  at the difference, then force it if it is meant",
-                gib(goes),
-                gib(held)
+                rounded(*goes),
+                rounded(*held)
             ),
             Self::Emptied { goes, held, limit_permille, .. } => write!(
                 f,
-                "the plan evicts {} of {} GiB of one appliance, and {limit_permille} in 1,000 may \
+                "the plan evicts {} of {} of one appliance, and {limit_permille} in 1,000 may \
                  go: look at the difference, then force it if it is meant",
-                gib(goes),
-                gib(held)
+                rounded(*goes),
+                rounded(*held)
             ),
             Self::LastCopy { items, first, limit } => write!(
                 f,
@@ -171,4 +170,11 @@ impl fmt::Display for Refusal {
             ),
         }
     }
+}
+
+/// In whole units of the largest that they reach, up to GiB.
+fn rounded(bytes: Bytes) -> Bytes {
+    let reached = [30, 20, 10].into_iter().find(|shift| 1 << shift <= bytes.0);
+    let shift = reached.unwrap_or(0);
+    Bytes(bytes.0 >> shift << shift)
 }

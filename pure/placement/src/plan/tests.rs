@@ -211,14 +211,25 @@ fn an_item_is_explained_where_it_is_and_where_it_is_not() {
         format!("{item}: {}; {}\n", why[0], why[1])
     });
     insta::assert_snapshot!(said.collect::<String>(), @"
-    1: others of the cluster hold it, as many as are needed: 1; 92160 bytes a day per MiB, and the cut-off is 81920; copies: 1
-    2: others of the cluster hold it, as many as are needed: 1; 81920 bytes a day per MiB, and the cut-off is 81920; copies: 1
+    1: others of the cluster hold it; copies: 1; 92160 bytes a day per MiB, and the cut-off is 81920; copies: 1
+    2: others of the cluster hold it; copies: 1; 81920 bytes a day per MiB, and the cut-off is 81920; copies: 1
     3: 71680 bytes a day per MiB, and the cut-off is 81920; 71680 bytes a day per MiB, and the cut-off is 81920
     4: it must not be here; it must not be here
-    5: it must be here; copies: 1; others of the cluster hold it, as many as are needed: 1
+    5: it must be here; copies: 1; others of the cluster hold it; copies: 1
     6: 9216 bytes a day per MiB, and the cut-off is 81920; 9216 bytes a day per MiB, and the cut-off is 81920
     7: no version that is kept has it; no version that is kept has it
     ");
+}
+
+#[test]
+fn it_is_not_said_that_copies_are_enough_where_they_are_too_few() {
+    // Three copies are needed, and two fit.
+    let world = World::with_peaks(&[(1, 90, 1, 25_000)]);
+    let fleet = [machine(1, 1, 1000), machine(2, 1, 1000), machine(3, 0, 1000)];
+    let extra = Extra::default();
+    let plan = world.plan(&fleet, extra.clone());
+    let why = why(&world.order(), &extra.cluster(&fleet), &plan, 2, Item(1));
+    assert_eq!(why.to_string(), "others of the cluster hold it; copies: 2");
 }
 
 #[test]
@@ -241,12 +252,12 @@ fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
     };
     assert_eq!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1, 2], &[1, 2, 3]]), "");
     insta::assert_snapshot!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1], &[1]]), @"
-    the plan evicts 3 of 7 GiB in all, and 200 in 1,000 may go: look at the difference, then force it if it is meant
+    the plan evicts 3 GiB of 7 GiB in all, and 200 in 1,000 may go: look at the difference, then force it if it is meant
     the plan evicts the last copies of items: 1, the first of them 2, and 0 may go: pin them, or force it if their origin is enough
     ");
     let emptied = refused(&catalogue, [&[1, 2, 3, 4], &[1]], [&[1, 2, 3, 4], &[]]);
     insta::assert_snapshot!(emptied, @"
-    the plan evicts 1 of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
+    the plan evicts 1 GiB of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
     ");
     let less = World::new(&[(1, 1, 2000), (2, 1, 2000), (3, 1, 2000)]).catalogue;
     let (was, is) = (set(&[1, 2, 3, 4]), set(&[1, 2]));
@@ -255,6 +266,18 @@ fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
     insta::assert_snapshot!(refused(&less, [&[1, 2, 3, 4], &[]], [&[1, 2, 3, 4], &[]]), @"
     1 of 4 items are not in the catalogue any more, and 100 in 1,000 may go: is all of it there? If so, force the plan
     ");
+}
+
+#[test]
+fn a_refusal_tells_bytes_in_the_largest_unit_that_they_reach() {
+    for (goes, held, said) in [
+        (Bytes::mib(2048), Bytes::mib(5000), "2 GiB of 4 GiB"),
+        (Bytes::mib(300), Bytes::mib(1000), "300 MiB of 1000 MiB"),
+        (Bytes(4097), Bytes(8192), "4 KiB of 8 KiB"),
+    ] {
+        let refusal = Refusal::MassEviction { goes, held, limit_permille: 200 }.to_string();
+        assert!(refusal.starts_with(&format!("the plan evicts {said} in all, ")), "{refusal}");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub enum Why {
     Stays { density: Density, cutoff: Density },
     /// Held: there is room for it, though nobody is expected to ask for it here.
     Spare,
-    /// Not held: as many others of the cluster as its peak needs hold it.
+    /// Not held: others of the cluster hold it, as many as its peak needs or as have room.
     Elsewhere { copies: u32 },
     /// Not held: what is served more for its room fills the cluster.
     BelowCutoff { density: Density, cutoff: Density },
@@ -96,7 +96,7 @@ impl fmt::Display for Why {
             ),
             Self::Spare => f.write_str("there is room, though nobody is expected to ask for it"),
             Self::Elsewhere { copies } => {
-                write!(f, "others of the cluster hold it, as many as are needed: {copies}")
+                write!(f, "others of the cluster hold it; copies: {copies}")
             }
             Self::BelowCutoff { density, cutoff } => {
                 write!(f, "{density}, and the cut-off is {}", cutoff.0)

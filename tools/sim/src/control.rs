@@ -10,16 +10,17 @@ use director::difference::between;
 use director::following::Asks;
 use director::front::Player;
 use director::{
-    Action, Change, Desired, Director, Event, Ledger, LedgerEntry, PlanInput, Report, Snapshot,
-    TrustEntry,
+    Action, Change, Desired, Director, Event, Expected, Ledger, LedgerEntry, PlanInput, Report,
+    Snapshot, TrustEntry,
 };
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::inventory::Check;
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest, Trust, TrustDocument};
 use model::number::NumberSet;
-use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::Health;
+use placement::plan::Wanted;
 use playback::token::Session;
 
 use crate::canary::Canary;
@@ -165,6 +166,30 @@ impl Control {
         self.tell(Event::Changed(change));
     }
 
+    /// Viewers are expected to watch some items much, some little, and some not at all.
+    pub(crate) fn forecast(self: &Rc<Self>) {
+        let stage = &self.world.stage;
+        let catalog = Arc::clone(&self.durable.borrow().0.catalog);
+        let items = catalog.all().filter_map(|version| version.items());
+        let mut items: Vec<_> =
+            items.flat_map(|of| of.each().map(|(_, item)| item).collect::<Vec<_>>()).collect();
+        items.sort_unstable();
+        let wanted = items.into_iter().filter(|_| !stage.one_in(3)).map(|item| Wanted {
+            item,
+            day: Bytes(1 << stage.between(1, 40)),
+            peak: BitsPerSecond(1 << stage.between(1, 30)),
+        });
+        let expected = Arc::new(Expected { regions: [(None, wanted.collect())].into() });
+        self.durable.borrow_mut().1.expected = Some(Arc::clone(&expected));
+        stage.say(|| "another forecast".to_owned());
+        self.tell(Event::Expected(expected));
+    }
+
+    /// An operator means whatever a refused plan evicts.
+    pub(crate) fn force_plan(self: &Rc<Self>) {
+        self.tell(Event::PlanNow { is_forced: true });
+    }
+
     pub(crate) fn versions(&self) -> Vec<(AssetVersionId, AssetId)> {
         let desired = &self.durable.borrow().0;
         let versions = desired.catalog.assets();
@@ -288,6 +313,7 @@ impl Control {
                 let mut durable = control.durable.borrow_mut();
                 durable.1.generation = durable.1.generation.max(generation);
                 durable.1.entries.take_all(&ledger.entries);
+                durable.1.holds.take_all(&ledger.holds);
             }
             // Killed here, it is durable, and nobody was told.
             let again = Rc::clone(&control);

@@ -58,6 +58,7 @@ fn one(fleet: &Rc<Fleet>) {
         19 | 20 => pull(fleet, machine, drive),
         21 | 22 => miswrite(fleet, machine, drive),
         23 => write_later(fleet, machine, drive),
+        24 if stage.one_in(2) => fleet.control.forecast(),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
@@ -271,6 +272,7 @@ pub(crate) fn heal(fleet: &Rc<Fleet>) {
     if !fleet.control.is_up() {
         fleet.control.start();
     }
+    fleet.control.force_plan();
     fleet.fronts.iter().filter(|front| !front.is_up()).for_each(Front::start);
     for machine in fleet.machines.borrow().iter() {
         machine.clock.set(CLOCK_ZERO);

@@ -28,14 +28,17 @@ impl DayShape {
             *bytes += total;
             *count += 1.0;
         }
+        let means = sums.map(|(bytes, count)| bytes / f64::max(count, 1.0));
         let is_seen = sums.iter().all(|(_, count)| 0.0 < *count);
-        let means = sums.map(|(bytes, count)| bytes / count);
-        Self::of_weights(if is_seen { means } else { UNKNOWN })
+        // Days are kept longer than their hours: of a day with bytes they may have none.
+        let has_shape = is_seen && 0.0 < means.iter().sum::<f64>();
+        Self::of_weights(if has_shape { means } else { UNKNOWN })
     }
 
-    /// In proportion to these.
+    /// In proportion to these, of which one at least is above 0.
     pub(crate) fn of_weights(weights: [f64; HOURS]) -> Self {
         let total: f64 = weights.iter().sum();
+        assert!(0.0 < total, "a day without bytes has no shape");
         Self(weights.map(|weight| weight / total))
     }
 

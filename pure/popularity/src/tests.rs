@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use crate::demand::DAY;
 use crate::shape::weekday;
 use crate::{
-    Bounds, Config, Demand, Expected, Launch, Like, Noted, Outlook, Shown, backtest, forecast,
+    Bounds, Config, Demand, Expected, Launch, Like, Noted, Outlook, Shown, Span, Sums, backtest,
+    forecast,
 };
 
 const CONFIG: Config = Config::USUAL;
@@ -264,6 +265,25 @@ fn a_store_takes_what_has_most_bytes_for_each_byte_of_room() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn days_of_whose_hours_nothing_is_known_are_forecast_all_the_same(
+        days in prop::collection::vec(1_000_u64..1 << 40, 2..20), empty_hours in any::<bool>(),
+    ) {
+        let mut demand = Demand::new(0, TODAY, Bounds::default());
+        for (ago, bytes) in (1..).zip(&days) {
+            let day = TODAY.before(ago * DAY);
+            let mut sums = Sums::default();
+            sums.add(Item(3), Bytes(*bytes), usize::MAX);
+            demand.restore(Span::Day(day), sums);
+            for hour in (0..DAY).filter(|_| empty_hours) {
+                demand.restore(Span::Hour(day.after(hour)), Sums::default());
+            }
+        }
+        let least = days.iter().min().copied().unwrap_or_default();
+        let expected = of(&forecast(&demand, TODAY, &NOBODY, &CONFIG), 3);
+        prop_assert!(0 < expected && least / 100 <= expected, "{} of {:?}", expected, days);
+    }
 
     #[test]
     fn forecasts_are_ascending_bounded_and_the_same_each_time(

@@ -74,6 +74,11 @@ impl Tally {
         self.hour
     }
 
+    /// What is counted is of this hour: a clock was wrong.
+    pub fn relabel(&mut self, hour: Hour) {
+        self.hour = hour;
+    }
+
     /// A viewer was sent so much of a file. `viewer` is a number that tells viewers apart and leads
     /// back to nobody. O(log files).
     pub fn note(&mut self, file: u32, viewer: u64, bytes: Bytes) {

@@ -20,6 +20,17 @@ use crate::lock::lock;
 pub(crate) const TALLY: TallyConfig =
     TallyConfig { files_max: PART_FILES_MAX, viewers_min: 5, rounded_to: Bytes::mib(256) };
 
+/// A clock that goes back within an hour may do so over its end.
+const AHEAD_MAX: u32 = 1;
+
+/// Counts for this hour if the tally's is one that is far from having begun: a clock that was ahead
+/// for a second would else end no hour until then.
+pub(crate) fn set_right(tally: &mut Tally, hour: Hour) {
+    if hour.after(AHEAD_MAX) < tally.hour() {
+        tally.relabel(hour);
+    }
+}
+
 model::metrics! {
     /// What is counted of counting.
     pub struct DemandCounters {
@@ -88,6 +99,7 @@ impl Demand {
     /// of the present one.
     pub(crate) fn turn(&self, hour: Hour, is_due: bool) -> (Option<Sealed>, Option<String>) {
         let tally = &mut lock(&self.state).tally;
+        set_right(tally, hour);
         let is_over = tally.hour() < hour;
         let sealed = if is_over { tally.seal(hour, draw) } else { None };
         let text = (is_due || sealed.is_some()).then(|| tally.encode());

@@ -21,7 +21,7 @@ use rustix::fs::AtFlags;
 use upkeep::DriveError;
 use wire::v1::demand::DemandPart;
 
-use crate::demand::{Demand, TALLY};
+use crate::demand::{Demand, TALLY, set_right};
 use crate::storage::drives::{self, OpenError};
 
 /// The present hour is kept so often: a crash forgets no more.
@@ -58,7 +58,7 @@ impl Kept {
         let mut kept = Self { root, parts, number: now.0.max(above), kept_at: <_>::default() };
         let tally = match drives::read_small(&kept.root, HOUR_FILE) {
             Ok(None) => None,
-            Ok(Some(bytes)) => kept.read_hour(&bytes),
+            Ok(Some(bytes)) => kept.read_hour(&bytes, Hour::at(now)),
             Err(error) => {
                 tracing::warn!(%error, file = HOUR_FILE, "left out");
                 None
@@ -71,14 +71,15 @@ impl Kept {
     }
 
     /// The hour that was kept, unless its part is there.
-    fn read_hour(&mut self, bytes: &[u8]) -> Option<Tally> {
+    fn read_hour(&mut self, bytes: &[u8], present: Hour) -> Option<Tally> {
         let text = String::from_utf8_lossy(bytes);
         let (number, tally) = text.split_once('\n')?;
-        let (number, tally) = (number.parse().ok()?, Tally::decode(TALLY, tally)?);
+        let (number, mut tally) = (number.parse().ok()?, Tally::decode(TALLY, tally)?);
         if self.parts.last().is_some_and(|last| number <= *last) {
             return None;
         }
         self.number = number;
+        set_right(&mut tally, present);
         Some(tally)
     }
 
@@ -339,5 +340,44 @@ mod tests {
         counted.view(7);
         counted.go_on(HOUR + 3600, false);
         assert_eq!(counted.kept.parts, [HOUR + 3600, HOUR + 3601]);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_for_a_second_leaves_no_hour_open_until_then() {
+        const AHEAD: u64 = HOUR + 100 * 3600;
+        for restarts in [false, true] {
+            let state = tempfile::tempdir().unwrap();
+            let mut counted = Counted::open(state.path(), HOUR);
+            counted.view(7);
+            counted.go_on(AHEAD, false);
+            counted.view(7);
+            counted.go_on(AHEAD + 1, true);
+            if restarts {
+                counted = Counted::open(state.path(), HOUR + 20);
+            } else {
+                counted.go_on(HOUR + 20, false);
+            }
+            counted.view(7);
+            counted.go_on(HOUR + 3600, false);
+            assert_eq!(counted.first(), Some((HOUR, 0, 100)));
+            counted.kept.counted(&counted.demand, HOUR);
+            assert_eq!(counted.first(), Some((AHEAD, 0, 200)), "restarts: {restarts}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_behind_tells_its_hour_and_goes_on_in_the_present_one() {
+        let state = tempfile::tempdir().unwrap();
+        let mut counted = Counted::open(state.path(), HOUR + 100 * 3600);
+        counted.view(7);
+        counted.go_on(HOUR, true);
+        let mut counted = Counted::open(state.path(), HOUR);
+        counted.view(7);
+        counted.go_on(HOUR + 100 * 3600, false);
+        counted.view(7);
+        counted.go_on(HOUR + 101 * 3600, false);
+        assert_eq!(counted.first(), Some((HOUR + 100 * 3600, 0, 200)));
+        counted.kept.counted(&counted.demand, HOUR + 100 * 3600);
+        assert_eq!(counted.first(), Some((HOUR + 100 * 3600 + 1, 100, 100)));
     }
 }

@@ -1,5 +1,6 @@
 //! The demand of one region: hours of late, and days of some weeks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use model::id::Item;
@@ -155,6 +156,31 @@ impl Demand {
     /// The first day of which anything is known.
     pub fn oldest_day(&self) -> Option<Hour> {
         self.days.keys().next().copied()
+    }
+
+    /// The hours of a day that are kept, of those of which anything is.
+    fn hours_of(&self, day: Hour) -> impl Iterator<Item = (Hour, &Sums)> {
+        self.hours.range(day..day.after(DAY)).map(|(hour, sums)| (*hour, sums))
+    }
+
+    /// True if all that a day has is in its hours too: one that is missing had nothing then.
+    pub(crate) fn is_by_hour(&self, day: Hour) -> bool {
+        let of_hours = self.hours_of(day).map(|(_, sums)| sums.total().0);
+        let total = of_hours.fold(0, u64::saturating_add);
+        self.day(day).is_some_and(|day| day.total().0 == total)
+    }
+
+    /// What a day had before an hour; none if nothing. O(1) of days that are over by then, or else
+    /// the items of the day and of its hours from there on.
+    pub(crate) fn day_before(&self, day: Hour, known: Hour) -> Option<Cow<'_, Sums>> {
+        let all = self.day(day)?;
+        let after: Vec<_> = self.hours_of(day).filter(|(hour, _)| known <= *hour).collect();
+        let before = if after.is_empty() {
+            Cow::Borrowed(all)
+        } else {
+            Cow::Owned(all.without(after.into_iter().map(|(_, sums)| sums)))
+        };
+        Some(before).filter(|sums| !sums.is_empty())
     }
 
     /// Days that are kept before the present one.

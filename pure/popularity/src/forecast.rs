@@ -67,11 +67,15 @@ pub(crate) fn forecast_before(
     let (week, mut items) = by_days(&past, day, config, outlook.launches);
     let mut expected = Vec::with_capacity(items.len());
     let hours: Vec<_> = shape::hours(demand, known).collect();
+    let mut counts = [0.0; 24];
+    hours.iter().for_each(|(hour, ..)| counts[*hour] += 1.0);
+    // Of each, the hour of the day, and what it counts: some hours are known of more days.
+    let parts: Vec<_> = hours.iter().map(|(hour, ..)| (*hour, 1.0 / counts[*hour])).collect();
     let mut rows = Rows::new(hours.iter().map(|(_, _, hour)| demand.hour(*hour)));
     items.retain(|(_, next)| 0.0 < *next);
     let begins: BTreeMap<_, _> = outlook.launches.iter().map(|of| (of.item, of.begin)).collect();
     for (item, next) in items {
-        let own = own_shape(&shape, &hours, rows.row_of(item), config);
+        let own = own_shape(&shape, &parts, rows.row_of(item), config);
         let (from, until) = times(item, outlook.shown, begins.get(&item).copied());
         let (share, busiest) = own.within(day, from, until);
         let all = next * week.at(day);
@@ -92,7 +96,8 @@ fn by_days(
     config: &Config,
     launches: &[Launch],
 ) -> (WeekShape, Vec<(Item, f64)>) {
-    let totals = past.iter().map(|of| (of.day, of.sums.map(|sums| float(sums.total()) / of.whole)));
+    let totals =
+        past.iter().map(|of| (of.day, of.sums.as_ref().map(|sums| float(sums.total()) / of.whole)));
     let week = WeekShape::of(&totals.collect::<Vec<_>>());
     let columns = Columns { past, week: &week };
     let mut smoothings = Smoothings::new(config.smoothings);
@@ -137,7 +142,7 @@ struct Columns<'a> {
 
 impl Columns<'_> {
     fn each(&self, mut item: impl FnMut(Item, &[f64])) {
-        let mut rows = Rows::new(self.past.iter().map(|of| of.sums));
+        let mut rows = Rows::new(self.past.iter().map(|of| of.sums.as_deref()));
         let scales: Vec<_> = self.past.iter().map(|of| of.whole * self.week.at(of.day)).collect();
         let mut scaled = vec![0.0; scales.len()];
         while let Some((of, row)) = rows.next() {
@@ -150,15 +155,10 @@ impl Columns<'_> {
 }
 
 /// The shape of an item's day: its own and the region's together.
-fn own_shape(
-    region: &DayShape,
-    hours: &[(usize, f64, Hour)],
-    row: &[f64],
-    config: &Config,
-) -> DayShape {
+fn own_shape(region: &DayShape, parts: &[(usize, f64)], row: &[f64], config: &Config) -> DayShape {
     let mut own = [0.0; 24];
-    for ((hour, _, _), bytes) in hours.iter().zip(row) {
-        own[*hour] += bytes;
+    for ((hour, part), bytes) in parts.iter().zip(row) {
+        own[*hour] += bytes * part;
     }
     let total: f64 = own.iter().sum();
     if total == 0.0 {

@@ -1,5 +1,7 @@
 //! The days by which another is forecast.
 
+use std::borrow::Cow;
+
 use model::units::Hour;
 
 use crate::demand::{DAY, Demand};
@@ -10,7 +12,7 @@ use crate::sums::Sums;
 pub(crate) struct Past<'a> {
     pub(crate) day: Hour,
     /// None where nothing is known: nobody at all was sent anything.
-    pub(crate) sums: Option<&'a Sums>,
+    pub(crate) sums: Option<Cow<'a, Sums>>,
     /// The share of its bytes that is known: 1 of a day that is over.
     pub(crate) whole: f64,
 }
@@ -30,7 +32,7 @@ pub(crate) fn past<'a>(
     let past = days.map(|of| {
         let whole = if of.after(DAY) <= known { 1.0 } else { shape.within(of, Hour(0), known).0 };
         let is_known = PART_MIN <= whole;
-        let sums = demand.day(of).filter(|sums| is_known && !sums.is_empty());
+        let sums = is_known.then(|| demand.day_before(of, known)).flatten();
         Past { day: of, sums, whole }
     });
     past.filter(|past| PART_MIN <= past.whole).collect()

@@ -53,13 +53,16 @@ impl DayShape {
 }
 
 /// Hours of days that anybody watched, kept and before `known`: which of their days they are, their
-/// bytes, and the hour.
+/// bytes, and the hour. One without sums is known to have had nothing where the others are all that
+/// the day had; else it is left out.
 pub(crate) fn hours(demand: &Demand, known: Hour) -> impl Iterator<Item = (usize, f64, Hour)> {
     let first = demand.first_hour().max(demand.oldest_day().unwrap_or(known));
-    (first.0..known.0).map(Hour).filter_map(|hour| {
+    (first.0..known.0).map(Hour).filter_map(move |hour| {
         let day = demand.day_of(hour);
-        let is_seen = demand.day(day).is_some_and(|day| !day.is_empty());
-        let total = demand.hour(hour).map_or(0.0, |hour| float(hour.total()));
+        let sums = demand.hour(hour).filter(|sums| !sums.is_empty());
+        let is_known = sums.is_some() || demand.is_by_hour(day);
+        let is_seen = is_known && demand.day_before(day, known).is_some();
+        let total = sums.map_or(0.0, |hour| float(hour.total()));
         let of_day = model::number::index(hour.since(day));
         is_seen.then_some((of_day, total, hour))
     })

@@ -73,6 +73,29 @@ impl Sums {
         self.settle(max);
     }
 
+    /// These without others that were merged into them. What was cut of one of them is taken off
+    /// what was cut of these. O(all).
+    pub(crate) fn without<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Self {
+        let mut away: BTreeMap<Item, u64> = BTreeMap::new();
+        let mut total = self.total;
+        for other in others {
+            total = total.saturating_sub(other.total);
+            for (item, bytes) in other.iter() {
+                let of = away.entry(item).or_default();
+                *of = of.saturating_add(bytes.0);
+            }
+        }
+        let mut left = Self::default();
+        for (item, bytes) in self.iter() {
+            let away = away.get(&item).copied().unwrap_or_default();
+            left.add(item, Bytes(bytes.0.saturating_sub(away)), usize::MAX);
+        }
+        left.settle(usize::MAX);
+        left.cut = total.saturating_sub(left.total);
+        left.total = left.total.max(total);
+        left
+    }
+
     /// Puts what is open in its place, in few bytes. O(all).
     pub fn settle(&mut self, max: usize) {
         if self.open.is_empty() && self.len <= max {

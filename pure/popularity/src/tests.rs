@@ -149,6 +149,49 @@ fn a_day_that_is_not_over_counts_by_the_share_that_is() {
 }
 
 #[test]
+fn hours_that_come_later_change_no_forecast_of_what_was_known_before() {
+    let mut demand = demand(5, 20, &|_, _| 9e9);
+    for item in 0..5 {
+        demand.note(TODAY.after(8), Item(item), Bytes(3_000_000_000));
+        demand.note(TODAY.after(20), Item(item), Bytes(6_000_000_000));
+    }
+    let (known, tomorrow) = (TODAY.after(22), TODAY.after(DAY));
+    let on = |demand: &Demand| forecast::forecast_before(demand, tomorrow, known, &NOBODY, &CONFIG);
+    let before = on(&demand);
+    for (hours, item, bytes) in [(22, 1, 7), (23, 1, 5), (23, 900, 5), (24, 2, 3)] {
+        demand.note(TODAY.after(hours), Item(item), Bytes(bytes * 1_000_000_000));
+    }
+    assert_eq!(on(&demand), before);
+    demand.close(tomorrow);
+    assert_eq!(on(&demand), before, "a day later");
+    assert!(of(&before, 1) < of(&forecast(&demand, tomorrow, &NOBODY, &CONFIG), 1));
+}
+
+#[test]
+fn an_hour_without_sums_had_nothing_only_if_the_others_are_all_of_its_day() {
+    let even = |hours: std::ops::Range<u32>| {
+        let mut demand = Demand::new(0, TODAY, Bounds::default());
+        for hour in
+            (1..4).flat_map(|ago| hours.clone().map(move |of| TODAY.before(ago * DAY).after(of)))
+        {
+            demand.note(hour, Item(1), Bytes(1_000_000_000));
+        }
+        demand
+    };
+    let peak = |demand: &Demand| forecast(demand, TODAY, &NOBODY, &CONFIG)[0].1.peak.0 / 1_000;
+    let all = even(0..24);
+    let hourly = 8_000_000 / 3600;
+    assert_eq!(peak(&all), hourly);
+    assert_eq!(peak(&even(0..12)), hourly, "nobody watches in the afternoon");
+    let mut lost = Demand::new(0, TODAY, Bounds::default());
+    let noon = TODAY.before(DAY).after(12);
+    for (span, sums) in all.spans().filter(|(span, _)| *span != Span::Hour(noon)) {
+        lost.restore(span, sums.clone());
+    }
+    assert_eq!(peak(&lost), hourly, "one that cannot be read is not known");
+}
+
+#[test]
 fn nothing_is_expected_when_an_item_may_not_be_shown() {
     let demand = demand(8, 10, &|_, _| 9e9);
     let shown = |first, last, from: Option<u32>, until: Option<u32>| Shown {
@@ -322,7 +365,7 @@ proptest! {
         }
         let mut again = Demand::new(begins, TODAY.after(1), Bounds::default());
         for (span, sums) in demand.spans() {
-            again.restore(span, crate::Sums::decode(&sums.encode()).unwrap());
+            again.restore(span, Sums::decode(&sums.encode()).unwrap());
         }
         prop_assert_eq!(forecast(&again, day, &outlook, &CONFIG), expected);
     }

@@ -142,7 +142,7 @@ model::metrics! {
         /// Bytes sent to viewers, by what was counted.
         demand_bytes: Counter("demand_bytes_total"),
         /// Bytes in counted parts that are of no item: of files of versions that are gone, of files
-        /// that were too many, of hours that are too old or are not there yet.
+        /// that were too many, of hours that are too old.
         demand_bytes_lost: Counter("demand_lost_bytes_total"),
         /// Receipts of appliances that refuse what was withdrawn.
         receipts: Counter("withdrawal_receipts_total"),

@@ -46,6 +46,10 @@ pub(crate) async fn demand_part(
     match counted {
         Ok(counted) => Ok(Json(DemandTaken { counted })),
         Err(NotCounted::Unknown) => Err(not_registered(&id)),
+        Err(NotCounted::NotOver) => {
+            let detail = "the hour is not over by control's clock: keep it, and set clocks right";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-over", detail))
+        }
         Err(NotCounted::Busy) => {
             let detail = "demand is not counted now: come again in some seconds";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))

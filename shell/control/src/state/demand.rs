@@ -11,7 +11,6 @@
 //! counted once. A region is a manifest cluster; sites in none are one region together.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use director::{Catalog, Snapshot, Version};
 use model::id::{ApplianceId, Item, SiteId};
@@ -35,8 +34,6 @@ const SETTLES_S: u64 = 1200;
 /// begin elsewhere once a site joins, or clocks change, and what is kept by the day cannot be cut
 /// anew.
 const DAY_BEGINS: u32 = 0;
-/// A clock that is ahead of ours by no more is right.
-const AHEAD_MAX: u32 = 1;
 /// Stores that back-tests fill, in hundredths of the catalogue.
 const ROOMS: [u64; 5] = [1, 5, 10, 20, 50];
 /// Days that back-tests test.
@@ -47,8 +44,6 @@ const TESTED: u32 = 7;
 pub(crate) struct Demands {
     pub(crate) queue: mpsc::Sender<Told>,
     pub(crate) waiting: Mutex<mpsc::Receiver<Told>>,
-    /// The hour in which what is too old was forgotten last.
-    pub(crate) forgotten: AtomicU32,
 }
 
 /// A part, and who waits for it.
@@ -64,6 +59,8 @@ pub(crate) struct Told {
 pub(crate) enum NotCounted {
     /// Too many wait, or the database does not answer.
     Busy,
+    /// By control's clock its hour is not over: one of the two clocks is wrong.
+    NotOver,
     /// The appliance is not registered.
     Unknown,
 }
@@ -98,7 +95,7 @@ pub(crate) struct Placed {
 impl Default for Demands {
     fn default() -> Self {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        Self { queue, waiting: Mutex::new(waiting), forgotten: AtomicU32::new(0) }
+        Self { queue, waiting: Mutex::new(waiting) }
     }
 }
 
@@ -186,7 +183,7 @@ fn counted(
 ) -> (CountedPart, Bytes) {
     let (hour, present) = (Hour(part.hour), Hour::at(now));
     let (_, oldest_day) = oldest(present);
-    let is_kept = oldest_day <= hour && hour <= present.after(AHEAD_MAX);
+    let is_kept = oldest_day <= hour;
     let mut sums = Sums::default();
     let mut lost = part.beyond_bytes;
     for (file, bytes) in part.files.iter().zip(&part.bytes) {

@@ -83,12 +83,20 @@ impl Store {
         Ok(marks)
     }
 
-    /// Forgets hours before one and days that begin before another.
-    pub(crate) async fn forget_demand(&self, hours: Hour, days: Hour) -> Result<()> {
+    /// Forgets hours before one and days that begin before another, and says how many. Nothing if
+    /// nothing came in the day before `now`: a clock that is ahead would forget all there is.
+    pub(crate) async fn forget_demand(&self, now: Hour, hours: Hour, days: Hour) -> Result<u64> {
         let query = sqlx::query(
-            "DELETE FROM demand WHERE (is_day = 0 AND hour < $1) OR (is_day = 1 AND hour < $2)",
+            "DELETE FROM demand
+             WHERE ((is_day = 0 AND hour < $1) OR (is_day = 1 AND hour < $2))
+                AND $3 <= (SELECT MAX(hour) FROM demand)",
         );
-        self.write(query.bind(i64::from(hours.0)).bind(i64::from(days.0))).await
+        let [hours, days, newest] = [hours, days, now.before(24)].map(|hour| i64::from(hour.0));
+        let query = query.bind(hours).bind(days).bind(newest);
+        let mut transaction = self.begin().await?;
+        let done = query.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(done.rows_affected())
     }
 
     /// The regions of which anything is known.
@@ -203,9 +211,12 @@ mod tests {
             .unwrap();
         store.count_demand(vec![part("a1", 2, &[(1, 1)])], bounds).await.unwrap();
         assert_eq!(known(&store).await[&DAY], [(1, 1)]);
-        store.forget_demand(HOUR.after(1), Hour(24_000)).await.unwrap();
+        let forget = async |now, hours, days| store.forget_demand(now, hours, days).await.unwrap();
+        let later = HOUR.after(1);
+        assert_eq!(forget(HOUR.after(25), later, later).await, 0, "a clock is ahead");
+        assert_eq!(forget(HOUR.after(24), later, Hour(24_000)).await, 1);
         assert_eq!(known(&store).await.into_keys().collect::<Vec<_>>(), [DAY]);
-        store.forget_demand(HOUR, Hour(24_001)).await.unwrap();
+        assert_eq!(forget(HOUR, HOUR, Hour(24_001)).await, 1);
         assert!(known(&store).await.is_empty());
     }
 }

@@ -1,7 +1,6 @@
 //! Parts of demand go into the database, and forecasts come out of it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use director::{Event, Expected};
@@ -28,6 +27,10 @@ impl Control {
         appliance: ApplianceId,
         part: DemandPart,
     ) -> Result<u64, NotCounted> {
+        // To mark it would lose it: whose clock is wrong is not known, and clocks are set right.
+        if Hour::at(self.clock.unix()) <= Hour(part.hour) {
+            return Err(NotCounted::NotOver);
+        }
         let (answer, answered) = oneshot::channel();
         let shed = || {
             self.metrics.demand_parts_shed.count();
@@ -83,22 +86,25 @@ impl Control {
             // Who asked may be gone; the next try is told the mark.
             let _ = answer.send(mark);
         }
-        self.forget_demand(Hour::at(now)).await;
     }
 
-    /// Forgets what is too old, once an hour.
-    async fn forget_demand(&self, now: Hour) {
-        if self.demand.forgotten.swap(now.0, Ordering::Relaxed) == now.0 {
-            return;
-        }
+    /// Forgets what is too old; false if the database did not.
+    async fn forget_demand(&self, now: Hour) -> bool {
         let (hours, days) = demand::oldest(now);
-        if let Err(error) = self.store.forget_demand(hours, days).await {
-            self.store_failed(&error);
+        let forgotten = self.store.forget_demand(now, hours, days).await;
+        match &forgotten {
+            Ok(0) => {}
+            Ok(rows) => {
+                tracing::info!("{rows} hours and days of demand are too old, and forgotten");
+            }
+            Err(error) => self.store_failed(error),
         }
+        forgotten.is_ok()
     }
 
     /// Tells the director what viewers are expected to watch: at a start what was expected last,
-    /// so that a restart moves nothing, and every day what is new. Until the process ends.
+    /// so that a restart moves nothing, and every day what is new. Each hour what is too old is
+    /// forgotten. Until the process ends.
     pub(crate) async fn expect_demand(self: &Arc<Self>) {
         if self.is_front() {
             return;
@@ -110,7 +116,12 @@ impl Control {
                 None
             }
         };
+        let mut forgotten = None;
         loop {
+            let hour = Hour::at(self.clock.unix());
+            if forgotten != Some(hour) && self.forget_demand(hour).await {
+                forgotten = Some(hour);
+            }
             let at = demand::last_forecast(self.clock.unix());
             if done != Some(at) {
                 match self.forecast(at).await {
@@ -162,5 +173,63 @@ impl Control {
         let (snapshot, now) = (self.snapshot(), self.clock.unix());
         let ask = move || demand::known(&snapshot.catalog, now, spans, with_backtest);
         Ok(spawn_blocking(ask).await.expect("nothing in it panics"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::store::CountedPart;
+    use crate::state::writer::tests::open;
+    use model::topology::{Appliance, Site, Weight};
+    use popularity::{Span, Sums};
+
+    fn part(hour: Hour) -> DemandPart {
+        DemandPart { number: 1, hour: hour.0, files: vec![1], bytes: vec![5], beyond_bytes: 0 }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_old_is_forgotten_though_no_part_comes() {
+        let (_directory, control) = open("").await;
+        let (site, appliance) = ("s1".parse().unwrap(), "a1".parse().unwrap());
+        control.store.put_site(&Site::new(site, vec![])).await.unwrap();
+        let site = "s1".parse().unwrap();
+        control.store.put_appliance(&Appliance::new(appliance, site, Weight::ONE)).await.unwrap();
+        let now = Hour::at(control.clock.unix());
+        let of = |number, hour| CountedPart {
+            appliance: "a1".parse().unwrap(),
+            number,
+            region: "-".to_owned(),
+            spans: [Span::Hour(hour), Span::Day(hour)],
+            sums: Sums::default(),
+        };
+        let parts = vec![of(1, now.before(1000)), of(2, now.before(1))];
+        control.store.count_demand(parts, Bounds::default()).await.unwrap();
+        let looks = async {
+            while 2 < control.store.demand("-").await.unwrap().len() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let looks = tokio::time::timeout(Duration::from_secs(10), looks);
+        tokio::select! {
+            looked = looks => looked.expect("it is forgotten"),
+            () = control.expect_demand() => unreachable!("it does not end"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_whose_hour_is_not_over_is_not_marked() {
+        let (_directory, control) = open("").await;
+        let now = Hour::at(control.clock.unix());
+        let counting = async {
+            let counted = async |hour| control.take_demand("a1".parse().unwrap(), part(hour)).await;
+            (counted(now.after(1)).await, counted(now.before(1)).await)
+        };
+        tokio::select! {
+            both = counting => {
+                assert_eq!(both, (Err(NotCounted::NotOver), Err(NotCounted::Unknown)));
+            }
+            () = control.count_demand() => unreachable!("it does not end"),
+        }
     }
 }

@@ -101,7 +101,10 @@ fn table(top: &[PopularItem]) -> Table {
 fn tested(backtest: &BacktestOut, colours: bool) -> Vec<String> {
     let BacktestOut { days, came_bytes, room_bytes, ways } = backtest;
     if *days == 0 {
-        return vec!["No day can be tested yet: nine are needed, one after the other.".to_owned()];
+        return vec![
+            "No day can be tested yet: it needs the day before it, and the one a week before."
+                .to_owned(),
+        ];
     }
     let mut lines = vec![
         format!(
@@ -220,6 +223,9 @@ mod tests {
         ];
         assert_eq!(tested(&backtest, false)[2..6], expected);
         let none = tested(&BacktestOut::default(), false);
-        assert_eq!(none, ["No day can be tested yet: nine are needed, one after the other."]);
+        assert_eq!(
+            none,
+            ["No day can be tested yet: it needs the day before it, and the one a week before."]
+        );
     }
 }

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use model::units;
 use popularity::{Expected, Score};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use utoipa::IntoParams;
 use wire::v1::demand::{
     BacktestOut, BacktestWay, DemandPart, DemandTaken, PART_FILES_MAX, PopularItem, Popularity,
@@ -87,6 +88,9 @@ pub(crate) struct PopularityQuery {
     most: Option<usize>,
 }
 
+/// One is answered at a time, as long as its work takes though whoever asked has left.
+static ASKING: Semaphore = Semaphore::const_new(1);
+
 const MOST_MAX: usize = 10_000;
 const MOST: usize = 20;
 
@@ -105,7 +109,11 @@ pub(crate) async fn popularity(
     }
     let regions = control.demand_regions().await?;
     let region = region_asked(&control, query.region, &regions)?;
-    let known = control.popularity(&region, query.backtest).await?;
+    let Ok(turn) = ASKING.try_acquire() else {
+        let detail = "somebody else asks for a forecast: come again in a moment";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
+    };
+    let known = control.popularity(&region, query.backtest, turn).await?;
     Ok(Json(told(region, regions, known, most)))
 }
 

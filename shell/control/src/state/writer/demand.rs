@@ -164,14 +164,19 @@ impl Control {
 
     /// What is known of a region, and what is expected of it on the next day that begins. O(what is
     /// kept of it + versions), with a back-test seven times that.
+    /// `turn` is held until that is done.
     pub(crate) async fn popularity(
         &self,
         region: &str,
         with_backtest: bool,
+        turn: impl Send + 'static,
     ) -> Result<Known, StoreError> {
         let spans = self.store.demand(region).await?;
         let (snapshot, now) = (self.snapshot(), self.clock.unix());
-        let ask = move || demand::known(&snapshot.catalog, now, spans, with_backtest);
+        let ask = move || {
+            let _turn = turn;
+            demand::known(&snapshot.catalog, now, spans, with_backtest)
+        };
         Ok(spawn_blocking(ask).await.expect("nothing in it panics"))
     }
 }

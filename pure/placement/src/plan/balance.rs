@@ -9,7 +9,7 @@ use model::units::Bytes;
 
 use super::order::Ranked;
 use super::real;
-use super::work::{Kept, Work};
+use super::work::{Kept, State, Work};
 
 /// Groups of members as they will be busy.
 struct Busy {
@@ -155,7 +155,7 @@ impl Work<'_> {
     }
 
     /// True if one of the copies that are missing fits somewhere. Else nothing changes, and nothing
-    /// moves. O(1) as a rule, and O(ranks above the cut) if it is false.
+    /// moves. O(1) as a rule, and O(ranks above the cut x members) if it is false.
     fn something_comes(&self) -> bool {
         let most = self.members.iter().map(|member| member.room.min(member.fill)).max();
         let most = most.unwrap_or(0);
@@ -165,11 +165,19 @@ impl Work<'_> {
             let holders = begin..begin + count;
             begin += count;
             let of = self.order.at(rank).filter(|of| of.len.0 <= most && !self.is_banned(of));
-            if of.is_some_and(|of| !self.has_all(&of, holders)) {
+            let lacks = of.filter(|of| !self.has_all(of, holders.clone()));
+            if lacks.is_some_and(|of| self.could_take(&of, holders)) {
                 return true;
             }
         }
         false
+    }
+
+    /// Somebody has room and fill for a copy, and has none.
+    fn could_take(&self, of: &Ranked, holders: Range<usize>) -> bool {
+        let has = |at: usize| self.held[holders.clone()].iter().any(|held| held.member() == at);
+        let fits = |member: &State<'_>| of.len.0 <= member.room.min(member.fill);
+        self.members.iter().enumerate().any(|(at, member)| fits(member) && !has(at))
     }
 
     fn busy_groups(&self) -> Busy {

@@ -328,6 +328,27 @@ fn behind_its_reach_and_a_third_of_its_density_an_order_has_the_newest_first() {
     }
 }
 
+#[test]
+fn nothing_moves_for_balance_where_who_has_room_holds_what_lacks_a_copy() {
+    let days = [0, 243, 264, 69, 144, 177, 180, 290, 232, 96, 158];
+    let items = (1..).zip(days).zip([1, 2, 4, 1, 3, 4, 5, 5, 4, 2, 4]);
+    let world = World::new(&items.map(|((n, day), mib)| (n, day, mib)).collect::<Vec<_>>());
+    let of = [(1, 14, None, 2), (2, 31, Some(8), 1), (3, 12, None, 1), (4, 11, Some(4), 1)];
+    let machines = of.map(|(name, mib, mbps, weight)| Machine {
+        name,
+        room: mib * MIB,
+        mbps,
+        fill: 1 << 50,
+        weight,
+        holds: NumberSet::new(),
+    });
+    let extra = Extra { pins: set(&[7]), ..Extra::default() };
+    let fleet = Fleet { machines: machines.to_vec(), extra };
+    let plan = fleet.plan(&world);
+    let again = fleet.after(&plan).plan(&world);
+    assert!(again.members.iter().zip(&plan.members).all(|(of, was)| of.items == was.items));
+}
+
 proptest! {
     #[test]
     fn a_plan_fits_and_keeps_to_the_window_the_pins_and_the_bans(case in case()) {

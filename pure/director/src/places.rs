@@ -35,7 +35,7 @@ use crate::desired::{Policy, Registered};
 pub struct Places {
     /// Of every appliance that was registered when the plan began.
     pub(crate) holds: Names<ApplianceId, Arc<NumberSet>>,
-    /// Where each stood then.
+    /// The site of each when it was planned.
     sites: Names<ApplianceId, SiteId>,
     catalogue: Arc<Catalogue>,
     shelf: Shelf,

@@ -100,7 +100,7 @@ pub struct Sources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub id: ApplianceId,
-    /// Where it serves siblings.
+    /// `host:port` at which it serves siblings.
     pub address: Arc<str>,
     /// It stands in the asker's site: what it sends takes nothing of the site's uplink.
     pub same_site: bool,

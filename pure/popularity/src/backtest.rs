@@ -22,7 +22,7 @@ pub struct Score {
 pub struct Tested {
     /// The first day's first hour.
     pub day: Hour,
-    /// What came.
+    /// Bytes that viewers were sent.
     pub came: Bytes,
     pub forecast: Score,
     /// Tomorrow is like today.

@@ -45,7 +45,7 @@ pub enum Span {
     Day(Hour),
 }
 
-/// What became of a note.
+/// Whether a note counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
     Counted,

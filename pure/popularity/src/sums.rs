@@ -33,7 +33,7 @@ pub struct Sums {
     open: BTreeMap<u32, u64>,
 }
 
-/// Why bytes are no sums.
+/// Bytes that nobody encoded as sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
     #[error("these sums of demand have form {0}, and this release reads form {FORM}: upgrade it")]

@@ -25,7 +25,7 @@ pub struct View {
     pub client: Option<IpAddr>,
     pub player: Player,
     pub response: Response,
-    /// What it is of.
+    /// The object that is sent.
     pub object: ObjectId,
     granted: Arc<Granted>,
 }

@@ -32,7 +32,7 @@ pub(crate) fn set_right(tally: &mut Tally, hour: Hour) {
 }
 
 model::metrics! {
-    /// What is counted of counting.
+    /// Bytes that were counted, and those that were not.
     pub struct DemandCounters {
         /// Bytes sent to viewers that are counted for a file and an hour.
         counted: Counter("demand_counted_bytes_total"),

@@ -35,7 +35,7 @@ impl Unit {
     }
 }
 
-/// Why there is a version.
+/// How a version came into the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Old,
@@ -269,7 +269,7 @@ pub(crate) fn mean_watched() -> f64 {
     WHOLE_VIEWINGS + (1.0 - WHOLE_VIEWINGS) * (parts + 1.0) / 2.0 / parts
 }
 
-/// What the mean session takes.
+/// Bytes of the mean session.
 pub(crate) fn mean_session(catalogue: &Catalogue, weights: &[f64]) -> f64 {
     let sum: f64 = weights.iter().sum();
     let bytes = weights.iter().zip(&catalogue.lens).map(|(weight, len)| weight * real(*len));

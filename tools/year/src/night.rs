@@ -24,7 +24,7 @@ fn unit(policy: Policy) -> Unit {
     if policy == Policy::Title { Unit::Title } else { Unit::Rendition }
 }
 
-/// When urgent versions come.
+/// The hour of a plan's day at which urgent versions come.
 fn urgent_slot() -> usize {
     index(URGENT_HOURS[0] - WINDOW[0])
 }

@@ -28,7 +28,7 @@ impl Session {
         self.0 & 7
     }
 
-    /// What its viewer is sent.
+    /// Bytes that its viewer is sent.
     pub(crate) fn bytes(self, lens: &[u64]) -> u64 {
         (lens[index(self.item())] >> 2) * u64::from(self.quarters())
     }

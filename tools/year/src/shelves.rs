@@ -21,7 +21,7 @@ pub(crate) struct Shelf {
     begun: u64,
 }
 
-/// What changed on a shelf.
+/// An item came to a shelf, or went from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Came(u32),

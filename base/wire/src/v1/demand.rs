@@ -104,7 +104,7 @@ pub struct PopularItem {
 pub struct BacktestOut {
     /// How many were tested: those that have a day before them, and one a week before.
     pub days: u32,
-    /// What came on them.
+    /// Bytes that viewers were sent on them.
     pub came_bytes: u64,
     /// Stores of these sizes: 1, 5, 10, 20 and 50 hundredths of the catalogue.
     pub room_bytes: Vec<u64>,

@@ -83,7 +83,7 @@ pub struct FillAppliance {
     pub bytes_wanted: Option<u64>,
     /// Of these, not there yet.
     pub bytes_missing: Option<u64>,
-    /// What it fetched of late.
+    /// Fill rate over its last report interval; none until it has reported.
     pub bits_per_second: Option<u64>,
     /// Most that it may fetch; none for no limit.
     pub rate_max_bps: Option<u64>,

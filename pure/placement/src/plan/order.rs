@@ -79,7 +79,7 @@ impl Catalogue {
         self.place(item).map(|place| &self.pieces[index(place)])
     }
 
-    /// Where it is among them.
+    /// The place of an item's piece among all.
     pub(super) fn place(&self, item: Item) -> Option<u32> {
         let (begin, end) = run(&self.runs, self.shift, item)?;
         let of_run = &self.pieces[begin..end];
@@ -164,7 +164,7 @@ impl<'a> Order<'a> {
         Self { catalogue, wanted, first, by_item, runs, shift }
     }
 
-    /// What it orders.
+    /// All that may be placed, of which it orders what is wanted.
     pub fn catalogue(&self) -> &'a Catalogue {
         self.catalogue
     }

@@ -58,7 +58,7 @@ pub(crate) async fn demand_part(
     }
 }
 
-/// Why a part is none.
+/// Refuses a part that no appliance makes.
 fn check(part: &DemandPart) -> Result<(), &'static str> {
     let DemandPart { number, files, bytes, .. } = part;
     if i64::try_from(*number).is_err() {

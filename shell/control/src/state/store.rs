@@ -11,8 +11,10 @@ mod documents;
 mod expected;
 mod identities;
 pub(crate) mod lease;
+mod ledger;
 mod listing;
 mod playbacks;
+mod policy;
 mod replica;
 mod secrets;
 mod withdrawals;
@@ -23,15 +25,11 @@ use std::sync::Arc;
 
 use blake3::Hash;
 use director::drain::Drain;
-use director::{
-    Catalog, Desired, Digest, Entry, FillPolicy, Format, Hardware, Ledger, LedgerEntry, Policy,
-    Registered, TrustEntry, Version, Window,
-};
-use model::hours::{WINDOWS_MAX, Windows};
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use director::{Catalog, Desired, Entry, Format, Hardware, Registered, Version, Window};
+use model::id::{ApplianceId, AssetVersionId, ObjectId, SiteId};
 use model::manifest::{AssetVersion, ContentTypes, File};
 use model::names::Names;
-use model::number::{NumberSet, OWN_FILES};
+use model::number::OWN_FILES;
 use model::object::Blocks;
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
@@ -41,8 +39,8 @@ use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyPool, AssertSqlSafe, Transaction};
 use tokio::task::spawn_blocking;
-use wire::convert::{appliance_with, profiles_in, site_with};
-use wire::v1::appliance::{Abilities, ApplianceAbout, Profiles};
+use wire::convert::{appliance_with, site_with};
+use wire::v1::appliance::ApplianceAbout;
 use wire::v1::site::SiteAbout;
 
 use crate::place::Place;
@@ -178,60 +176,13 @@ impl Store {
             appliances: Arc::new(self.appliances().await?),
             catalog: Arc::new(self.catalog().await?),
             playbacks: self.playbacks().await?,
-            policy: Policy {
-                copies: self.meta("copies").await?,
-                versions_kept: self.meta("versions_kept").await?,
-                profiles: self.profiles().await?,
-                fill: self.fill_policy().await?,
-            },
+            policy: self.policy().await?,
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
             withdrawals: self.withdrawals().await?,
             revoked: Arc::default(),
         })
-    }
-
-    /// Which manifest has which generation.
-    pub async fn ledger(&self) -> Result<Ledger> {
-        type Row = (String, i64, Vec<u8>, Option<Vec<u8>>);
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, generation, digest, items FROM appliances WHERE generation IS NOT NULL",
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let mut ledger = Ledger {
-            generation: Generation(self.meta("generation").await?),
-            trust: self.trust().await?,
-            expected: self.expected().await?.map(|(_, expected)| Arc::new(expected)),
-            ..Ledger::default()
-        };
-        for (id, generation, digest, items) in rows {
-            let id: ApplianceId = parse(&id)?;
-            let generation = Generation(unsigned(generation)?);
-            let entry = LedgerEntry { generation, digest: Digest(fixed(&digest)?) };
-            if let Some(items) = items {
-                let items = NumberSet::deserialize_from(items.as_slice());
-                let damaged = |_| StoreError::Damaged(format!("the items of {id} are no bitmap"));
-                let items = items.map_err(damaged)?;
-                ledger.holds.insert(id.clone(), Arc::new(items));
-            }
-            ledger.entries.insert(id, entry);
-        }
-        Ok(ledger)
-    }
-
-    async fn trust(&self) -> Result<TrustEntry> {
-        let generation = Generation(unsigned(self.meta("trust_generation").await?)?);
-        Ok(TrustEntry::of_number(generation, self.meta("trust_digest").await?))
-    }
-
-    /// Notes the newest trust document, before any appliance sees it.
-    pub async fn put_trust(&self, entry: TrustEntry) -> Result<()> {
-        let mut transaction = self.begin().await?;
-        put_meta(&mut transaction, "trust_generation", entry.generation.0).await?;
-        put_meta_value(&mut transaction, "trust_digest", entry.number()).await?;
-        Ok(transaction.commit().await?)
     }
 
     /// Makes a site new or different.
@@ -290,45 +241,6 @@ impl Store {
         self.write(query).await
     }
 
-    /// Notes generations.
-    pub async fn put_ledger(&self, ledger: &Ledger) -> Result<()> {
-        let mut transaction = self.begin().await?;
-        put_meta(&mut transaction, "generation", ledger.generation.0).await?;
-        for (id, entry) in &ledger.entries {
-            sqlx::query("UPDATE appliances SET generation = $2, digest = $3 WHERE id = $1")
-                .bind(id.as_str())
-                .bind(signed(entry.generation.0)?)
-                .bind(entry.digest.0.as_slice())
-                .execute(&mut *transaction)
-                .await?;
-        }
-        for (id, items) in &ledger.holds {
-            sqlx::query("UPDATE appliances SET items = $2 WHERE id = $1")
-                .bind(id.as_str())
-                .bind(bitmap(items))
-                .execute(&mut *transaction)
-                .await?;
-        }
-        Ok(transaction.commit().await?)
-    }
-
-    pub async fn put_policy(&self, policy: Policy) -> Result<()> {
-        let mut transaction = self.begin().await?;
-        put_meta(&mut transaction, "copies", u64::from(policy.copies)).await?;
-        put_meta(&mut transaction, "versions_kept", u64::from(policy.versions_kept)).await?;
-        for (key, figure) in Profiles::from(policy.profiles).figures() {
-            put_meta(&mut transaction, key, figure).await?;
-        }
-        let mut windows = policy.fill.windows.minutes();
-        for key in FILL_WINDOWS {
-            let window = windows
-                .next()
-                .map_or(0, |(from, until)| u64::from(from) * WINDOW_SCALE + u64::from(until));
-            put_meta(&mut transaction, key, window).await?;
-        }
-        Ok(transaction.commit().await?)
-    }
-
     /// Adds a version with the blocks of its objects, or changes its sequence, sources and times.
     /// The first number of its files, which it had or is given now.
     pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<u32> {
@@ -376,34 +288,6 @@ impl Store {
         let query = sqlx::query_scalar("SELECT value FROM meta WHERE key = $1");
         let value: i64 = query.bind(key).fetch_one(&self.pool).await?;
         value.try_into().map_err(|_| StoreError::Damaged(format!("{key} is {value}")))
-    }
-
-    async fn profiles(&self) -> Result<model::profile::Profiles> {
-        let able = async |profile: &str| {
-            let value =
-                async |what: &str| unsigned(self.meta::<i64>(&format!("{profile}_{what}")).await?);
-            Ok::<_, StoreError>(Abilities {
-                throughput_bps: value("throughput_bps").await?,
-                capacity_bytes: value("capacity_bytes").await?,
-                fill_bps: value("fill_bps").await?,
-            })
-        };
-        let (flash, storage) = (able("flash").await?, able("storage").await?);
-        let profiles = Profiles { flash, storage, global: able("global").await? };
-        profiles_in(&profiles).map_err(|error| damaged(&error))
-    }
-
-    async fn fill_policy(&self) -> Result<FillPolicy> {
-        let mut windows = Vec::new();
-        for key in FILL_WINDOWS {
-            let window = unsigned(self.meta::<i64>(key).await?)?;
-            let minute = |number: u64| u16::try_from(number).map_err(|error| damaged(&error));
-            if window != 0 {
-                windows.push((minute(window / WINDOW_SCALE)?, minute(window % WINDOW_SCALE)?));
-            }
-        }
-        let windows = Windows::new(windows).map_err(|error| damaged(&error))?;
-        Ok(FillPolicy { windows })
     }
 
     async fn sites(&self) -> Result<Names<SiteId, Site>> {
@@ -757,15 +641,6 @@ fn fixed(bytes: &[u8]) -> Result<[u8; 32]> {
     bytes.try_into().map_err(|_| StoreError::Damaged("an id has not 32 bytes".to_owned()))
 }
 
-/// In Roaring's portable format.
-fn bitmap(items: &NumberSet) -> Vec<u8> {
-    let mut items = items.clone();
-    items.optimize();
-    let mut bytes = Vec::with_capacity(items.serialized_size());
-    items.serialize_into(&mut bytes).expect("memory takes what is written");
-    bytes
-}
-
 fn unsigned(number: i64) -> Result<u64> {
     number.try_into().map_err(|_| StoreError::Damaged(format!("{number} is negative")))
 }
@@ -802,13 +677,6 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0020_fill.sql"),
     include_str!("../../migrations/0021_expected.sql"),
 ];
-
-/// One for each window that a policy may have.
-const FILL_WINDOWS: [&str; WINDOWS_MAX] =
-    ["fill_window_1", "fill_window_2", "fill_window_3", "fill_window_4"];
-
-/// A minute of a day is less.
-const WINDOW_SCALE: u64 = 2048;
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In
 /// tests so few that there are several statements. SQLite takes 32,766 values, PostgreSQL 65,535.

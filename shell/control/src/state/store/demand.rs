@@ -20,7 +20,7 @@ pub(crate) struct CountedPart {
     pub(crate) sums: Sums,
 }
 
-/// What became of a part.
+/// Whether a part is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// It is in the sums, or all before this number is, and it was not counted again.

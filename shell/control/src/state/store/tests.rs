@@ -2,7 +2,8 @@ use super::*;
 
 use std::path::Path;
 
-use director::FillPolicy;
+use director::{Digest, FillPolicy, Ledger, LedgerEntry, Policy, TrustEntry};
+use model::id::Generation;
 use model::object::BlockHash;
 use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};

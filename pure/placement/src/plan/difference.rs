@@ -58,15 +58,12 @@ pub fn difference<'a>(
     for (_, is) in members.clone() {
         last_copies -= is;
     }
-    let gone = last_copies.iter().filter(|item| after.get(Item(*item)).is_none());
-    let gone: NumberSet = gone.collect();
-    last_copies -= gone;
-    let vanished = before.pieces().iter().filter(|piece| after.get(piece.item).is_none()).count();
+    last_copies &= after.items();
     Difference {
         members: members.map(change).collect(),
         last_copies,
-        pieces: Bytes::of(before.pieces().len()).0,
-        vanished: Bytes::of(vanished).0,
+        pieces: before.items().len(),
+        vanished: (before.items() - after.items()).len(),
     }
 }
 
@@ -161,7 +158,8 @@ impl fmt::Display for Refusal {
             Self::LastCopy { items, first, limit } => write!(
                 f,
                 "the plan evicts the last copies of items: {items}, the first of them {first}, and \
-                 {limit} may go: pin them, or force it if their origin is enough"
+                 {limit} may go: no origin has them. Give them a source or room, or force the plan \
+                 if they may be lost"
             ),
             Self::Vanished { items, of, limit_permille } => write!(
                 f,

@@ -67,7 +67,7 @@ pub struct Config {
 impl Config {
     /// The settings of the product, with so many copies where room is left. A hundredth of a
     /// throughput keeps what one title does by surprise small, and with 250 thousandths of
-    /// hysteresis nearly twice as much moves as must (docs/internals/year.md). The last two are
+    /// hysteresis about half as much again moves as must (docs/internals/year.md). The last two are
     /// arbitrary: docs/internals/placement.md says what they lead to.
     pub const fn usual(copies: u32) -> Self {
         Self {
@@ -171,8 +171,6 @@ pub struct MemberPlan {
 pub struct RegionPlan {
     /// Items that no cluster holds: who wants one is sent to its origin.
     pub at_origin: NumberSet,
-    /// How many items no cluster took for its own viewers, and a member with room did.
-    pub given: u64,
 }
 
 #[expect(

@@ -31,7 +31,7 @@ pub fn place_region(
     open.retain(|(_, cluster, at)| {
         plans[*cluster].members[*at].is_open(&clusters[*cluster].members[*at], least)
     });
-    let (mut given, mut misfits) = (0, 0);
+    let mut misfits = 0;
     for rank in 0..order.end() {
         if open.is_empty() || misfits == MISFITS_MAX {
             break;
@@ -51,7 +51,7 @@ pub fn place_region(
         if let Some((_, cluster, at)) = to {
             plans[*cluster].members[*at].take(&of);
             at_origin.remove(of.item.0);
-            (given, misfits) = (given + 1, 0);
+            misfits = 0;
             let is_open = |(_, cluster, at): &(u32, usize, usize)| {
                 plans[*cluster].members[*at].is_open(&clusters[*cluster].members[*at], least)
             };
@@ -60,7 +60,7 @@ pub fn place_region(
             misfits += 1;
         }
     }
-    RegionPlan { at_origin, given }
+    RegionPlan { at_origin }
 }
 
 /// Throughput for the room, as a power of two: members that differ by less are equals here.

@@ -375,7 +375,7 @@ impl Catalog {
         self.assets.first(most).into_iter().map(|(id, versions)| (id, versions.as_slice()))
     }
 
-    /// O(1).
+    /// How many assets there are. O(1).
     pub fn asset_count(&self) -> usize {
         self.assets.len()
     }

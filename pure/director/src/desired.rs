@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::manifest::TokenKey;
 use model::names::Names;
-use model::profile::Profiles;
+use model::profile::{Abilities, Profiles};
 use model::topology::{Appliance, Site};
 use model::units::Bytes;
 
@@ -74,6 +74,13 @@ pub struct Policy {
     /// What machines of each profile are able to do.
     pub profiles: Profiles,
     pub fill: FillPolicy,
+}
+
+impl Policy {
+    /// What an appliance is able to do, by an operator's word of it or of its profile.
+    pub fn able(&self, appliance: &Appliance) -> Abilities {
+        appliance.own.or(self.profiles.of(appliance.profile))
+    }
 }
 
 impl Default for Policy {

@@ -5,6 +5,7 @@ use super::tests::*;
 use super::*;
 use model::inventory::Delta;
 use model::units::BitsPerSecond;
+use model::view::Load;
 
 /// Two appliances of one site and one of another that hold a film and report each second.
 struct Stage {

@@ -69,7 +69,7 @@ impl Director {
         let member = self.members.get(id)?;
         let appliance = &self.desired.appliances.get(id)?.appliance;
         let site = self.desired.sites.get(&appliance.site)?;
-        let able = appliance.own.or(self.desired.policy.profiles.of(appliance.profile));
+        let able = self.desired.policy.able(appliance);
         // An equal part for each that stands there, so that all together keep to it whether or not
         // control is there to say who needs it.
         let count = Bytes::of(self.map.standing(member.site).len()).0.max(1);

@@ -8,12 +8,16 @@
 //!
 //! It takes 384 samples of the fleet and 144 of each site, whatever the fleet does: 6 KB a site.
 
+use model::number::index;
 use std::collections::VecDeque;
 
 use model::units::{BitsPerSecond, UnixSeconds};
 use model::view::Health;
 
 use crate::observed::Rates;
+
+use crate::observed::Observed;
+use crate::{Director, is_reporting};
 
 /// The fleet, or a site, in one second: of its appliances that report, the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -174,6 +178,27 @@ impl Sums {
     pub(crate) fn sample(self, at: UnixSeconds) -> Sample {
         let cpu_percent = self.sums.cpu_percent / f32::from(self.reporting.max(1));
         Sample { at, cpu_percent, ..self.sums }
+    }
+}
+
+impl Director {
+    /// A second of the fleet and of each site. O(appliances + sites).
+    pub(crate) fn sample(&mut self) {
+        let mut fleet = Sums::default();
+        let mut sites: Vec<Sums> = Vec::new();
+        sites.resize_with(self.map.site_count(), Sums::default);
+        for member in self.members.values_mut() {
+            let health = member.health;
+            let observed = member.observed.as_mut().filter(|_| is_reporting(health));
+            let rates = observed.map(Observed::take_rates);
+            for sums in [&mut fleet, &mut sites[index(member.site)]] {
+                sums.add(health, rates);
+            }
+        }
+        self.history.push(fleet.sample(self.now_unix));
+        for (number, sums) in (0..).zip(sites) {
+            self.map.remember(number, sums.sample(self.now_unix));
+        }
     }
 }
 

@@ -25,14 +25,17 @@
 //! * a playback or a poll, see `steering`; a route, see `routes`;
 //! * a version that comes or goes, O(its objects + those that may hold some of it);
 //! * a plan, O(1) when it begins, when it has come and when it is stored. It is worked out
-//!   elsewhere (`plan`), after a change of the catalogue, of the policy or of hardware: of what
-//!   should be where; after one of a key, of the manifests alone.
+//!   elsewhere (`plan`), after a change of the catalogue, of the policy, of hardware or of what
+//!   viewers are expected to watch: of what should be where; after one of a key, of the manifests
+//!   alone.
 //!
-//! Placement follows desired state and what drives can hold. That an appliance is silent changes
-//! where players are sent, never where files go: an operator decides when one is gone for good.
+//! Placement follows desired state, what drives can hold and what is expected. That an appliance is
+//! silent changes where players are sent, never where files go: an operator decides when one is gone
+//! for good.
 
 mod catalog;
 mod changes;
+mod counters;
 mod desired;
 pub mod difference;
 pub mod drain;
@@ -59,7 +62,9 @@ mod renditions;
 mod reply;
 mod sealed;
 pub mod share;
+mod shelf;
 pub mod sources;
+mod status;
 mod titles;
 mod token_keys;
 mod trust;
@@ -67,26 +72,25 @@ mod usable;
 mod watch;
 mod withdrawal;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use model::id::{ApplianceId, Generation, SiteId};
 use model::machine::Machine;
 use model::manifest::Manifest;
-use model::names::Names;
-use model::number::{NumberSet, index};
+use model::number::NumberSet;
 use model::units::{Instant, Nanos, UnixSeconds};
-use model::view::{Health, Load};
+use model::view::Health;
 
 pub use catalog::{Catalog, Entry, Format, Version, Window};
+pub use counters::Counters;
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Beside, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
 pub use fill::FillPolicy;
 use fill::Zones;
 pub use front::Snapshot;
-use history::Sums;
 pub use history::{History, Sample, Span};
 use kept::ToldFiles;
 use machines::Order;
@@ -105,7 +109,7 @@ pub use refused::RefusedPlan;
 pub use renditions::{Rendition, Renditions};
 pub use routes::filter::Longest as RoutesLongest;
 use share::Share;
-use sources::{NoSources, Sources};
+pub use status::ApplianceStatus;
 use titles::{Counted, Titles};
 pub use token_keys::TokenRotation;
 pub use trust::TrustEntry;
@@ -169,8 +173,6 @@ pub struct Director {
     told_files: ToldFiles,
     role: Role,
     places: Arc<Places>,
-    /// The items that each appliance should hold, as they are durable.
-    stored_holds: Names<ApplianceId, Arc<NumberSet>>,
     /// What viewers are expected to watch; none until somebody has said it.
     expected: Option<Arc<Expected>>,
     planning: Planning,
@@ -248,72 +250,6 @@ struct Member {
     interval: Nanos,
 }
 
-/// One appliance for the status page.
-#[derive(Clone, Debug)]
-pub struct ApplianceStatus {
-    pub registered: Registered,
-    pub health: Health,
-    pub cause: Cause,
-    /// How long it has been so.
-    pub since: Nanos,
-    /// How old its last report is; none without a report.
-    pub last_report: Option<Nanos>,
-    pub base_url: Option<Arc<str>>,
-    pub objects_held: usize,
-    /// By its last report.
-    pub load: Load,
-    /// The share of its sessions that it takes, in thousandths.
-    pub share_permille: u32,
-    /// Of the sessions of titles that lead to it, so many follow them, in thousandths; 0 where
-    /// titles are not drawn for.
-    pub titles_permille: u32,
-}
-
-model::metrics! {
-    /// The director's counters since the start.
-    pub struct Counters {
-        /// Reports of appliances.
-        reports: Counter("reports_total"),
-        /// Reports that came after newer ones and were dropped.
-        reports_late: Counter("reports_late_total"),
-        /// Inventory deltas that did not fit, so that they were asked for again.
-        inventory_gaps: Counter("inventory_gaps_total"),
-        /// Reports after which an inventory here was not what the appliance says of it: a mistake
-        /// in one of them; all is asked for again, at most every five minutes.
-        inventory_differences: Counter("inventory_differences_total"),
-        /// Times that placement was worked out.
-        placements: Counter("placements_total"),
-        /// Changes of appliances' health.
-        health_changes: Counter("health_changes_total"),
-        /// Cuts of appliances' shares for their load.
-        share_cuts: Counter("share_cuts_total"),
-        /// Cuts of the part of their titles' sessions that appliances have, for the mean load of
-        /// their sites.
-        titles_cuts: Counter("titles_cuts_total"),
-        /// Connection attempts to appliances whose report was late.
-        probes: Counter("probes_total"),
-        /// Lines of the log that were left out since too many waited, as while the database hangs.
-        /// Lines about identities never are, and the notices are shown. A connection attempt is put
-        /// off then, and does not count.
-        actions_spared: Counter("director_actions_spared_total"),
-        /// Changes of what a site hears that were taken over.
-        routes_changes: Counter("routes_changes_total"),
-        /// Changes of what a site hears that did not lead to what was told, so that all is asked
-        /// for again.
-        routes_gaps: Counter("routes_gaps_total"),
-        /// Parts of tables of routes that nobody asked for.
-        routes_unwanted: Counter("routes_unwanted_total"),
-        /// Tables of routes that wait for a later report, since others are on their way.
-        routes_waits: Counter("routes_waits_total"),
-        /// Tables of routes that are refused: larger than any network has.
-        routes_refused: Counter("routes_refused_total"),
-        /// Identities that were found on two machines.
-        clones: Counter("clones_total"),
-        /// Appliances that were found on other hardware under the same identity.
-        moves: Counter("moves_total"),
-    }
-}
-
 impl Director {
     /// Starts from what is durable. Until appliances report, all of them are `NeverSeen`.
     pub fn new(
@@ -359,7 +295,6 @@ impl Director {
             kept_numbers: NumberSet::new(),
             told_files: ToldFiles::default(),
             role,
-            stored_holds: places.holds.clone(),
             places,
             expected,
             planning: Planning::default(),
@@ -479,35 +414,6 @@ impl Director {
         })
     }
 
-    /// Where an appliance should fetch an object from that it should hold.
-    pub fn sources(&self, asker: &ApplianceId, object: &ObjectId) -> Result<Sources, NoSources> {
-        let registered = self.desired.appliances.get(asker).ok_or(NoSources::NotRegistered)?;
-        let manifest = self.manifest(asker).map_err(|_| NoSources::NotRegistered)?;
-        let manifest = manifest.ok_or(NoSources::NotWanted)?;
-        let files: Vec<u32> = self.files.of(object).collect();
-        let having: Vec<u32> = files.iter().map(|file| self.files.version_of(*file)).collect();
-        let has = |id: &AssetVersionId| {
-            self.files.number(id).is_some_and(|number| having.contains(&number))
-        };
-        let wanted = manifest.versions.iter().filter(|version| has(&version.id));
-        let versions: Vec<_> = wanted.cloned().collect();
-        if versions.is_empty() {
-            return Err(NoSources::NotWanted);
-        }
-        let query = sources::Query { asker, site: &registered.appliance.site, object };
-        let siblings = self.siblings(&query, &files, &having);
-        let candidates = sources::rank(&query, siblings.into_iter(), &self.config.sources);
-        let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
-        let named = asked.filter_map(|candidate| {
-            let same_site = candidate.suitability == sources::Suitability::SameSite;
-            let (id, address) = (candidate.id.clone(), candidate.address?.clone());
-            Some(sources::Named { id, address, same_site })
-        });
-        let siblings: Vec<_> = named.take(self.config.sources.siblings_max).collect();
-        assert!(siblings.iter().all(|named| named.id != *asker), "nobody fetches from itself");
-        Ok(Sources { siblings, versions })
-    }
-
     /// Desired state.
     pub fn desired(&self) -> &Desired {
         &self.desired
@@ -518,44 +424,6 @@ impl Director {
         match &self.role {
             Role::Writer(publisher) => publisher.generation(),
             Role::Replica(generation) => *generation,
-        }
-    }
-
-    /// Every registered appliance.
-    pub fn appliances(&self, now: Instant) -> BTreeMap<ApplianceId, ApplianceStatus> {
-        self.appliances_after(now, None, usize::MAX).into_iter().collect()
-    }
-
-    /// So many registered appliances, whose names come after this one. Whoever tells of a large
-    /// fleet asks slice by slice, and reports have their turn between.
-    pub fn appliances_after(
-        &self,
-        now: Instant,
-        after: Option<&ApplianceId>,
-        most: usize,
-    ) -> Vec<(ApplianceId, ApplianceStatus)> {
-        let slice = self.members.after(after).take(most);
-        slice.map(|(id, member)| (id.clone(), self.status(now, id, member))).collect()
-    }
-
-    /// One registered appliance.
-    pub fn appliance(&self, now: Instant, id: &ApplianceId) -> Option<ApplianceStatus> {
-        self.members.get(id).map(|member| self.status(now, id, member))
-    }
-
-    fn status(&self, now: Instant, id: &ApplianceId, member: &Member) -> ApplianceStatus {
-        let observed = member.observed.as_ref();
-        ApplianceStatus {
-            registered: self.desired.appliances[id].clone(),
-            health: member.health,
-            cause: member.cause.lasting(observed.map(|of| now.since(of.last_report))),
-            since: now.since(member.since),
-            last_report: observed.map(|observed| now.since(observed.last_report)),
-            base_url: observed.map(|observed| observed.base_url.clone()),
-            objects_held: observed.map_or(0, Observed::held_count),
-            load: observed.map(|observed| observed.said.load).unwrap_or_default(),
-            share_permille: member.share_permille(),
-            titles_permille: member.titles_permille(self.config.titles_load_max),
         }
     }
 
@@ -627,25 +495,6 @@ impl Director {
         }
     }
 
-    /// A second of the fleet and of each site. O(appliances + sites).
-    fn sample(&mut self) {
-        let mut fleet = Sums::default();
-        let mut sites: Vec<Sums> = Vec::new();
-        sites.resize_with(self.map.site_count(), Sums::default);
-        for member in self.members.values_mut() {
-            let health = member.health;
-            let observed = member.observed.as_mut().filter(|_| is_reporting(health));
-            let rates = observed.map(Observed::take_rates);
-            for sums in [&mut fleet, &mut sites[index(member.site)]] {
-                sums.add(health, rates);
-            }
-        }
-        self.history.push(fleet.sample(self.now_unix));
-        for (number, sums) in (0..).zip(sites) {
-            self.map.remember(number, sums.sample(self.now_unix));
-        }
-    }
-
     fn refresh_view(&mut self) {
         self.draw_sites();
         let view = self.map.picture(self.generation(), &self.files);
@@ -692,8 +541,8 @@ impl Machine for Director {
                 self.tick_at = now + TICK;
                 self.view_is_old |= self.map.is_outdated();
                 self.draw_loads();
-                // Before the rotations: they wait until no plan is in the making.
                 self.learn_zones();
+                // Before the rotations: they wait until no plan is in the making.
                 self.go_on_with_overtaking();
                 self.watch(now);
                 self.settle_usable(now);

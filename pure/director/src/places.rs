@@ -16,19 +16,20 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, ClusterId, Item, SiteId};
 use model::names::Names;
-use model::number::NumberSet;
+use model::number::{NumberSet, index};
 use model::rendezvous::Lot;
 use model::topology::Site;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions;
 use placement::before;
 use placement::plan::{
-    Catalogue, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, Piece, RegionPlan, Share,
-    Wanted, Why, fill_spare, place_cluster, place_region, why,
+    Catalogue, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan, Share, Wanted,
+    Why, fill_spare, place_cluster, place_region, why,
 };
 
 use crate::catalog::{Catalog, Items, Version};
 use crate::desired::{Policy, Registered};
+use crate::shelf::{Numbered, Shelf};
 
 /// The items that each appliance should hold, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,22 +99,6 @@ pub(crate) struct Ground {
     pub(crate) now_unix: UnixSeconds,
 }
 
-/// Versions that are kept, by the numbers of their items.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Shelf {
-    /// Ascending by the first item.
-    versions: Vec<Numbered>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Numbered {
-    items: Items,
-    version: Arc<Version>,
-    /// Bits of the bytes a day that viewers are sent of the best of its items for each MiB: so the
-    /// order of versions that are fetched changes with a great change alone.
-    worth: u32,
-}
-
 /// What is where, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -157,23 +142,21 @@ struct Together<'a> {
 }
 
 impl Ground {
-    /// What every appliance should hold of these versions, each with its age. O(items log items +
-    /// clusters x what each may hold).
+    /// What every appliance should hold of these versions, each with its age, that held so much
+    /// before. O(items log items + clusters x what each may hold).
     pub(crate) fn places(
         &self,
         kept: &[(usize, &Arc<Version>)],
-        had_manifest: impl Fn(&ApplianceId) -> bool,
+        before: &Names<ApplianceId, Arc<NumberSet>>,
     ) -> Places {
         let mut shelf = Shelf::of(kept);
         let catalogue = Catalogue::new(shelf.pieces());
-        let before = self.holds_before(kept, had_manifest);
         let together = self.together();
         let (mut holds, mut report) = (Names::default(), Report::default());
-        let together: Vec<&Together<'_>> = together.iter().collect();
         for region in together.chunk_by(|a, b| a.region == b.region) {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
-            let plans = self.place_together(&shelf, &order, region, &before, &mut report);
+            let plans = self.place_together(&shelf, &order, region, before, &mut report);
             for (of, plan) in region.iter().zip(plans) {
                 for (registered, member) in of.registered.iter().zip(plan.members) {
                     let id = registered.appliance.id.clone();
@@ -193,11 +176,11 @@ impl Ground {
         &self,
         shelf: &Shelf,
         order: &Order<'_>,
-        region: &[&Together<'_>],
+        region: &[Together<'_>],
         before: &Names<ApplianceId, Arc<NumberSet>>,
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
-        let (config, none) = (self.config(), NumberSet::new());
+        let (config, none) = (Config::usual(self.policy.copies), NumberSet::new());
         let members = region.iter().map(|of| self.members(of, before, &none, shelf));
         let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
@@ -224,8 +207,8 @@ impl Ground {
                 shelf.bring_common(member, done);
             }
         }
-        let asked = Asked { order, config: &config, clusters: &clusters };
-        shelf.report(report, (region, &plans), &of_region, &asked);
+        let asked = Asked { shelf, order, copies: config.copies, clusters: &clusters };
+        report.note((region, &plans), &of_region, &asked);
         plans
     }
 
@@ -262,8 +245,7 @@ impl Ground {
         let catalogue = Catalogue::new(shelf.pieces());
         let holds = wanted.holds.keys().map(|id| {
             let was = before.get(id).unwrap_or(&none);
-            let left: NumberSet =
-                was.iter().filter(|item| catalogue.get(Item(*item)).is_some()).collect();
+            let left = &**was & catalogue.items();
             let left = if left == **was { Arc::clone(was) } else { Arc::new(left) };
             (id.clone(), left)
         });
@@ -368,10 +350,6 @@ impl Ground {
         before::place(&candidates, &demands, self.policy.copies)
     }
 
-    fn config(&self) -> Config {
-        Config::usual(self.policy.copies)
-    }
-
     fn members<'a>(
         &self,
         of: &Together<'_>,
@@ -393,19 +371,16 @@ impl Ground {
         let shelf = Shelf::of(kept);
         let catalogue = Catalogue::new(shelf.pieces());
         let together = self.together();
-        let is_of = |of: &&Together<'_>| of.registered.iter().any(|of| of.appliance.site == *site);
-        let Some(of) = together.iter().find(is_of) else { return Vec::new() };
-        let Some(version) = shelf.versions.iter().find(|numbered| numbered.version.id() == id)
-        else {
-            return Vec::new();
-        };
-        let region: Vec<&Together<'_>> =
-            together.iter().filter(|other| other.region == of.region).collect();
+        let is_of = |of: &Together<'_>| of.registered.iter().any(|of| of.appliance.site == *site);
+        let mut regions = together.chunk_by(|a, b| a.region == b.region);
+        let found = regions.find_map(|region| Some((region, region.iter().position(is_of)?)));
+        let version = shelf.versions.iter().find(|numbered| numbered.version.id() == id);
+        let Some(((region, at), version)) = found.zip(version) else { return Vec::new() };
+        let of = &region[at];
         let wanted = self.wanted(&shelf, of.region);
         let order = Order::new(&catalogue, &wanted);
         let plans =
-            self.place_together(&shelf, &order, &region, &self.known.holds, &mut Report::default());
-        let at = region.iter().position(|other| std::ptr::eq(*other, of)).expect("it is of it");
+            self.place_together(&shelf, &order, region, &self.known.holds, &mut Report::default());
         let (none, bans) = (NumberSet::new(), shelf.above(of.bitrate_max));
         let members = self.members(of, &self.known.holds, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
@@ -434,12 +409,11 @@ impl Ground {
         let holds = before.get(&appliance.id).map_or(none, |holds| holds);
         // What goes along with renditions that are held without the lowest has its room.
         let room = room.saturating_sub(shelf.common_of(holds));
-        let able = appliance.own.or(self.policy.profiles.of(appliance.profile));
         Member {
             lot: Lot::of(appliance.id.as_str().as_bytes()),
             weight: appliance.weight,
             room,
-            throughput: able.throughput,
+            throughput: self.policy.able(appliance).throughput,
             holds,
             // It may be filled anew at once.
             fill: room,
@@ -515,185 +489,10 @@ impl Guess {
 
 /// What reasons are worked out of.
 struct Asked<'a> {
+    shelf: &'a Shelf,
     order: &'a Order<'a>,
-    config: &'a Config,
+    copies: u32,
     clusters: &'a [Cluster<'a>],
-}
-
-impl Shelf {
-    fn of(kept: &[(usize, &Arc<Version>)]) -> Self {
-        let numbered = |(_, version): &(usize, &Arc<Version>)| {
-            let version = Arc::clone(version);
-            Numbered { items: version.items_or_own(), version, worth: 0 }
-        };
-        let mut versions: Vec<Numbered> = kept.iter().map(numbered).collect();
-        versions.sort_by_key(|of| of.items.first());
-        Self { versions }
-    }
-
-    /// All items with their room, ascending.
-    fn pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::with_capacity(self.versions.len());
-        for Numbered { items, version, .. } in &self.versions {
-            let key = placement::version_key(version.id());
-            let piece = |(item, len)| Piece { item, version: key, len };
-            pieces.extend(items.lens(version).map(piece));
-        }
-        pieces.sort_unstable_by_key(|piece| piece.item);
-        pieces
-    }
-
-    /// Items of renditions that take more.
-    fn above(&self, bitrate_max: Option<BitsPerSecond>) -> NumberSet {
-        let Some(most) = bitrate_max else { return NumberSet::new() };
-        let above = |Numbered { items, version, .. }: &Numbered| {
-            let held = version.within(most);
-            let is_above = |of: &(u8, Item)| of.0 != 0 && !held.has(u32::from(of.0) - 1);
-            items.each().filter(is_above).map(|(_, item)| item.0).collect::<Vec<_>>()
-        };
-        self.versions.iter().flat_map(above).collect()
-    }
-}
-
-impl Shelf {
-    /// The versions that have one of these items or more, in their order here, each with the
-    /// renditions that these are. O(items).
-    fn held<'a>(
-        &'a self,
-        items: &'a NumberSet,
-    ) -> impl Iterator<Item = (&'a Numbered, Renditions)> + 'a {
-        let (mut numbers, mut at) = (items.iter().peekable(), 0);
-        std::iter::from_fn(move || {
-            let first = *numbers.peek()?;
-            at += self.versions[at..].partition_point(|of| of.items.first() <= first);
-            let numbered = self.versions[..at].last()?;
-            let end = self.versions.get(at).map_or(u32::MAX, |next| next.items.first());
-            let mut held = Renditions::NONE;
-            while let Some(number) = numbers.next_if(|number| *number < end) {
-                held = held.with(number - numbered.items.first());
-            }
-            let is_all = numbered.items.each().all(|(of, _)| held.has(u32::from(of.max(1)) - 1));
-            Some((numbered, if is_all { Renditions::ALL } else { held }))
-        })
-    }
-
-    /// The room of what goes along with renditions that are held without the lowest of their
-    /// version, for which it is counted.
-    fn common_of(&self, items: &NumberSet) -> Bytes {
-        let lacks = |of: &Numbered| !items.contains(of.items.of(0).0);
-        let held = self.held(items).filter(|(numbered, _)| lacks(numbered));
-        held.fold(Bytes::ZERO, |sum, (of, _)| sum + of.items.common(&of.version))
-    }
-
-    /// What belongs to no rendition of a version goes along with each, and was counted for the
-    /// lowest alone. Where that is not held, there must be room for it, or no rendition comes; of
-    /// versions with an item among `done` there is. The items that are held now.
-    fn bring_common(&self, member: &mut MemberPlan, done: &NumberSet) -> NumberSet {
-        let mut gone = NumberSet::new();
-        for (Numbered { items, version, .. }, _) in self.held(&member.items) {
-            let has_room = |item: Item| done.contains(item.0);
-            if member.items.contains(items.of(0).0) || items.each().any(|(_, of)| has_room(of)) {
-                continue;
-            }
-            let common = items.common(version);
-            if common <= member.room_left {
-                member.room_left -= common;
-            } else {
-                let held = items.lens(version).filter(|(item, _)| member.items.contains(item.0));
-                held.for_each(|(item, len)| {
-                    gone.insert(item.0);
-                    member.room_left += len;
-                });
-            }
-        }
-        member.items -= gone;
-        member.items.clone()
-    }
-
-    /// Notes how much each version is worth, the best of its items.
-    fn rank(&mut self, order: &Order<'_>) {
-        for Numbered { items, worth, .. } in &mut self.versions {
-            let densities = items.each().filter_map(|(_, item)| order.density(item));
-            let bits = densities.max().and_then(|of| of.0.checked_ilog2());
-            *worth = bits.map_or(0, |bits| bits + 1).max(*worth);
-        }
-    }
-
-    fn report(
-        &self,
-        report: &mut Report,
-        (together, plans): (&[&Together<'_>], &[ClusterPlan]),
-        region: &RegionPlan,
-        asked: &Asked<'_>,
-    ) {
-        report.at_origin += region.at_origin.len();
-        for (at, (of, plan)) in together.iter().zip(plans).enumerate() {
-            for (registered, member) in of.registered.iter().zip(&plan.members) {
-                let usable = registered.usable;
-                let given = usable.unwrap_or_default().saturating_sub(member.room_left);
-                let id = registered.appliance.id.clone();
-                report.loads.insert(id, Filled { given, usable });
-            }
-            self.note_missing(report, of, plan, (at, asked));
-        }
-    }
-
-    /// Copies that a cluster lacks, by what the policy wants.
-    fn note_missing(
-        &self,
-        report: &mut Report,
-        of: &Together<'_>,
-        plan: &ClusterPlan,
-        (at, asked): (usize, &Asked<'_>),
-    ) {
-        let Asked { order, config, clusters } = *asked;
-        let count = u32::try_from(plan.members.len()).unwrap_or(u32::MAX);
-        let wanted = config.copies.min(count);
-        // Items of which there are so many copies or more, by the number less one.
-        let mut copies = vec![NumberSet::new(); usize::try_from(wanted).unwrap_or(0)];
-        for member in &plan.members {
-            for n in (1..copies.len()).rev() {
-                let more = &copies[n - 1] & &member.items;
-                copies[n] |= more;
-            }
-            copies.first_mut().into_iter().for_each(|first| *first |= &member.items);
-        }
-        let pieces = order.catalogue().pieces();
-        let allowed = Bytes::of(pieces.len()).0.saturating_sub(clusters[at].bans.len());
-        let Some(most) = copies.last() else { return };
-        let missing = allowed.saturating_sub(most.len());
-        report.missing_count += missing;
-        if missing == 0 {
-            return;
-        }
-        let is_missing = |piece: &&Piece| {
-            !most.contains(piece.item.0) && !clusters[at].bans.contains(piece.item.0)
-        };
-        for piece in pieces.iter().filter(is_missing).take(MISSING_OF_ONE) {
-            if MISSING_MAX <= report.missing.len() {
-                break;
-            }
-            let placed = copies.iter().filter(|of| of.contains(piece.item.0)).count();
-            let holds = |member: &MemberPlan| member.items.contains(piece.item.0);
-            let member = plan.members.iter().position(|member| !holds(member)).unwrap_or(0);
-            let numbered = self.find(piece.item).expect("each piece is of a version here");
-            let mut whole = numbered.items.each().filter(|(of, _)| *of != 0);
-            report.missing.push(Missing {
-                version: numbered.version.id().clone(),
-                rendition: whole.find(|(_, item)| *item == piece.item).map(|(of, _)| of),
-                site: of.registered[member].appliance.site.clone(),
-                wanted,
-                placed: u32::try_from(placed).unwrap_or(u32::MAX),
-                why: why(order, &clusters[at], plan, member, piece.item),
-            });
-        }
-    }
-
-    /// The version that an item is of.
-    fn find(&self, item: Item) -> Option<&Numbered> {
-        let at = self.versions.partition_point(|of| of.items.first() <= item.0);
-        self.versions[..at].last().filter(|of| of.items.each().any(|(_, other)| other == item))
-    }
 }
 
 /// Lines of what is missing, and of one cluster.
@@ -724,6 +523,11 @@ impl Places {
     /// False of an appliance that stood in another site by the plan before.
     pub(crate) fn stood_there_too(&self, id: &ApplianceId, before: &Self) -> bool {
         before.sites.get(id).is_none_or(|site| self.sites.get(id) == Some(site))
+    }
+
+    /// The version that an item is of; none if none that was planned has it.
+    pub(crate) fn version_of(&self, item: Item) -> Option<&AssetVersionId> {
+        self.shelf.find(item).map(|of| of.version.id())
     }
 
     /// Those of versions that have a source.
@@ -768,6 +572,66 @@ impl Places {
     /// How much a version is worth, for the order in which it is fetched.
     pub(crate) fn worth(&self) -> BTreeMap<&AssetVersionId, u32> {
         self.shelf.versions.iter().map(|of| (of.version.id(), of.worth)).collect()
+    }
+}
+
+impl Report {
+    /// Notes the plans of a region's clusters.
+    fn note(
+        &mut self,
+        (together, plans): (&[Together<'_>], &[ClusterPlan]),
+        region: &RegionPlan,
+        asked: &Asked<'_>,
+    ) {
+        self.at_origin += region.at_origin.len();
+        for (at, (of, plan)) in together.iter().zip(plans).enumerate() {
+            for (registered, member) in of.registered.iter().zip(&plan.members) {
+                let usable = registered.usable;
+                let given = usable.unwrap_or_default().saturating_sub(member.room_left);
+                let id = registered.appliance.id.clone();
+                self.loads.insert(id, Filled { given, usable });
+            }
+            self.note_missing(of, plan, (at, asked));
+        }
+    }
+
+    /// Copies that a cluster lacks, by what the policy wants.
+    fn note_missing(
+        &mut self,
+        of: &Together<'_>,
+        plan: &ClusterPlan,
+        (at, asked): (usize, &Asked<'_>),
+    ) {
+        let Asked { shelf, order, copies, clusters } = *asked;
+        let wanted = placement::wanted(copies, plan.members.len());
+        // Items of which there are so many copies or more, by the number less one.
+        let mut copies = vec![NumberSet::new(); index(wanted)];
+        for member in &plan.members {
+            for n in (1..copies.len()).rev() {
+                let more = &copies[n - 1] & &member.items;
+                copies[n] |= more;
+            }
+            copies.first_mut().into_iter().for_each(|first| *first |= &member.items);
+        }
+        let Some(most) = copies.last() else { return };
+        let missing = &(order.catalogue().items() - most) - clusters[at].bans;
+        self.missing_count += missing.len();
+        let lines = MISSING_OF_ONE.min(MISSING_MAX.saturating_sub(self.missing.len()));
+        for item in missing.iter().take(lines).map(Item) {
+            let placed = copies.iter().filter(|of| of.contains(item.0)).count();
+            let holds = |member: &MemberPlan| member.items.contains(item.0);
+            let member = plan.members.iter().position(|member| !holds(member)).unwrap_or(0);
+            let numbered = shelf.find(item).expect("each piece is of a version here");
+            let mut divided = numbered.items.each().filter(|(of, _)| *of != 0);
+            self.missing.push(Missing {
+                version: numbered.version.id().clone(),
+                rendition: divided.find(|(_, other)| *other == item).map(|(of, _)| of),
+                site: of.registered[member].appliance.site.clone(),
+                wanted,
+                placed: u32::try_from(placed).unwrap_or(u32::MAX),
+                why: why(order, &clusters[at], plan, member, item),
+            });
+        }
     }
 }
 

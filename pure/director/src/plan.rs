@@ -2,7 +2,7 @@
 //! them over as they are.
 //!
 //! ```text
-//! catalogue, policy, hardware, keys have changed ──> Action::Place(input) ──> another thread:
+//! catalogue, policy, hardware, demand, keys change ──> Action::Place(input) ──> another thread:
 //!     placement, manifests, digests ──> Event::Placed(plan) ──> staged ──> Action::Store
 //! ```
 //!
@@ -27,7 +27,7 @@ use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey,
 use model::names::Names;
 use model::number::NumberSet;
 use model::topology::Appliance;
-use model::units::UnixSeconds;
+use model::units::{Instant, UnixSeconds};
 use model::view::Renditions;
 
 use crate::catalog::{Part, Version};
@@ -46,8 +46,6 @@ pub struct PlanInput {
     ground: Ground,
     token_keys: Vec<TokenKey>,
     trust: Trust,
-    /// The items of each appliance that are durable.
-    stored: Names<ApplianceId, Arc<NumberSet>>,
     /// It is taken whatever it evicts.
     is_forced: bool,
     /// The placement that holds still; none if something has changed that it follows from.
@@ -113,20 +111,18 @@ impl PlanInput {
     /// Works it out. O(items log items), and what every appliance should hold.
     pub fn work_out(self) -> Plan {
         let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
-        let kept = self.ground.catalog.kept(count);
+        let mut kept = self.ground.catalog.kept(count);
         if let Some(places) = &self.places {
             let draft = self.draft(places, kept);
             return Plan { number: self.number, places: Arc::clone(places), refused: None, draft };
         }
-        let had_manifest = |id: &ApplianceId| self.base.has(id);
-        let mut kept = kept;
-        let places = Arc::new(self.ground.places(&kept, had_manifest));
-        let refused = self.refused(&kept, &places);
+        let before = self.ground.holds_before(&kept, |id| self.base.has(id));
+        let places = Arc::new(self.ground.places(&kept, &before));
+        let refused = self.refused(&before, &places);
         let places = match &refused {
             None => places,
             Some(of) if of.is_of_catalogue() => Arc::clone(&self.ground.known),
             Some(_) => {
-                let before = self.ground.holds_before(&kept, had_manifest);
                 kept = self.ground.with_held(kept, &before);
                 Arc::new(self.ground.as_before(&kept, &before, (&self.ground.known, &places)))
             }
@@ -142,21 +138,19 @@ impl PlanInput {
     /// Why these places are not taken; none where they are, or are forced.
     fn refused(
         &self,
-        kept: &[(usize, &Arc<Version>)],
+        before: &Names<ApplianceId, Arc<NumberSet>>,
         places: &Arc<Places>,
     ) -> Option<RefusedPlan> {
         if self.is_forced {
             return None;
         }
-        let before = self.ground.holds_before(kept, |id| self.base.has(id));
-        let Ground { appliances, sites, .. } = &self.ground;
+        let Ground { appliances, sites, catalog, known, withdrawn_of_late, .. } = &self.ground;
         let wish = |id: &ApplianceId| {
             let of = appliances.get(id);
             let site = of.and_then(|of| sites.get(&of.appliance.site));
             (of.and_then(|of| of.usable).unwrap_or_default(), site.and_then(|of| of.bitrate_max))
         };
-        let Ground { catalog, withdrawn_of_late, .. } = &self.ground;
-        let asked = refused::Asked { before: &before, known: &self.ground.known, catalog };
+        let asked = refused::Asked { before, known, catalog };
         refused::look(&asked, places, *withdrawn_of_late, wish)
     }
 
@@ -201,7 +195,7 @@ impl PlanInput {
             self.with_keys_or_not(manifest, |version| parts.is_one(version))
         };
         let ids = places.holds.keys().filter(|id| self.ground.appliances.contains_key(*id));
-        self.base.clone().draft(ids.map(manifest), &places.holds, &self.stored)
+        self.base.clone().draft(ids.map(manifest), &places.holds)
     }
 
     /// The manifest as it is, which leaves keys to the trust document. With keys if its appliance
@@ -319,7 +313,6 @@ impl Director {
             ground: ground(desired, &self.places, self.expected.as_ref(), self.now_unix),
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
-            stored: self.stored_holds.clone(),
             is_forced: std::mem::take(&mut self.planning.is_forced),
             places: (wanted == Replan::Manifests && self.places.is_planned())
                 .then(|| Arc::clone(&self.places)),
@@ -329,7 +322,7 @@ impl Director {
     }
 
     /// A plan has come: its manifests are staged. If it changes none, the next one begins.
-    pub(crate) fn placed(&mut self, now: model::units::Instant, plan: Plan) {
+    pub(crate) fn placed(&mut self, now: Instant, plan: Plan) {
         let Role::Writer(publisher) = &mut self.role else { return };
         let is_ours = self.planning.is_under_way && plan.number == self.planning.number;
         assert!(is_ours, "a plan is the answer to the last input, and comes once");
@@ -350,8 +343,7 @@ impl Director {
 
     /// The manifests of a generation are durable: they are published, and the next plan begins.
     pub(crate) fn stored(&mut self, generation: Generation) {
-        let Some((manifests, holds)) = self.publisher().stored(generation) else { return };
-        self.stored_holds.take_all(&holds);
+        let Some(manifests) = self.publisher().stored(generation) else { return };
         self.actions.push_back(Action::Free(Spent { places: None, manifests }));
         self.settle_withdrawals();
         self.begin_plan();

@@ -176,6 +176,7 @@ proptest! {
         world.finish();
         world.look();
         let holds = world.director.places().holds.clone();
+        prop_assert_eq!(&world.durable.holds, &holds, "a restart knows what lies where");
         let ledger = Ledger { holds, ..Ledger::default() };
         let mut fresh = restarted_with(&world.director, ledger);
         settle(&mut fresh);

@@ -42,9 +42,6 @@ pub struct Ledger {
     pub trust: TrustEntry,
 }
 
-/// Items by appliance.
-type Holds = Names<ApplianceId, Arc<NumberSet>>;
-
 /// Stages, and once they are durable publishes, manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
@@ -66,6 +63,8 @@ pub(crate) struct Publisher {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Manifests {
     entries: Names<ApplianceId, LedgerEntry>,
+    /// The items that each should hold, as they are in the ledger.
+    holds: Names<ApplianceId, Arc<NumberSet>>,
     /// Of those whose manifest was made since the process started.
     published: Names<ApplianceId, Arc<Manifest>>,
     /// How many of these have keys in them.
@@ -131,7 +130,6 @@ impl Base {
         self,
         planned: impl Iterator<Item = (Manifest, Digest)>,
         holds: &Names<ApplianceId, Arc<NumberSet>>,
-        stored: &Names<ApplianceId, Arc<NumberSet>>,
     ) -> Draft {
         let Self { generation, manifests: mut known, overtaken, need_keys: _ } = self;
         for (id, followed) in overtaken {
@@ -162,9 +160,10 @@ impl Base {
         all.published.extend(published);
         (known.keyed, all.keyed) = (keyed.max(known.keyed), keyed);
         // Also where the manifest is the same: one of a release before kept no items.
-        let is_stored = |id: &ApplianceId, holds| stored.get(id) == Some(holds);
-        let holds = holds.iter().filter(|(id, holds)| !is_stored(id, holds));
+        let is_known = |id: &ApplianceId, holds| known.holds.get(id) == Some(holds);
+        let holds = holds.iter().filter(|(id, holds)| !is_known(id, holds));
         let holds = holds.map(|(id, holds)| (id.clone(), Arc::clone(holds))).collect();
+        all.holds.take_all(&holds);
         let ledger = Ledger { generation, entries, holds, ..Ledger::default() };
         Draft { known, all, ledger }
     }
@@ -177,6 +176,7 @@ impl Manifests {
             self.keyed = self.keyed.saturating_sub(1);
         }
         self.entries.remove(id);
+        self.holds.remove(id);
     }
 }
 
@@ -191,8 +191,8 @@ impl Draft {
 
 impl Publisher {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        let Ledger { generation, entries, holds: _, expected: _, trust } = ledger;
-        let manifests = Manifests { entries, ..Manifests::default() };
+        let Ledger { generation, entries, holds, expected: _, trust } = ledger;
+        let manifests = Manifests { entries, holds, ..Manifests::default() };
         Self {
             generation,
             manifests,
@@ -276,15 +276,14 @@ impl Publisher {
         (Some(self.staged.insert(staged).ledger.clone()), spent)
     }
 
-    /// Publishes the manifests staged under `generation`, if they are: what is not needed any more,
-    /// and the items that are durable now.
+    /// Publishes the manifests staged under `generation`, if they are: what is not needed any more.
     /// O(1).
-    pub(crate) fn stored(&mut self, generation: Generation) -> Option<(Manifests, Holds)> {
+    pub(crate) fn stored(&mut self, generation: Generation) -> Option<Manifests> {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
         let staged = self.staged.take_if(is_it)?;
         assert!(self.generation < generation, "generations grow");
         self.generation = generation;
-        Some((std::mem::replace(&mut self.manifests, staged.manifests), staged.ledger.holds))
+        Some(std::mem::replace(&mut self.manifests, staged.manifests))
     }
 
     /// The generation that is not stored yet, to ask for it once more; none before a while has

@@ -79,8 +79,7 @@ pub(crate) fn look(
     for (id, was) in before.iter() {
         all |= &**was;
         let Some(is) = places.holds.get(id) else { continue };
-        let mut there: NumberSet =
-            was.iter().filter(|item| after.get(Item(*item)).is_some()).collect();
+        let mut there = &**was & after.items();
         if there.len() < was.len() {
             vanished |= &**was - &there;
         }
@@ -99,9 +98,15 @@ pub(crate) fn look(
     let is_most = !withdrawn_of_late && all.len() <= 2 * vanished.len();
     let is_many = VANISHED_MIN <= vanished.len() || is_most && !vanished.is_empty();
     let is_many = is_many && !known.is_planned();
-    let before = if is_many { with(after, &vanished) } else { after.clone() };
+    let longer;
+    let before = if is_many {
+        longer = with(after, &vanished);
+        &longer
+    } else {
+        after
+    };
     let both = pairs.iter().map(|(_, was, is)| (was, *is));
-    let mut difference: Difference = difference(&before, after, both);
+    let mut difference: Difference = difference(before, after, both);
     difference.last_copies -= places.with_origin(&difference.last_copies);
     let reasons = refusals(&difference, &LIMITS);
     let emptied = reasons.iter().find_map(|reason| match reason {
@@ -122,6 +127,10 @@ impl RefusedPlan {
     pub fn words(&self) -> Vec<String> {
         let words = |reason: &Refusal| match (reason, &self.emptied) {
             (Refusal::Emptied { .. }, Some(id)) => format!("{id}: {reason}"),
+            (Refusal::LastCopy { first, .. }, _) => match self.places.version_of(*first) {
+                Some(version) => format!("{reason} ({first} is of {version})"),
+                None => reason.to_string(),
+            },
             _ => reason.to_string(),
         };
         self.reasons.iter().map(words).collect()

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use model::id::{ApplianceId, ObjectId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, ObjectId, SiteId};
 use model::manifest::AssetVersion;
 use model::number::NumberSet;
 use model::rendezvous::{Draws, Score};
@@ -150,6 +150,35 @@ pub fn rank<'a>(
 }
 
 impl Director {
+    /// Where an appliance should fetch an object from that it should hold.
+    pub fn sources(&self, asker: &ApplianceId, object: &ObjectId) -> Result<Sources, NoSources> {
+        let registered = self.desired.appliances.get(asker).ok_or(NoSources::NotRegistered)?;
+        let manifest = self.manifest(asker).map_err(|_| NoSources::NotRegistered)?;
+        let manifest = manifest.ok_or(NoSources::NotWanted)?;
+        let files: Vec<u32> = self.files.of(object).collect();
+        let having: Vec<u32> = files.iter().map(|file| self.files.version_of(*file)).collect();
+        let has = |id: &AssetVersionId| {
+            self.files.number(id).is_some_and(|number| having.contains(&number))
+        };
+        let wanted = manifest.versions.iter().filter(|version| has(&version.id));
+        let versions: Vec<_> = wanted.cloned().collect();
+        if versions.is_empty() {
+            return Err(NoSources::NotWanted);
+        }
+        let query = Query { asker, site: &registered.appliance.site, object };
+        let siblings = self.siblings(&query, &files, &having);
+        let candidates = rank(&query, siblings.into_iter(), &self.config.sources);
+        let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
+        let named = asked.filter_map(|candidate| {
+            let same_site = candidate.suitability == Suitability::SameSite;
+            let (id, address) = (candidate.id.clone(), candidate.address?.clone());
+            Some(Named { id, address, same_site })
+        });
+        let siblings: Vec<_> = named.take(self.config.sources.siblings_max).collect();
+        assert!(siblings.iter().all(|named| named.id != *asker), "nobody fetches from itself");
+        Ok(Sources { siblings, versions })
+    }
+
     /// The appliances that may be asked for an object, which has these numbers in these versions.
     pub(crate) fn siblings(
         &self,

@@ -2,12 +2,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use front::{Player, Ticket, Unplayable};
-use model::id::ObjectId;
+use model::id::{AssetVersionId, ObjectId};
 use model::inventory::Delta;
 use model::manifest::{AssetVersion, File, TokenKey};
+use model::number::index;
 use model::topology::{Appliance, Site, Weight};
 use model::units::{BitsPerSecond, Bytes};
-use model::view::{ApplianceView, Renditions};
+use model::view::{ApplianceView, Load, Renditions};
 use playback::token::Session;
 
 mod fill;

@@ -95,7 +95,7 @@ impl Director {
     /// What an appliance serves at most by an operator's word on it, or on its profile.
     pub(crate) fn serves_at_most(&self, id: &ApplianceId) -> Option<BitsPerSecond> {
         let appliance = &self.desired.appliances.get(id)?.appliance;
-        appliance.own.or(self.desired.policy.profiles.of(appliance.profile)).throughput
+        self.desired.policy.able(appliance).throughput
     }
 
     /// An appliance reports, with so much of its scarcest resource in use. Whether that shows in

@@ -3,6 +3,7 @@
 use super::tests::*;
 use super::*;
 use model::id::AssetId;
+use model::id::AssetVersionId;
 
 const NONE: [AssetVersionId; 0] = [];
 

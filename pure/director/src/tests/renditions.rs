@@ -388,8 +388,7 @@ fn what_nobody_asks_for_does_not_take_the_room_of_what_goes_along() {
     director.handle(at(0), Event::PlanNow { is_forced: false });
     settle(&mut director);
     assert_eq!(generations(&director)["a1"], generation, "nor the next time");
-    let director = restarted(&director);
-    let mut director = director;
+    let mut director = restarted(&director);
     settle(&mut director);
     assert_eq!(held(&director), high, "nor after a start, when nothing is expected yet");
 }

@@ -63,7 +63,8 @@ impl Director {
         }
     }
 
-    /// What an appliance is told about fetching. None as above. O(offsets).
+    /// The rules by which an appliance fetches; none if it is not registered, and from a replica.
+    /// O(offsets).
     pub fn fill_rules(&self, id: &ApplianceId) -> Option<FillRules> {
         let Role::Writer(_) = self.role else { return None };
         let member = self.members.get(id)?;

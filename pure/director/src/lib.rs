@@ -30,8 +30,8 @@
 //!   alone.
 //!
 //! Placement follows desired state, what drives can hold and what is expected. That an appliance is
-//! silent changes where players are sent, never where files go: an operator decides when one is gone
-//! for good.
+//! silent changes where players are sent, never where files go: an operator decides when one is
+//! gone for good.
 
 mod catalog;
 mod changes;

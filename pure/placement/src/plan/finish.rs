@@ -6,7 +6,7 @@ use model::units::{BitsPerSecond, Bytes};
 use super::work::{Kept, State, Work};
 use super::{ClusterPlan, MemberPlan, real, whole};
 
-/// The plan. O(held + comes log comes).
+/// What each member should hold, of a cluster whose work is done. O(held + comes log comes).
 pub(super) fn finish(mut work: Work<'_>) -> ClusterPlan {
     work.comes.sort_unstable();
     let served = count_load(&mut work);

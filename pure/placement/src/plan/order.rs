@@ -69,7 +69,7 @@ impl Catalogue {
         self.least
     }
 
-    /// All, ascending.
+    /// All pieces, ascending by item.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }

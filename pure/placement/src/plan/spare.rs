@@ -18,7 +18,7 @@ pub fn fill_spare(
     config: &Config,
     plan: &mut ClusterPlan,
 ) {
-    let copies = config.copies.min(u32::try_from(cluster.members.len()).unwrap_or(u32::MAX));
+    let copies = crate::wanted(config.copies, cluster.members.len());
     let (wanted, end) = (order.wanted(), order.end());
     let mut spare = Spare { order, cluster, plan };
     let first = if wanted == 0 { copies } else { copies.min(1) };

@@ -148,6 +148,7 @@ mod tests {
         let one = figures(&two);
         assert_eq!(one.broken_small, Vec::<String>::new());
         assert!(0 < one.sessions && 0.0 < one.churn_tb["directed"]);
+        assert!(0.0 < one.churn_vs_minimum, "a week has a minimum");
     }
 
     /// Bytes that viewers get are from their own site or missed, and from upstream or not.

@@ -53,7 +53,7 @@ impl Region<'_> {
                 let of = &self.kinds[kind];
                 let plan = plans::plan(&order, of, share, throughput, &Before::Nothing);
                 self.set_all(policy, kind, &plan);
-                if policy == Policy::Expected && day.is_multiple_of(7) {
+                if policy == Policy::Expected && self.tally.calendar.parts_weeks(day) {
                     self.count_least(day, kind, &plan);
                 }
             }
@@ -298,15 +298,15 @@ impl Region<'_> {
         }
     }
 
-    /// What the right sets at a week's begin have more than those a week before.
+    /// What the right sets at a week's end have more than those at its begin.
     fn count_least(&mut self, day: u32, kind: usize, plan: &[NumberSet]) {
         let mut copies = vec![0_u8; self.catalogue.lens.len()];
         plan.iter().flatten().for_each(|item| copies[index(item)] += 1);
         let sites = self.sites.iter().filter(|site| site.kind == kind).count();
         let sites = u64::try_from(sites).unwrap_or(0);
         let before = std::mem::replace(&mut self.week[kind], copies);
-        // The week ends with this day, and began in the time that counts.
-        if (WARM_UP_WEEKS + 1) * 7 <= day {
+        // A week that counts ends: its first day's are only what it began with.
+        if WARM_UP_WEEKS * 7 < day {
             let more = self.week[kind].iter().zip(before).zip(&self.catalogue.lens);
             let bytes = more.map(|((now, then), len)| u64::from(now.saturating_sub(then)) * len);
             self.tally.least_moved += bytes.sum::<u64>() * sites;

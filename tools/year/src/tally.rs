@@ -60,6 +60,12 @@ impl Calendar {
         (WARM_UP_WEEKS + self.weeks) * 7
     }
 
+    /// True on days whose right sets are a week's end, or the next one's begin, or both. The last
+    /// week ends on the last day: the day after it, with which others end, is not played.
+    pub(crate) fn parts_weeks(self, day: u32) -> bool {
+        day.is_multiple_of(7) || day + 1 == self.days()
+    }
+
     /// True but for the warm-up, and the hours in which sites are lost.
     pub(crate) fn counts(self, hour: usize) -> bool {
         index(WARM_UP_WEEKS) * 7 * SLOTS <= hour && !self.is_lost(hour)
@@ -201,6 +207,17 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_week_that_counts_has_a_begin_and_an_end() {
+        for weeks in [1, 4, 52] {
+            let calendar = Calendar { weeks };
+            let days = WARM_UP_WEEKS * 7..calendar.days();
+            let parts: Vec<u32> = days.filter(|day| calendar.parts_weeks(*day)).collect();
+            assert_eq!(parts.len(), index(weeks) + 1);
+            assert_eq!((parts[0], parts.last()), (28, Some(&(28 + weeks * 7 - 1))));
+        }
+    }
 
     #[test]
     fn the_loss_is_an_evening_of_the_year_and_does_not_count() {

@@ -26,9 +26,9 @@ impl Region<'_> {
         for slot in 0..SLOTS {
             self.fill(day, slot);
             let hour = index(day) * SLOTS + slot;
-            let mut left: Left = std::array::from_fn(|_| self.capacity.clone());
             let calendar = self.tally.calendar;
             let lost = if calendar.is_lost(hour) { self.lost.clone() } else { Vec::new() };
+            let mut left = at_first(&self.capacity, &lost);
             for site in (0..self.sites.len()).filter(|site| !lost.contains(site)) {
                 self.watch_site(hour, site, watched.at(site, slot), &mut left);
             }
@@ -109,6 +109,13 @@ impl Region<'_> {
     }
 }
 
+/// What is left as an hour begins: nothing of a site that is lost, whoever would be sent there.
+fn at_first(capacity: &[[u64; 4]], lost: &[usize]) -> Left {
+    let mut left = capacity.to_vec();
+    lost.iter().for_each(|site| left[*site] = [0; 4]);
+    std::array::from_fn(|_| left.clone())
+}
+
 /// True if one of those who hold it has so much left: it goes to the one that is least loaded.
 fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], bytes: u64) -> bool {
     if holders == 0 {
@@ -133,6 +140,17 @@ fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], bytes: u64) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_sent_to_a_site_in_the_hours_in_which_it_is_lost() {
+        let capacity = [[100, 1000, 0, 0], [50, 0, 0, 0]];
+        for (lost, sent) in [(Vec::new(), [true, true]), (vec![1], [true, false])] {
+            for mut left in at_first(&capacity, &lost) {
+                let sites = [0, 1].map(|at| take(0b11, &mut left[at], &capacity[at], 50));
+                assert_eq!(sites, sent, "{lost:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_session_goes_to_the_least_loaded_of_those_who_hold_it_and_have_room() {

@@ -63,6 +63,11 @@ impl Version {
         u32::try_from(whole(self.born)).unwrap_or(u32::MAX)
     }
 
+    /// True if it comes in the afternoon of this day.
+    pub(crate) fn is_urgent_on(&self, day: u32) -> bool {
+        self.origin == Origin::Urgent && self.day() == day
+    }
+
     /// The hour of that day, counted from the window's first, in which it is shown first.
     pub(crate) fn slot(&self) -> u32 {
         match self.origin {

@@ -63,11 +63,8 @@ impl Region<'_> {
     /// Versions that come this afternoon.
     fn urgent(&self, day: u32) -> Vec<u32> {
         let count = self.catalogue.count(day);
-        let today = |of: &&(u32, &crate::catalogue::Version)| {
-            of.1.origin == Origin::Urgent && of.1.day() == day
-        };
         let there = (0..).zip(&self.catalogue.versions[..count]);
-        there.filter(|of| today(&of)).map(|(version, _)| version).collect()
+        there.filter(|(_, of)| of.is_urgent_on(day)).map(|(version, _)| version).collect()
     }
 
     /// What is expected of each item, by the rates from which sessions are drawn.
@@ -256,7 +253,7 @@ impl Region<'_> {
             isps.push(site.isp);
         }
         let counts = self.tally.calendar.counts(hour);
-        let is_urgent = self.urgent(day).contains(&(piece / RENDITIONS));
+        let is_urgent = self.catalogue.versions[index(piece / RENDITIONS)].is_urgent_on(day);
         let flow = self.tally.flow(policy);
         flow.upstream[hour] += upstream;
         flow.fill[hour] += upstream;

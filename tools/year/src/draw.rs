@@ -1,12 +1,12 @@
 //! Numbers that look drawn, of a seed and of what they are for: no draw moves another.
 
+use model::number::{GOLDEN, mix};
+
 use crate::number::{real, whole};
 
 /// splitmix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u64);
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Draw {
     /// Those of a seed for one thing of a kind.
@@ -19,10 +19,7 @@ impl Draw {
 
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.0)
     }
 
     /// From 0 to 1, which it is never.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use director::{Desired, Registered, Version};
 use model::id::{ApplianceId, AssetId, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
-use model::number::NumberSet;
+use model::number::{GOLDEN, NumberSet, mix};
 use model::object::{BlockHash, Blocks, block_count};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
@@ -66,17 +66,14 @@ pub(crate) struct Draw(u64);
 impl Draw {
     pub(crate) fn of(seed: u64, kind: &str, n: u32) -> Self {
         let kind = kind.bytes().fold(seed, |x, b| (x ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        let mut draw = Self(kind ^ u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut draw = Self(kind ^ u64::from(n).wrapping_mul(GOLDEN));
         draw.next();
         draw
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
     }
 
     /// Below `n`, which is not 0.

@@ -49,8 +49,10 @@ pub(crate) fn svg(regions: &[Tally], figures: &Figures) -> String {
         x += 145.0;
     }
     let week = figures.launch_day.as_ref().map_or(0, |launch| launch.week);
-    let name =
-        format!("From upstream in week {week}, in which most is launched, Gb/s; days of UTC");
+    let name = format!(
+        "From upstream in week {week}, in which most is launched, Gb/s; \
+         days from Monday, 02:00 UTC"
+    );
     panel(&mut out, 0, &name, &by_hour(regions, week), |tick| format!("{tick}"), 7);
     let name = "From upstream in each week, mean of its hours, Gb/s; weeks";
     let (lines, weeks) = by_week(regions);
@@ -63,7 +65,7 @@ pub(crate) fn svg(regions: &[Tally], figures: &Figures) -> String {
     out
 }
 
-/// The regions' upstream of these hours of UTC together, in Gb/s.
+/// The regions' upstream together, in Gb/s, in an hour counted from 02:00 UTC of the first Monday.
 fn upstream(regions: &[Tally], policy: Policy, hour: usize) -> f64 {
     let region = |(region, ahead): (&Tally, &i32)| {
         let hour = i64::try_from(hour).unwrap_or(0) + i64::from(*ahead);

@@ -256,7 +256,6 @@ impl Region<'_> {
         let is_urgent = self.catalogue.versions[index(piece / RENDITIONS)].is_urgent_on(day);
         let flow = self.tally.flow(policy);
         flow.upstream[hour] += upstream;
-        flow.fill[hour] += upstream;
         if counts {
             flow.moved += all;
             flow.moved_from_peers += peers;

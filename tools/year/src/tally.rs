@@ -87,8 +87,6 @@ pub(crate) struct Flow {
     pub(crate) calendar: Calendar,
     /// By hour, fill included.
     pub(crate) upstream: Vec<u64>,
-    /// Of these, by fill.
-    pub(crate) fill: Vec<u64>,
     /// By hour, what viewers of embedded sites got from elsewhere.
     pub(crate) miss: Vec<u64>,
     /// The same of hours that count, by kind of site; exchanges too.
@@ -110,7 +108,6 @@ impl Flow {
         Self {
             calendar,
             upstream: vec![0; hours],
-            fill: vec![0; hours],
             miss: vec![0; hours],
             kind_miss: [0; KINDS],
             shed: [0; KINDS],

@@ -9,7 +9,7 @@ use crate::number::{part, real};
 use crate::parameters::{LAUNCH_HOUR, ROOM_PERCENT, WINDOW};
 use crate::sessions::SLOTS;
 use crate::sites::{KINDS, kinds};
-use crate::tally::{Policy, Tally};
+use crate::tally::{Loss, Policy, Tally};
 
 /// By policy.
 pub(crate) type ByPolicy = BTreeMap<&'static str, f64>;
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
     pub(crate) outside_windows_bytes: u64,
     pub(crate) fast_track_bytes: u64,
     pub(crate) launch_day: Option<LaunchDay>,
-    pub(crate) loss: Lost,
+    pub(crate) loss: Loss,
     /// Bounds that do not hold.
     pub(crate) broken: Vec<String>,
     /// The same, of a fleet of any size.
@@ -64,17 +64,6 @@ pub(crate) struct LaunchDay {
     /// Of embedded sites.
     pub(crate) miss: ByPolicy,
     pub(crate) upstream_peak_gbps: ByPolicy,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Lost {
-    pub(crate) sessions: u64,
-    pub(crate) in_reach: u64,
-    pub(crate) upstream: u64,
-    pub(crate) full: u64,
-    pub(crate) rebuffers: u64,
-    pub(crate) without_reach_first_hour: u64,
-    pub(crate) without_reach: u64,
 }
 
 /// Of the tally of each region, of which there is one at least.
@@ -110,7 +99,7 @@ pub(crate) fn of(seed: u64, regions: &[Tally]) -> Figures {
         outside_windows_bytes: flow(|flow| flow.outside, directed),
         fast_track_bytes: flow(|flow| flow.fast_track, directed),
         launch_day: launch_day(regions),
-        loss: loss(regions),
+        loss: Loss::of_all(regions.iter().map(|region| region.loss)),
         broken: Vec::new(),
         broken_small: Vec::new(),
     };
@@ -211,20 +200,6 @@ fn launch_day(regions: &[Tally]) -> Option<LaunchDay> {
         miss: by_policy(|policy| part(sum(&|region| &region.flows[policy.at()].miss), bytes)),
         upstream_peak_gbps: by_policy(|policy| peak(regions, policy, |hour| hours.contains(&hour))),
     })
-}
-
-fn loss(regions: &[Tally]) -> Lost {
-    let mut lost = Lost::default();
-    for of in regions.iter().map(|region| region.loss) {
-        lost.sessions += of.sessions;
-        lost.in_reach += of.in_reach;
-        lost.upstream += of.upstream;
-        lost.full += of.full;
-        lost.rebuffers += of.rebuffers;
-        lost.without_reach_first_hour += of.alone[0];
-        lost.without_reach += of.alone[1];
-    }
-    lost
 }
 
 fn broken(figures: &Figures) -> Vec<String> {

@@ -23,8 +23,9 @@ pub(crate) struct Report {
     pub(crate) held: bool,
     seconds: f64,
     each: Vec<Figures>,
+    /// Smaller than the fleet of the parameters, or for a shorter time: it has less to learn from.
     #[serde(skip)]
-    size: Size,
+    is_small: bool,
 }
 
 impl Report {
@@ -38,6 +39,7 @@ impl Report {
             let disks = &of.sizes[..crate::parameters::ROOM_PERCENT.len()];
             disks.iter().map(|disk| disk.miss["directed"] / disk.miss_bound).fold(0.0, f64::max)
         };
+        let is_small = size.regions < REGIONS || size.sites < SITES || size.weeks < WEEKS;
         Self {
             regions: size.regions,
             sites: size.regions * size.sites,
@@ -52,19 +54,16 @@ impl Report {
                 .map(|of| of.outside_windows_bytes.abs_diff(of.fast_track_bytes))
                 .sum(),
             rebuffers: each.iter().map(|of| of.loss.rebuffers).sum(),
-            held: each.iter().all(|of| broken_of(size, of).is_empty()),
+            held: each.iter().all(|of| broken_of(is_small, of).is_empty()),
             seconds,
             each,
-            size,
+            is_small,
         }
     }
 }
 
-/// The bounds are for the fleet of the parameters: a smaller one has less to learn from.
-fn broken_of(size: Size, figures: &Figures) -> &[String] {
-    let whole = Size { regions: REGIONS, sites: SITES, weeks: WEEKS };
-    let is_small =
-        size.regions < whole.regions || size.sites < whole.sites || size.weeks < whole.weeks;
+/// The bounds that a fleet is held to, where they do not hold.
+fn broken_of(is_small: bool, figures: &Figures) -> &[String] {
     if is_small { &figures.broken_small } else { &figures.broken }
 }
 
@@ -85,7 +84,7 @@ impl fmt::Display for Report {
                 writeln!(f)?;
             }
             for broken in &figures.broken {
-                let is_promised = broken_of(self.size, figures).contains(broken);
+                let is_promised = broken_of(self.is_small, figures).contains(broken);
                 let word = if is_promised { "does not hold" } else { "not held to with so few" };
                 writeln!(f, "  {word}: {broken}")?;
             }

@@ -1,6 +1,7 @@
 //! What came from where, by hour.
 
 use model::number::index;
+use serde::Serialize;
 
 use crate::parameters::{LOSS_DAY, LOSS_HOURS, WARM_UP_WEEKS, WINDOW};
 use crate::sessions::SLOTS;
@@ -130,7 +131,7 @@ impl Flow {
 }
 
 /// What became of the viewers of lost sites.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Loss {
     /// Sessions begun in the hours of the loss.
     pub(crate) sessions: u64,
@@ -141,8 +142,24 @@ pub(crate) struct Loss {
     pub(crate) full: u64,
     /// Of these, of the first hour.
     pub(crate) rebuffers: u64,
-    /// Without a site in reach: of the first hour, and of all.
-    pub(crate) alone: [u64; 2],
+    /// Without a site in reach, which are not in `sessions`.
+    pub(crate) without_reach_first_hour: u64,
+    pub(crate) without_reach: u64,
+}
+
+impl Loss {
+    /// That of several regions.
+    pub(crate) fn of_all(regions: impl Iterator<Item = Self>) -> Self {
+        regions.fold(Self::default(), |all, of| Self {
+            sessions: all.sessions + of.sessions,
+            in_reach: all.in_reach + of.in_reach,
+            upstream: all.upstream + of.upstream,
+            full: all.full + of.full,
+            rebuffers: all.rebuffers + of.rebuffers,
+            without_reach_first_hour: all.without_reach_first_hour + of.without_reach_first_hour,
+            without_reach: all.without_reach + of.without_reach,
+        })
+    }
 }
 
 /// All that is counted of a region.

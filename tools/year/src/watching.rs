@@ -90,8 +90,8 @@ impl Region<'_> {
         for session in sessions {
             let bytes = session.bytes(&self.catalogue.lens);
             if self.sites[site].reach.is_empty() {
-                self.tally.loss.alone[0] += u64::from(is_first);
-                self.tally.loss.alone[1] += 1;
+                self.tally.loss.without_reach_first_hour += u64::from(is_first);
+                self.tally.loss.without_reach += 1;
                 continue;
             }
             let from = self.elsewhere(Policy::Directed, site, session.item(), bytes, left);

@@ -188,11 +188,6 @@ impl Demand {
         self.bounds.days
     }
 
-    /// Its bytes in memory, about.
-    pub fn len_in_memory(&self) -> usize {
-        self.hours.values().chain(self.days.values()).map(Sums::len_in_memory).sum()
-    }
-
     pub(crate) fn first_hour(&self) -> Hour {
         self.end.before(self.bounds.hours)
     }

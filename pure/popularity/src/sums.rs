@@ -143,11 +143,6 @@ impl Sums {
         self.total == 0
     }
 
-    /// Their bytes in memory, about.
-    pub fn len_in_memory(&self) -> usize {
-        self.settled.capacity() + self.open.len() * 30
-    }
-
     /// In bytes, to be kept: the same bytes for the same sums.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORM];

@@ -11,8 +11,8 @@
 //!                     launches ─┘                         dates ────────┘
 //! ```
 //!
-//! Pins and bans go past this room to placement: a pinned item is held whatever is expected of it,
-//! and viewers of a banned one are expected all the same, at others.
+//! Placement has pins and bans, and this room knows of neither. A site's bans are what is above its
+//! bitrate: viewers of that are expected all the same, at others. Nobody can pin anything yet.
 //!
 //! Cost of a region: a note is O(log items); [`Sums`] take 6 to 7 bytes for each item and hour, and
 //! so for each item and day. A forecast is O(items x (days x smoothings + hours)), where items are

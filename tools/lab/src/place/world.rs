@@ -68,7 +68,7 @@ pub(super) struct World {
     site_error: Factors,
 }
 
-/// An appliance.
+/// An appliance of a site on a day.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) profile: Profile,
@@ -135,7 +135,7 @@ impl World {
         (self.size.versions + self.size.versions / LEAVES) * NUMBERS
     }
 
-    /// A region on a day.
+    /// Draws a region anew: O(versions), and the same each time.
     pub(super) fn region(&self, number: u32, day: Day) -> Region {
         let sites: Vec<Vec<Machine>> =
             (number * SITES..(number + 1) * SITES).map(|site| self.site(site, day)).collect();
@@ -264,7 +264,7 @@ impl Factors {
     }
 }
 
-/// Nothing.
+/// No items, to borrow where a set is asked for.
 pub(super) fn empty() -> &'static NumberSet {
     static EMPTY: std::sync::LazyLock<NumberSet> = std::sync::LazyLock::new(NumberSet::new);
     &EMPTY

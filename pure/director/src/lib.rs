@@ -100,7 +100,7 @@ use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
 pub use places::{Expected, Held, Moves, Places, Question};
-pub use plan::{Plan, PlanInput, Spent};
+pub use plan::{CarriedOut, Plan, PlanInput, Spent};
 use plan::{Planning, Replan};
 pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;

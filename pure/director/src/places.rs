@@ -23,8 +23,8 @@ use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions;
 use placement::before;
 use placement::plan::{
-    Catalogue, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan, Share, Wanted,
-    Why, fill_spare, place_cluster, place_region, why,
+    Catalogue, Change, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan, Share,
+    Wanted, Why, fill_spare, place_cluster, place_region, why,
 };
 
 use crate::catalog::{Catalog, Items, Version};
@@ -513,6 +513,34 @@ impl Places {
     /// All items that were planned, with their room.
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// All that moves from what each appliance should hold by `before` to these places. `known` are
+    /// the places of that time, if this process made them: the lengths of what has left the
+    /// catalogue are there. O(items that move, and the sets that hold them).
+    pub(crate) fn change(
+        &self,
+        before: &Names<ApplianceId, Arc<NumberSet>>,
+        known: &Self,
+    ) -> Change {
+        let len = |item: u32| {
+            let piece = self.catalogue.get(Item(item)).or_else(|| known.catalogue.get(Item(item)));
+            piece.map_or(Bytes::ZERO, |piece| piece.len)
+        };
+        let nothing = Arc::default();
+        let mut change = Change::default();
+        for (id, is) in self.holds.iter() {
+            let was: &Arc<NumberSet> = before.get(id).unwrap_or(&nothing);
+            if Arc::ptr_eq(is, was) {
+                continue;
+            }
+            let (comes, goes) = (&**is - &**was, &**was - &**is);
+            change.comes += comes.len();
+            change.goes += goes.len();
+            comes.iter().for_each(|item| change.comes_len += len(item));
+            goes.iter().for_each(|item| change.goes_len += len(item));
+        }
+        change
     }
 
     /// Items of renditions that take more.

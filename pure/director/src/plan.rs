@@ -19,7 +19,7 @@
 //! freed is freed elsewhere: [`Action::Free`].
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
@@ -29,6 +29,7 @@ use model::number::NumberSet;
 use model::topology::Appliance;
 use model::units::{Instant, UnixSeconds};
 use model::view::Renditions;
+use placement::plan::Change;
 
 use crate::catalog::{Part, Version};
 use crate::desired::{Desired, Registered};
@@ -60,8 +61,21 @@ pub struct Plan {
     places: Arc<Places>,
     /// None if nothing was placed anew; then whether that was refused.
     refused: Option<Option<Box<RefusedPlan>>>,
+    /// What it moves.
+    change: Change,
     draft: Draft,
 }
+
+/// A plan that was carried out, and moved something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedOut {
+    pub at: UnixSeconds,
+    /// Of all appliances, whatever it was for.
+    pub change: Change,
+}
+
+/// Plans that are remembered: two months of one a day.
+const CARRIED_OUT_MAX: usize = 64;
 
 /// What nobody here needs any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +103,8 @@ pub(crate) struct Planning {
     is_forced: bool,
     /// The last one, if it was refused.
     pub(crate) refused: Option<Box<RefusedPlan>>,
+    /// The last of those that were not, since this process began.
+    carried_out: VecDeque<CarriedOut>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +121,16 @@ impl Planning {
         let has_vanished = self.refused.as_ref().is_some_and(|of| of.is_of_catalogue());
         !self.is_under_way && self.wanted.is_none() && !has_vanished
     }
+
+    fn note(&mut self, of: CarriedOut) {
+        if of.change.comes + of.change.goes == 0 {
+            return;
+        }
+        if self.carried_out.len() == CARRIED_OUT_MAX {
+            self.carried_out.pop_front();
+        }
+        self.carried_out.push_back(of);
+    }
 }
 
 impl PlanInput {
@@ -113,8 +139,9 @@ impl PlanInput {
         let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
         let mut kept = self.ground.catalog.kept(count);
         if let Some(places) = &self.places {
-            let draft = self.draft(places, kept);
-            return Plan { number: self.number, places: Arc::clone(places), refused: None, draft };
+            let (change, draft) = (Change::default(), self.draft(places, kept));
+            let (number, places) = (self.number, Arc::clone(places));
+            return Plan { number, places, refused: None, change, draft };
         }
         let before = self.ground.holds_before(&kept, |id| self.base.has(id));
         let places = Arc::new(self.ground.places(&kept, &before));
@@ -132,7 +159,12 @@ impl PlanInput {
             true => self.base.clone().nothing(),
             false => self.draft(&places, kept),
         };
-        Plan { number: self.number, places, refused: Some(refused.map(Box::new)), draft }
+        let change = match &refused {
+            None => places.change(&before, &self.ground.known),
+            Some(_) => Change::default(),
+        };
+        let refused = Some(refused.map(Box::new));
+        Plan { number: self.number, places, refused, change, draft }
     }
 
     /// Why these places are not taken; none where they are, or are forced.
@@ -297,6 +329,12 @@ impl Director {
         self.planning.refused.as_deref()
     }
 
+    /// The last plans that were carried out and moved something since this process began, the
+    /// newest last.
+    pub fn carried_out(&self) -> impl ExactSizeIterator<Item = &CarriedOut> {
+        self.planning.carried_out.iter()
+    }
+
     /// Begins the plan that is wanted, if none is in the making or waits to be stored.
     pub(crate) fn begin_plan(&mut self) {
         let Role::Writer(publisher) = &mut self.role else { return };
@@ -330,6 +368,7 @@ impl Director {
         if let Some(refused) = plan.refused {
             self.planning.refused = refused;
         }
+        self.planning.note(CarriedOut { at: self.now_unix, change: plan.change });
         let places = Some(std::mem::replace(&mut self.places, plan.places));
         let (store, manifests) = publisher.stage(now, plan.draft);
         if let Some(ledger) = store {

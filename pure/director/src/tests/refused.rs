@@ -66,6 +66,10 @@ fn a_plan_that_evicts_too_much_is_refused_until_it_is_forced() {
     );
     assert_eq!((generations(&director), films_of(&director)), (before, 10), "nothing moves");
     assert_eq!(director.refused().unwrap().change.goes, 8);
+    let carried_out = |director: &Director| director.carried_out().copied().collect::<Vec<_>>();
+    let first = carried_out(&director);
+    let comes = |all: &[CarriedOut]| all.iter().map(|of| of.change.comes).sum::<u64>();
+    assert_eq!(comes(&first), 10, "a plan that is refused is not carried out: {first:?}");
     // Keys and withdrawals go on meanwhile.
     let withdrawal = withdrawal_tests::withdrawal(1, &["film-3"], &["a1"]);
     director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal)));
@@ -75,6 +79,9 @@ fn a_plan_that_evicts_too_much_is_refused_until_it_is_forced() {
     director.handle(at(0), Event::PlanNow { is_forced: true });
     settle(&mut director);
     assert_eq!((films_of(&director), director.refused()), (10, None));
+    let last = carried_out(&director).last().unwrap().change;
+    let (comes, goes) = ((last.comes, last.comes_len), (last.goes, last.goes_len));
+    assert_eq!((comes, goes), ((8, Bytes::kib(64)), (7, Bytes::kib(56))));
     let names: Vec<_> = manifest(&director, "a1").versions.iter().map(|of| of.id.clone()).collect();
     assert_eq!(names.iter().filter(|id| id.as_str().starts_with("film-10")).count(), 8);
     // It was forced once.

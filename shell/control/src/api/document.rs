@@ -177,6 +177,9 @@ mod tests {
             "PlaybackOut",
             "ViewersOut",
             "ShedRow",
+            "FillOut",
+            "PlanOut",
+            "Popularity",
         ]
         .map(Into::into)
         .into();

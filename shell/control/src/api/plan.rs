@@ -33,6 +33,32 @@ pub(crate) struct PlanOut {
     at_origin: u64,
     /// Items with fewer copies in a cluster than the policy wants.
     missing: u64,
+    /// The last plans that moved something since this process began, the newest last: 64 at most.
+    carried_out: Vec<CarriedOutPlan>,
+}
+
+/// A plan that was carried out: how much it has come to appliances and go from them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CarriedOutPlan {
+    /// Seconds since 1970.
+    at_unix_s: u64,
+    comes: u64,
+    comes_bytes: u64,
+    goes: u64,
+    goes_bytes: u64,
+}
+
+impl From<&director::CarriedOut> for CarriedOutPlan {
+    fn from(of: &director::CarriedOut) -> Self {
+        let director::CarriedOut { at, change } = of;
+        Self {
+            at_unix_s: at.0,
+            comes: change.comes,
+            comes_bytes: change.comes_len.0,
+            goes: change.goes,
+            goes_bytes: change.goes_len.0,
+        }
+    }
 }
 
 /// What would come to an appliance and go from it: versions, or some of their renditions.
@@ -51,9 +77,10 @@ const MOVES_MAX: usize = 100;
 pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Problem> {
     let known = control.directing.ask(|desk, _| {
         let director = &desk.director;
-        (director.places().clone(), director.refused().cloned())
+        let carried_out = director.carried_out().map(CarriedOutPlan::from).collect();
+        (director.places().clone(), director.refused().cloned(), carried_out)
     });
-    let (places, refused) = known.await?;
+    let (places, refused, carried_out) = known.await?;
     let told = spawn_blocking(move || {
         let report = &places.report;
         let (at_origin, missing) = (report.at_origin, report.missing_count);
@@ -69,6 +96,7 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             appliances: moves.into_iter().map(moves_out).collect(),
             at_origin,
             missing,
+            carried_out,
         }
     });
     Ok(Json(told.await.expect("nothing in it panics")))

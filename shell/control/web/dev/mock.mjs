@@ -17,8 +17,11 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
 import {
+  fillOf,
   fleetAt,
   fleetWith,
+  planOf,
+  popularityOf,
   routesOf,
   scenarioNames,
   shedsOf,
@@ -246,6 +249,14 @@ function handler(state) {
       return json(response, 200, out);
     }
     if (name === "/v1/sheds") return json(response, 200, shedsOf(state.scenario, url.searchParams));
+    if (name === "/v1/fill") {
+      return json(response, 200, fillOf(state.scenario, url.searchParams.get("site")));
+    }
+    if (name === "/v1/plan") return json(response, 200, planOf(state.scenario));
+    if (name === "/v1/popularity") {
+      const { searchParams: query } = url;
+      return json(response, 200, popularityOf(query.get("region"), query.has("backtest")));
+    }
     if (name === "/v1/viewers") return json(response, 200, viewersAt(state.scenario, Date.now()));
     if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
       return givePlayback(state, request, response);

@@ -613,3 +613,72 @@ export function viewersAt(name, now) {
   const warning = { site: first, since_s: 74, ...share, stalls: 41 };
   return { now_unix_s: now / 1000, rows, warnings: name === "lively" ? [] : [warning] };
 }
+
+/** Fill of each site: one has no window open, one is paused, all of `filling` lack something. */
+export function fillOf(name, only) {
+  const now = Math.floor(Date.now() / 1000);
+  const sites = fleetAt(name, now).sites.filter(({ id }) => only === null || id === only);
+  const of = ({ id, appliances }, at) => {
+    const all = appliances ?? [];
+    const rows = all.flatMap(({ id: appliance, report }) => {
+      if (!report) return [];
+      const { bytes_wanted, bytes_held, bits_per_second } = report.fill;
+      const missing = bytes_wanted - bytes_held;
+      const left = Math.round((missing * 8) / Math.max(1, bits_per_second));
+      const ready = missing && bits_per_second ? now + left : null;
+      const rates = { rate_max_bps: null, outside_max_bps: null, has_other_rules: false };
+      const told = { appliance, bytes_wanted, bytes_missing: missing, bits_per_second };
+      return [{ ...told, ...rates, ready_unix_s: ready }];
+    });
+    const windows = at % 2 ? "02:00-14:00" : "always";
+    const next = at % 2 ? now + 3_700 * (1 + (at % 7)) : null;
+    const state = { is_open: at % 4 !== 1, paused_until_unix_s: at === 2 ? now + 7_200 : null };
+    const about = { site: id, windows, by_policy: true, time_zone: "Europe/Berlin" };
+    return { ...about, ...state, next_change_unix_s: next, appliances: rows };
+  };
+  return { sites: sites.map(of) };
+}
+
+/** A month of plans, of which the last is refused in `faults`. */
+export function planOf(name) {
+  const now = Math.floor(Date.now() / 1000);
+  const day = (at) => {
+    const comes = 40 + ((at * 37) % 61);
+    const moved = { comes, comes_bytes: comes * 2.2 * GB, goes: comes - 9 };
+    return { at_unix_s: now - (21 - at) * 86_400, ...moved, goes_bytes: (comes - 9) * 2.1 * GB };
+  };
+  const carried_out = name === "empty" ? [] : Array.from({ length: 20 }, (_, at) => day(at));
+  const refused = name === "faults" ? ["the plan evicts 3.1 TB of 5.2 TB in all"] : [];
+  const moves = { comes: 0, comes_bytes: 0, goes: 0, goes_bytes: refused.length ? 3_100 * GB : 0 };
+  return { refused, ...moves, appliances: [], at_origin: 17, missing: 3, carried_out };
+}
+
+/** Demand by Zipf, of two regions. */
+export function popularityOf(region, backtest) {
+  const top = Array.from({ length: 400 }, (_, at) => {
+    const expected = Math.round((900 * GB) / (at + 3) ** 0.9);
+    const len = (1 + ((at * 29) % 17) / 6) * GB;
+    const rates = { rendition: 1 + (at % 5), bitrate_bps: 3_500_000, peak_bps: expected / 5_000 };
+    const said = { item: at, version: `film-${at >> 2}`, len_bytes: len, expected_bytes: expected };
+    return { ...said, ...rates, popularity_permille: Math.round((1000 * expected) / len) };
+  });
+  const expected_bytes = top.reduce((all, { expected_bytes: of }) => all + of, 0);
+  const now = Math.floor(Date.now() / 1000);
+  const hits = (by) => [0.12, 0.3, 0.44, 0.61, 0.88].map((of) => of * by * 7 * expected_bytes);
+  const way = (of, by) => ({ name: of, off_bytes: 0, hit_bytes: hits(by) });
+  const ways = [["forecast", 0.97], ["yesterday", 0.93], ["week_ago", 0.89], ["known", 1]];
+  const tested = { days: 7, came_bytes: 7 * expected_bytes, room_bytes: [0, 0, 0, 0, 0] };
+  return {
+    region: region ?? "-",
+    regions: ["-", "north"],
+    day_unix_s: now - (now % 86_400) + 86_400,
+    known_until_unix_s: now - (now % 3_600),
+    days_known: 23,
+    day_before_bytes: expected_bytes * 0.98,
+    cut_bytes: 0,
+    expected_bytes,
+    items: 400,
+    top,
+    ...(backtest ? { backtest: { ...tested, ways: ways.map(([of, by]) => way(of, by)) } } : {}),
+  };
+}

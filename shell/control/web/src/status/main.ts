@@ -13,6 +13,7 @@ import {
 } from "../fleet";
 import { bitRate, duration, percent, plural } from "../units";
 import { Card, type CardItem } from "./card";
+import { ContentPanel } from "./content";
 import { History, type Columns } from "./history";
 import { Overview } from "./overview";
 import { Plot } from "./plot";
@@ -112,6 +113,7 @@ if (only) new SitePage(only);
 const rates = new Rates();
 const routes = new RoutesPanel(only);
 new ShedsPanel(only);
+new ContentPanel(only);
 const tables = new Tables(byId("assets"), byId("errors"));
 const viewers = new Viewers(byId("viewers"));
 let warnings: readonly ViewersWarning[] = [];

@@ -20,6 +20,7 @@ use model::units;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
+use wire::v1::demand::PART_LEN_MAX as DEMAND_LEN_MAX;
 use wire::v1::manifest::{AssetVersion, LACKING_MAX, Lacking, Manifest, Trust};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
@@ -130,7 +131,7 @@ fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<S
 /// Memory for a report or a part that is read, until the director has taken it: of all that are on
 /// their way at a time, so much and no more. With every appliance at once, those for which there is
 /// no room are asked to come again. A body that does not say its length has room for the longest
-/// that its route takes: a part of a table if `IS_PART`.
+/// that may come: of a table or of demand if `IS_PART`, which has two routes.
 pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
 }
@@ -144,7 +145,8 @@ impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
     ) -> Result<Self, Problem> {
         let told = parts.headers.get(header::CONTENT_LENGTH);
         let told = told.and_then(|len| len.to_str().ok()?.parse().ok());
-        let most = if IS_PART { units::Bytes::of(PART_LEN_MAX) } else { REPORT_LEN_MAX };
+        let part_max = units::Bytes::of(PART_LEN_MAX.max(DEMAND_LEN_MAX));
+        let most = if IS_PART { part_max } else { REPORT_LEN_MAX };
         let len = told.map_or(most, units::Bytes).min(most);
         let permits = u32::try_from(len.0.div_ceil(REPORT_UNIT.0)).unwrap_or(u32::MAX).max(1);
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
@@ -389,14 +391,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_without_a_length_takes_no_more_room_than_a_part_may() {
+    async fn a_part_takes_room_for_all_of_it_and_no_more_than_a_part_may() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
         let before = control.report_room.available_permits();
-        let (mut parts, ()) = Request::builder().body(()).unwrap().into_parts();
-        let room = Room::<true>::from_request_parts(&mut parts, &control).await;
-        let taken = before - control.report_room.available_permits();
-        assert_eq!(taken * REPORT_UNIT.as_usize(), PART_LEN_MAX);
-        drop(room);
-        assert_eq!(control.report_room.available_permits(), before);
+        // A part of demand may be longer than one of a table.
+        let longest = DEMAND_LEN_MAX.div_ceil(REPORT_UNIT.as_usize());
+        assert!(PART_LEN_MAX.div_ceil(REPORT_UNIT.as_usize()) < longest);
+        let told = [None, Some(DEMAND_LEN_MAX), Some(usize::MAX), Some(0)];
+        for (told, units) in told.into_iter().zip([longest, longest, longest, 1]) {
+            let (mut parts, ()) = Request::builder().body(()).unwrap().into_parts();
+            let len = told.map(|len| len.to_string().parse().unwrap());
+            parts.headers.extend(len.map(|len| (header::CONTENT_LENGTH, len)));
+            let room = Room::<true>::from_request_parts(&mut parts, &control).await;
+            assert_eq!(before - control.report_room.available_permits(), units, "{told:?}");
+            drop(room);
+            assert_eq!(control.report_room.available_permits(), before);
+        }
     }
 }

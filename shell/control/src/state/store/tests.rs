@@ -1,14 +1,20 @@
+use super::catalog::files_of;
 use super::*;
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use director::{Digest, FillPolicy, Ledger, LedgerEntry, Policy, TrustEntry};
-use model::id::Generation;
+use blake3::Hash;
+use director::{Digest, Entry, FillPolicy, Format, Ledger, LedgerEntry, Policy, TrustEntry};
+use model::id::{AssetVersionId, Generation, ObjectId};
+use model::manifest::{AssetVersion, File};
 use model::object::BlockHash;
 use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};
-use model::units::BitsPerSecond;
+use model::units::{BitsPerSecond, UnixSeconds};
 use model::zone::TimeZone;
+use sqlx::AssertSqlSafe;
 
 impl Store {
     /// The database of a test.

@@ -99,24 +99,41 @@ impl Default for Demands {
     }
 }
 
-/// Parts that came, by item, with their bytes of none, and who waits for them. O(files log
-/// versions).
+/// Of a part its bytes of no item, and who waits for it.
+pub(crate) type Asked = (Bytes, oneshot::Sender<Option<Mark>>);
+
+/// Parts that came, by item. O(files log versions).
 pub(crate) fn by_item(
     snapshot: &Snapshot,
     now: UnixSeconds,
     told: Vec<Told>,
-) -> Vec<(CountedPart, Bytes, oneshot::Sender<Option<Mark>>)> {
+) -> Vec<(CountedPart, Asked)> {
     let numbered = Numbered::of(&snapshot.catalog);
     let one = |told: Told| {
         let (part, lost) = counted(snapshot, &numbered, now, told.appliance, &told.part);
-        (part, lost, told.answer)
+        (part, (lost, told.answer))
     };
     told.into_iter().map(one).collect()
 }
 
+/// What a forecast needs of the catalogue: the same for every region.
+pub(crate) struct Listed {
+    /// All items, ascending.
+    placed: Vec<Placed>,
+    /// When versions may be shown, ascending: those that have times.
+    shown: Vec<Shown>,
+}
+
+impl Listed {
+    /// O(items log items).
+    pub(crate) fn of(catalog: &Catalog) -> Self {
+        Self { placed: placed(catalog), shown: shown(catalog) }
+    }
+}
+
 /// What is expected of a region, by what is kept of it.
 pub(crate) fn known(
-    catalog: &Catalog,
+    Listed { placed, shown }: &Listed,
     now: UnixSeconds,
     spans: Vec<(Span, Vec<u8>)>,
     with_backtest: bool,
@@ -124,15 +141,14 @@ pub(crate) fn known(
     let end = Hour::at(UnixSeconds(now.0.saturating_sub(SETTLES_S)));
     let demand = restored(spans, end);
     let day = day_of(Hour::at(now)).after(24);
-    let (placed, shown) = (placed(catalog), shown(catalog));
-    let outlook = Outlook { launches: &[], shown: &shown };
+    let outlook = Outlook { launches: &[], shown };
     let all = forecast(&demand, day, &outlook, &Config::USUAL);
-    let backtest = with_backtest.then(|| tested(&demand, &placed));
+    let backtest = with_backtest.then(|| tested(&demand, placed));
     let mut expected = Vec::with_capacity(all.len());
-    let mut placed = placed.into_iter().peekable();
+    let mut placed = placed.iter().peekable();
     for (item, expects) in all {
         while placed.next_if(|of| of.item < item).is_some() {}
-        expected.extend(placed.next_if(|of| of.item == item).map(|of| (of, expects)));
+        expected.extend(placed.next_if(|of| of.item == item).map(|of| (of.clone(), expects)));
     }
     Known { demand, day, expected, backtest }
 }
@@ -154,11 +170,11 @@ pub(crate) fn last_forecast(now: UnixSeconds) -> UnixSeconds {
 /// What is expected of a region on the day that begins after this time, ascending by item. What is
 /// known since then changes nothing.
 pub(crate) fn wanted(
-    catalog: &Catalog,
+    listed: &Listed,
     at: UnixSeconds,
     spans: Vec<(Span, Vec<u8>)>,
 ) -> Arc<[Wanted]> {
-    let Known { expected, .. } = known(catalog, at, spans, false);
+    let Known { expected, .. } = known(listed, at, spans, false);
     let wanted = |(placed, Expected { day, peak }): (Placed, Expected)| Wanted {
         item: placed.item,
         day,

@@ -121,7 +121,7 @@ impl Store {
 /// would lose that too.
 fn merged(span: Span, kept: Option<Vec<u8>>, more: &[Sums], bounds: Bounds) -> Vec<u8> {
     let kept = kept.map(|kept| Sums::decode(&kept)).transpose().unwrap_or_else(|error| {
-        tracing::error!(%error, "they begin anew");
+        tracing::error!(%error, ?span, "kept sums of demand are damaged: they begin anew");
         None
     });
     let max = match span {

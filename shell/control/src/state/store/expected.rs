@@ -12,12 +12,15 @@ use super::{Result, Store, StoreError, put_meta};
 const ENTRY_LEN: usize = 20;
 
 impl Store {
+    /// When the last forecast was due; none if there was none.
+    pub(crate) async fn expected_at(&self) -> Result<Option<UnixSeconds>> {
+        let at: u64 = self.meta("expected_unix").await?;
+        Ok((at != 0).then_some(UnixSeconds(at)))
+    }
+
     /// The last forecast, and when it was due; none if there was none.
     pub(crate) async fn expected(&self) -> Result<Option<(UnixSeconds, Expected)>> {
-        let at: u64 = self.meta("expected_unix").await?;
-        if at == 0 {
-            return Ok(None);
-        }
+        let Some(at) = self.expected_at().await? else { return Ok(None) };
         let query = sqlx::query_as("SELECT region, items FROM expected");
         let rows: Vec<(String, Vec<u8>)> = query.fetch_all(&self.pool).await?;
         let mut expected = Expected::default();
@@ -27,7 +30,7 @@ impl Store {
             let cluster = cluster_of(&region).filter(|_| rest.is_empty()).ok_or_else(damaged)?;
             expected.regions.insert(cluster, entries.iter().map(decode).collect());
         }
-        Ok(Some((UnixSeconds(at), expected)))
+        Ok(Some((at, expected)))
     }
 
     /// Keeps a forecast that was due at this time, in place of the last.

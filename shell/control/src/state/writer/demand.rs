@@ -63,19 +63,20 @@ impl Control {
         let (snapshot, now) = (self.snapshot(), self.clock.unix());
         let by_item = move || demand::by_item(&snapshot, now, told);
         let told = spawn_blocking(by_item).await.expect("nothing in it panics");
-        let parts = told.iter().map(|(part, ..)| part.clone()).collect();
+        let (parts, asked): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+        let totals: Vec<_> = parts.iter().map(|part| part.sums.total()).collect();
         let marks = match self.store.count_demand(parts, Bounds::default()).await {
             Ok(marks) => marks.into_iter().map(Some).collect(),
             Err(error) => {
                 self.store_failed(&error);
-                vec![None; told.len()]
+                vec![None; asked.len()]
             }
         };
-        for ((part, lost, answer), mark) in told.into_iter().zip(marks) {
+        for (((lost, answer), total), mark) in asked.into_iter().zip(totals).zip(marks) {
             match mark {
                 Some(Mark::Counted { is_new: true, .. }) => {
                     self.metrics.demand_parts.count();
-                    self.metrics.demand_bytes.add(part.sums.total().0);
+                    self.metrics.demand_bytes.add(total.0);
                     self.metrics.demand_bytes_lost.add(lost.0);
                 }
                 Some(Mark::Counted { is_new: false, .. }) => {
@@ -95,7 +96,7 @@ impl Control {
         match &forgotten {
             Ok(0) => {}
             Ok(rows) => {
-                tracing::info!("{rows} hours and days of demand are too old, and forgotten");
+                tracing::info!(rows, "hours and days of demand are too old, and forgotten");
             }
             Err(error) => self.store_failed(error),
         }
@@ -109,8 +110,8 @@ impl Control {
         if self.is_front() {
             return;
         }
-        let mut done = match self.store.expected().await {
-            Ok(kept) => kept.map(|(at, _)| at),
+        let mut done = match self.store.expected_at().await {
+            Ok(kept) => kept,
             Err(error) => {
                 self.store_failed(&error);
                 None
@@ -145,14 +146,16 @@ impl Control {
     /// What viewers of each region are expected to watch on the day that begins after this time.
     async fn expected(&self, at: UnixSeconds) -> Result<Expected, StoreError> {
         let mut expected = Expected::default();
+        let snapshot = self.snapshot();
+        let list = move || Arc::new(demand::Listed::of(&snapshot.catalog));
+        let listed = spawn_blocking(list).await.expect("nothing in it panics");
         for region in self.store.demand_regions().await? {
+            let Some(cluster) = cluster_of(&region) else { continue };
             let spans = self.store.demand(&region).await?;
-            let snapshot = self.snapshot();
-            let ask = move || demand::wanted(&snapshot.catalog, at, spans);
+            let listed = Arc::clone(&listed);
+            let ask = move || demand::wanted(&listed, at, spans);
             let wanted = spawn_blocking(ask).await.expect("nothing in it panics");
-            if let Some(region) = cluster_of(&region) {
-                expected.regions.insert(region, wanted);
-            }
+            expected.regions.insert(cluster, wanted);
         }
         Ok(expected)
     }
@@ -175,7 +178,7 @@ impl Control {
         let (snapshot, now) = (self.snapshot(), self.clock.unix());
         let ask = move || {
             let _turn = turn;
-            demand::known(&snapshot.catalog, now, spans, with_backtest)
+            demand::known(&demand::Listed::of(&snapshot.catalog), now, spans, with_backtest)
         };
         Ok(spawn_blocking(ask).await.expect("nothing in it panics"))
     }
@@ -220,6 +223,37 @@ mod tests {
             looked = looks => looked.expect("it is forgotten"),
             () = control.expect_demand() => unreachable!("it does not end"),
         }
+    }
+
+    #[tokio::test]
+    async fn parts_beyond_the_queue_are_shed_and_what_is_told_again_is_counted_once() {
+        let (_directory, control) = open("").await;
+        let site = Site::new("s1".parse().unwrap(), vec![]);
+        control.set_site(site).await.unwrap();
+        let a1: ApplianceId = "a1".parse().unwrap();
+        let appliance = Appliance::new(a1.clone(), "s1".parse().unwrap(), Weight::ONE);
+        control.set_appliance(appliance).await.unwrap();
+        let part = part(Hour::at(control.clock.unix()).before(1));
+        let metrics = &control.metrics;
+        let counted = || (metrics.demand_parts.value(), metrics.demand_parts_again.value());
+        // Nobody counts yet: as many wait as the queue takes, and the next one is shed.
+        let permits = control.demand.queue.reserve_many(control.demand.queue.max_capacity());
+        let permits = permits.await.unwrap();
+        let take = || control.take_demand(a1.clone(), part.clone());
+        assert_eq!(take().await, Err(NotCounted::Busy));
+        assert_eq!(metrics.demand_parts_shed.value(), 1);
+        drop(permits);
+        let counting = async {
+            assert_eq!((take().await, counted()), (Ok(1), (1, 0)));
+            assert_eq!((take().await, counted()), (Ok(1), (1, 1)));
+            assert_eq!(metrics.demand_bytes.value(), 0, "of no item of the catalogue");
+            assert_eq!(metrics.demand_bytes_lost.value(), 5, "once");
+        };
+        tokio::select! {
+            () = counting => {}
+            () = control.count_demand() => unreachable!("it does not end"),
+        }
+        assert_eq!(metrics.demand_parts_shed.value(), 1);
     }
 
     #[tokio::test]

@@ -104,6 +104,8 @@ pub struct Control {
     pub(crate) demand: Demands,
     /// Prefixes with one site alone, as they were counted last.
     pub(crate) unshared: Unshared,
+    /// Why the last plan was refused, as it was logged; empty if it was not.
+    pub(crate) plan_refused: Mutex<Vec<String>>,
     /// Has a thread of its own.
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) metrics: Metrics,

@@ -1,7 +1,7 @@
 //! What the director wants: carried out by whoever writes, one action after the other.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use director::{Action, Event, Notice, PlanInput, RefusedPlan};
@@ -99,11 +99,28 @@ impl Control {
             let plan = spawn_blocking(move || Box::new(input.work_out()));
             control.handle(Event::Placed(plan.await.expect("nothing in it panics"))).await;
             let refused = |desk: &Desk, _: Instant| desk.director.refused().map(RefusedPlan::words);
-            for reason in control.directing.ask(refused).await.ok().flatten().unwrap_or_default() {
-                tracing::warn!("plan refused, nothing comes: {reason}. See nearcast plan show");
+            if let Ok(refused) = control.directing.ask(refused).await {
+                control.note_refused(refused.unwrap_or_default());
             }
             control.write_what_is_due().await;
         })
+    }
+}
+
+impl Control {
+    /// Logs why the last plan was refused, if that is not what was logged before.
+    fn note_refused(&self, reasons: Vec<String>) {
+        let mut noted = self.plan_refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if *noted == reasons {
+            return;
+        }
+        if reasons.is_empty() {
+            tracing::info!("plans are carried out again");
+        }
+        for reason in &reasons {
+            tracing::warn!(%reason, "plan refused, nothing comes: see nearcast plan show");
+        }
+        *noted = reasons;
     }
 }
 

@@ -19,7 +19,8 @@ use crate::sums::Sums;
 pub struct TallyConfig {
     /// Files of an hour at most. Bytes of others are counted, and no more.
     pub files_max: usize,
-    /// Of a file that fewer viewers were sent something of in the hour, bytes are rounded.
+    /// Of a file that fewer viewers were sent something of in the hour, bytes are rounded: exact
+    /// ones, hour by hour, would tell when the one viewer of a small network began and stopped.
     pub viewers_min: u8,
     /// To multiples of this.
     pub rounded_to: Bytes,
@@ -102,8 +103,9 @@ impl Tally {
     /// that nobody can foretell. O(files).
     ///
     /// Bytes of a file with few viewers become the multiple below or above, with a chance that
-    /// makes the mean right: many small ones together are as many as they were, and of one nobody
-    /// learns how much it was.
+    /// makes the mean right: many small ones together are as many as they were, and how much a
+    /// single viewer was sent is known to a multiple only. It hides no whole evening: an hour of
+    /// video is several multiples (docs/operate/privacy.md).
     pub fn seal(&mut self, next: Hour, mut draw: impl FnMut() -> u64) -> Option<Sealed> {
         let TallyConfig { files_max, viewers_min, rounded_to } = self.config;
         let hour = std::mem::replace(&mut self.hour, next);

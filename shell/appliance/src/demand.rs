@@ -16,7 +16,9 @@ use wire::v1::demand::PART_FILES_MAX;
 use crate::lock::lock;
 
 /// Of a file that fewer than five viewers were sent something of in an hour, multiples of 256 MiB
-/// are told. Arbitrary: five hide each among four others, and 256 MiB are ten minutes of 3.5 Mb/s.
+/// are told: control needs sums, and the exact bytes of one viewer, hour by hour, would be a curve
+/// of an evening (docs/operate/privacy.md). Viewers are counted by session, so that five may be one
+/// who reloads. Arbitrary: five are one among four others, and 256 MiB are ten minutes of 3.5 Mb/s.
 pub(crate) const TALLY: TallyConfig =
     TallyConfig { files_max: PART_FILES_MAX, viewers_min: 5, rounded_to: Bytes::mib(256) };
 

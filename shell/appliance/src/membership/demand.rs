@@ -14,8 +14,8 @@ use crate::storage::shared::Shared;
 
 /// Between two looks at the clock.
 const ROUND: Nanos = Nanos::seconds(1);
-/// Hours that end at an appliance are told within so long, each appliance at its own moment: all of
-/// a fleet end at once.
+/// The hour of all appliances ends at once. One that has nothing to tell looks again after a part
+/// of this that is its own, so that a fleet's parts come over ten minutes.
 const SPREAD: Nanos = Nanos::seconds(600);
 /// A control that cannot count is asked again so much later: it is of the release before, most
 /// likely.
@@ -27,21 +27,33 @@ pub(crate) fn run(shared: &Shared, client: &ControlClient, state: &Path) {
     let mut kept = match Kept::open(demand, state, clock::wall()) {
         Ok(kept) => kept,
         Err(error) => {
-            tracing::error!(%error, "what viewers are sent of each file is not counted");
+            tracing::error!(
+                %error,
+                "demand is not counted: the state directory cannot be read. Set that right, and \
+                 start the appliance again"
+            );
             return;
         }
     };
     let mut link = Link { shared, client, demand, tries: Tries::default(), next: Instant(0) };
-    let mut noted = false;
+    let mut noted: Option<String> = None;
     loop {
         let now = shared.ledger.now();
         let goes_on = shared.ledger.sleep_until(now + ROUND);
         link.learn_numbers();
         let result = kept.go_on(demand, (now, clock::wall()), !goes_on);
-        if let (Err(error), false) = (&result, noted) {
-            tracing::warn!(%error, "what viewers are sent of each file is not kept");
+        let reason = result.err().map(|error| error.to_string());
+        if reason != noted {
+            match &reason {
+                Some(error) => tracing::warn!(
+                    %error,
+                    "demand is not kept: a restart forgets it. Look at the drive of the state \
+                     directory"
+                ),
+                None => tracing::info!("demand is kept again"),
+            }
+            noted = reason;
         }
-        noted = result.is_err();
         if !goes_on {
             return;
         }
@@ -78,7 +90,8 @@ impl Link<'_> {
             return;
         }
         let Some(part) = kept.first(self.demand) else {
-            self.next = now + share_of(SPREAD, self.client.appliance.as_str());
+            let idle_for = share_of(SPREAD, self.client.appliance.as_str());
+            self.next = now + idle_for;
             return;
         };
         let result = self.client.demand(&part);

@@ -50,7 +50,15 @@ impl Kept {
     /// be read is left out.
     pub(crate) fn open(demand: &Demand, state: &Path, now: UnixSeconds) -> Result<Self, OpenError> {
         let root = drives::open_root(state)?;
-        let names = drives::list(&root, &FileName(".".into())).unwrap_or_default();
+        let names = drives::list(&root, &FileName(".".into())).unwrap_or_else(|error| {
+            tracing::warn!(
+                %error,
+                "parts of the demand wait in the state directory, and cannot be listed: they are \
+                 told after a start that can"
+            );
+            Vec::new()
+        });
+        names.iter().filter(|name| is_left_over(name)).for_each(|name| remove(&root, name));
         let number = |name: &String| name.strip_prefix(PART)?.parse::<u64>().ok();
         let mut parts: Vec<u64> = names.iter().filter_map(number).collect();
         parts.sort_unstable();
@@ -60,7 +68,11 @@ impl Kept {
             Ok(None) => None,
             Ok(Some(bytes)) => kept.read_hour(&bytes, Hour::at(now)),
             Err(error) => {
-                tracing::warn!(%error, file = HOUR_FILE, "left out");
+                tracing::warn!(
+                    %error,
+                    file = HOUR_FILE,
+                    "the hour that was counted is lost: its file cannot be read"
+                );
                 None
             }
         };
@@ -178,7 +190,7 @@ impl Kept {
 
     fn remove(&mut self, number: u64) {
         // One that stays is told again after a restart, and control counts it once.
-        let _ = rustix::fs::unlinkat(&self.root, name(number), AtFlags::empty());
+        remove(&self.root, &name(number));
         self.parts.retain(|part| *part != number);
     }
 
@@ -190,6 +202,17 @@ impl Kept {
 
 fn name(number: u64) -> String {
     format!("{PART}{number}")
+}
+
+/// A part that a crash left beside its place: half a file, or one that was never told.
+fn is_left_over(name: &str) -> bool {
+    let number = name.strip_prefix(PART).and_then(|rest| rest.strip_suffix(".new"));
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+/// One that stays is looked at again at the next start.
+fn remove(root: &OwnedFd, name: &str) {
+    let _ = rustix::fs::unlinkat(root, name, AtFlags::empty());
 }
 
 #[cfg(test)]
@@ -292,6 +315,21 @@ mod tests {
         counted.go_on(HOUR + 7200, false);
         assert_eq!(counted.demand.counters().waiting, 1);
         assert_eq!(counted.first(), Some((HOUR, 0, 100)));
+    }
+
+    #[test]
+    fn what_a_crash_left_beside_a_part_is_removed_at_the_next_start() {
+        let state = tempfile::tempdir().unwrap();
+        let own = ["demand.5.new", "demand.18446744073709551615.new"];
+        let others = ["demand.hour.new", "demand.x.new", "manifest.signed.new", "demand.5.newer"];
+        for name in own.iter().chain(&others) {
+            std::fs::write(state.path().join(name), b"x").unwrap();
+        }
+        let counted = Counted::open(state.path(), HOUR);
+        let is_there = |name: &&str| state.path().join(name).exists();
+        assert!(!own.iter().any(is_there), "nobody else would remove them");
+        assert!(others.iter().all(is_there), "the next of its name replaces it");
+        assert_eq!(counted.demand.counters().waiting, 0);
     }
 
     #[test]

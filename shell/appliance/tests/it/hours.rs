@@ -41,7 +41,7 @@ struct World {
     origin: Arc<Origin>,
     control: Arc<TestControl>,
     served: Server,
-    _origin: Server,
+    origin_server: Server,
     rig: Rig,
 }
 
@@ -57,7 +57,7 @@ impl World {
         control.publish(1, vec![version("film-1", &[o.address], &files)], &files);
         *control.rules.lock().unwrap() = Some(rules);
         let rig = Rig::new(1, Some(served.address));
-        Self { files, origin, control, served, _origin: o, rig }
+        Self { files, origin, control, served, origin_server: o, rig }
     }
 
     /// Tells other rules, and waits until the appliance goes by them.
@@ -157,7 +157,7 @@ fn control_says_how_fast_and_bytes_from_outside_go_by_both_rates() {
         world.files.truncate(1);
         world.control.publish(
             2,
-            vec![version("film-1", &[world._origin.address], &world.files)],
+            vec![version("film-1", &[world.origin_server.address], &world.files)],
             &world.files,
         );
         let began = Instant::now();
@@ -175,7 +175,7 @@ fn control_says_how_fast_and_bytes_from_outside_go_by_both_rates() {
 #[test]
 fn what_comes_from_the_site_itself_is_not_counted_as_from_outside() {
     let mut world = World::new(FillRules { outside_max_bps: 1_000_000, ..open(5) });
-    let origin = world._origin.address;
+    let origin = world.origin_server.address;
     let source = |file: &TestFile| Source {
         url: format!("http://{origin}/film/{}", file.path),
         address: None,

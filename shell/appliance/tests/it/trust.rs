@@ -1,5 +1,6 @@
 //! The trust document: keys and revoked certificates apart from manifests.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -59,6 +60,29 @@ impl World {
         let payload = serde_json::to_vec(&wire::convert::trust_out(&document)).unwrap();
         let envelope = by.sign(Kind::Trust, &payload);
         *self.control.trust.lock().unwrap() = Some((document, envelope));
+    }
+
+    /// Two documents, each with another key that signs, and no place to keep the keys: where they
+    /// are kept, and the last of them.
+    fn lack_keys(&self) -> (PathBuf, SigningKey) {
+        let ((_, second), (_, third)) = (SigningKey::generate("s2"), SigningKey::generate("s3"));
+        let blocked = self.rig.config.state.join("identity.new");
+        std::fs::create_dir(&blocked).unwrap();
+        self.trust_by(2, "k2", first(), &[&second]);
+        self.wait(1, 2, "k2");
+        self.trust_by(3, "k3", &second, &[&third]);
+        self.wait(1, 3, "k3");
+        wait("the report of it", || self.has_said("A restart forgets this trust document"));
+        (blocked, third)
+    }
+
+    /// With the keys that were kept, and without control.
+    fn restart_alone(&mut self) -> StorageHandle {
+        self.server = None;
+        self.forget();
+        let config = &mut self.rig.config;
+        config.credentials = member::load(&config.state, &config.appliance).unwrap();
+        self.rig.start()
     }
 
     fn in_force(&self) -> Option<Arc<Manifest>> {
@@ -193,48 +217,22 @@ fn a_trust_document_that_could_not_be_kept_is_kept_later_and_the_manifest_after_
 
 #[test]
 fn a_trust_document_is_kept_only_after_the_keys_that_it_names() {
-    let mut w = World::new();
-    let ((_, second), (_, third)) = (SigningKey::generate("s2"), SigningKey::generate("s3"));
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
+    let (mut w, mut handle) = World::begun();
     let kept = w.read("trust.signed");
-    let blocked = w.rig.config.state.join("identity.new");
-    std::fs::create_dir(&blocked).unwrap();
-    w.trust_by(2, "k2", first(), &[&second]);
-    w.wait(1, 2, "k2");
-    w.trust_by(3, "k3", &second, &[&third]);
-    w.wait(1, 3, "k3");
-    wait("the report of it", || w.has_said("A restart forgets this trust document"));
+    let (blocked, _) = w.lack_keys();
     assert!(w.read("trust.signed") == kept, "nobody would be believed to have signed another");
     std::fs::remove_dir(&blocked).unwrap();
     wait("another try", || w.says_that_it_follows(3));
     handle.stop();
-    w.server = None;
-    w.forget();
-    let config = &mut w.rig.config;
-    config.credentials = member::load(&config.state, &config.appliance).unwrap();
-    let mut handle = w.rig.start();
+    let mut handle = w.restart_alone();
     assert_eq!(w.has(), (1, 3, "k3".to_owned()), "the second key signed it");
     handle.stop();
 }
 
 #[test]
 fn a_trust_document_that_is_kept_with_a_manifest_keeps_the_key_that_signed_it() {
-    let mut w = World::new();
-    let ((_, second), (_, third)) = (SigningKey::generate("s2"), SigningKey::generate("s3"));
-    w.trust(1, "k1");
-    w.publish(1);
-    let mut handle = w.rig.start();
-    w.wait(1, 1, "k1");
-    let blocked = w.rig.config.state.join("identity.new");
-    std::fs::create_dir(&blocked).unwrap();
-    w.trust_by(2, "k2", first(), &[&second]);
-    w.wait(1, 2, "k2");
-    w.trust_by(3, "k3", &second, &[&third]);
-    w.wait(1, 3, "k3");
-    wait("the report of it", || w.has_said("A restart forgets this trust document"));
+    let (mut w, mut handle) = World::begun();
+    let (blocked, third) = w.lack_keys();
     // Tries come later and later: the next one after the manifest.
     let began = Instant::now();
     wait("some tries", || Duration::from_millis(1700) < began.elapsed());
@@ -244,11 +242,7 @@ fn a_trust_document_that_is_kept_with_a_manifest_keeps_the_key_that_signed_it() 
     w.wait(2, 3, "k3");
     wait("what a restart brings back", || w.says_that_it_follows(3));
     handle.stop();
-    w.server = None;
-    w.forget();
-    let config = &mut w.rig.config;
-    config.credentials = member::load(&config.state, &config.appliance).unwrap();
-    let mut handle = w.rig.start();
+    let mut handle = w.restart_alone();
     assert_eq!(w.has(), (2, 3, "k3".to_owned()), "the second key signed it");
     handle.stop();
 }

@@ -6,6 +6,7 @@ use model::id::AssetId;
 use model::units::{BitsPerSecond, Bytes};
 use serde_json::Value;
 use wire::v1::fleet::{ExplainCandidate, ExplainOut, ExplainPathway, ExplainReason};
+use wire::v1::plan::Why;
 
 use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
@@ -49,21 +50,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             encoded(site),
             encoded(&explanation.asset_version)
         );
-        // A front does not know the plan.
-        if let Ok(Some(why)) = control.find(&path) {
-            lines.extend(planned(site, &serde_json::from_value::<Vec<Planned>>(why)?, colours));
+        match control.find(&path) {
+            Ok(Some(why)) => {
+                let items: Vec<Why> = serde_json::from_value(why)?;
+                lines.extend(planned(site, &items, colours));
+            }
+            // A front does not know the plan.
+            Ok(None) => {}
+            // What was asked for is known all the same.
+            Err(error) => lines.extend([String::new(), unplanned(site, &error)]),
         }
     }
     lines.iter().try_for_each(|line| output::line(line))
-}
-
-/// What placement says of an item at an appliance.
-#[derive(Debug, serde::Deserialize)]
-struct Planned {
-    appliance: String,
-    rendition: Option<u8>,
-    held: bool,
-    why: String,
 }
 
 /// More sites are not asked about.
@@ -86,10 +84,14 @@ fn lacking(candidates: &[ExplainCandidate]) -> Vec<&str> {
     sites
 }
 
+fn unplanned(site: &str, error: &anyhow::Error) -> String {
+    format!("Why {site} holds no more of it is not known: {error:#}")
+}
+
 /// Why the plan brings no more of the version to a site.
-fn planned(site: &str, items: &[Planned], colours: bool) -> Vec<String> {
+fn planned(site: &str, items: &[Why], colours: bool) -> Vec<String> {
     let mut table = Table::new(&["APPLIANCE", "RENDITION", "PLANNED", "WHY"]);
-    for Planned { appliance, rendition, held, why } in items {
+    for Why { appliance, rendition, held, why, .. } in items {
         let tone = if *held { Tone::Plain } else { Tone::Warn };
         table.row(vec![
             appliance.as_str().into(),
@@ -191,8 +193,9 @@ mod tests {
             candidate("third", "place", "lacks"),
         ];
         assert_eq!(lacking(&all), ["near", "second"]);
-        let planned = |rendition, held, why: &str| Planned {
+        let planned = |rendition, held, why: &str| Why {
             appliance: "near-1".to_owned(),
+            version: "film-1".to_owned(),
             rendition,
             held,
             why: why.to_owned(),
@@ -206,6 +209,10 @@ mod tests {
             "near-1     all        not held  it is not",
         ];
         assert_eq!(super::planned("near", &items, false), expected);
+        let away = anyhow::anyhow!("it does not answer").context("GET /v1/plan/why");
+        let said =
+            "Why near holds no more of it is not known: GET /v1/plan/why: it does not answer";
+        assert_eq!(unplanned("near", &away), said);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod identity;
 pub mod ingest;
 pub mod manifest;
+pub mod plan;
 pub mod replica;
 pub mod report;
 pub mod routes;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
+use wire::v1::plan::Why;
 
 use super::problem::{Problem, Said};
 use super::{Shared, named};
@@ -153,25 +154,13 @@ pub(crate) struct WhyQuery {
     file: Option<String>,
 }
 
-/// Why an appliance should hold an item or not.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WhyOut {
-    appliance: String,
-    version: String,
-    /// The number of the rendition; none of a version that is placed as a whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rendition: Option<u8>,
-    held: bool,
-    why: String,
-}
-
 /// Why the appliances of a site should hold a version, or not.
 #[utoipa::path(get, path = "/v1/plan/why", tag = "fleet", params(WhyQuery),
-    responses((status = 200, body = [WhyOut])))]
+    responses((status = 200, body = [Why])))]
 pub(crate) async fn why(
     State(control): Shared,
     Query(WhyQuery { site, file }): Query<WhyQuery>,
-) -> Result<Json<Vec<WhyOut>>, Problem> {
+) -> Result<Json<Vec<Why>>, Problem> {
     let both = site.zip(file).ok_or_else(|| Problem::bad_request("say which site and which file"));
     let (site, file) = both?;
     let site: SiteId = named(&site)?;
@@ -196,7 +185,7 @@ pub(crate) async fn why(
              /v1/sites list them"
         )));
     }
-    let out = |of: director::Held| WhyOut {
+    let out = |of: director::Held| Why {
         appliance: of.appliance.to_string(),
         version: version.to_string(),
         rendition: of.rendition,

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use wire::v1::fill::{FillAppliance, FillOut, FillSite};
 use wire::v1::report::Report;
 
-use super::fleet::told_of;
+use super::fleet::{each, sites_asked, told_of};
 use super::problem::{Problem, Said};
 use super::registry::{SiteOut, no_site, site_out};
 use super::{Shared, named};
@@ -41,15 +41,11 @@ pub(crate) async fn fill(
 ) -> Result<Json<FillOut>, Problem> {
     let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
     let snapshot = control.snapshot();
-    let names = match &only {
-        Some(site) if !snapshot.sites.contains_key(site) => return Err(no_site(site.as_str())),
-        Some(site) => vec![site.clone()],
-        None => snapshot.sites.keys().cloned().collect(),
-    };
+    let names = sites_asked(&snapshot, only.as_ref())?;
     let now = control.clock.unix();
     let hours_of = |desk: &Desk, site: &SiteId| desk.director.fill_hours(site);
     let mut sites = BTreeMap::new();
-    for (id, hours) in each(&control, names, hours_of).await? {
+    for (id, hours) in each(&control, names, AT_ONCE, hours_of).await? {
         if let Some(site) = snapshot.sites.get(&id) {
             let has_policy = snapshot.policy.fill.windows;
             let windows = site.fill_windows.unwrap_or(has_policy).to_string();
@@ -60,7 +56,7 @@ pub(crate) async fn fill(
     let told = told_of(&control, only.as_ref()).await?;
     let ids = told.iter().map(|told| told.id.clone()).collect();
     let rules_of = |desk: &Desk, id: &ApplianceId| desk.director.fill_rules(id);
-    let rules: BTreeMap<_, _> = each(&control, ids, rules_of).await?.into_iter().collect();
+    let rules: BTreeMap<_, _> = each(&control, ids, AT_ONCE, rules_of).await?.into_iter().collect();
     for Told { id, status, report } in told {
         let known = (sites.get_mut(&status.registered.appliance.site), rules.get(&id));
         if let (Some((hours, site)), Some(rules)) = known {
@@ -68,24 +64,6 @@ pub(crate) async fn fill(
         }
     }
     Ok(Json(FillOut { sites: sites.into_values().map(|(_, site)| site).collect() }))
-}
-
-/// What the director says of each that it knows: of some in one step.
-async fn each<K: Clone + Send + 'static, T: Send + 'static>(
-    control: &Control,
-    keys: Vec<K>,
-    look: impl Fn(&Desk, &K) -> Option<T> + Copy + Send + 'static,
-) -> Result<Vec<(K, T)>, Problem> {
-    let mut all = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(AT_ONCE) {
-        let keys = keys.to_vec();
-        let found = move |desk: &Desk, _| {
-            let found = keys.into_iter().map(|key| (look(desk, &key), key));
-            found.filter_map(|(found, key)| Some((key, found?))).collect::<Vec<_>>()
-        };
-        all.extend(control.directing.ask(found).await?);
-    }
-    Ok(all)
 }
 
 /// A hundred microseconds.

@@ -121,6 +121,38 @@ impl Rest {
     }
 }
 
+/// The sites that are asked about: this one, or all.
+pub(super) fn sites_asked(
+    snapshot: &Snapshot,
+    only: Option<&SiteId>,
+) -> Result<Vec<SiteId>, Problem> {
+    match only {
+        Some(site) if !snapshot.sites.contains_key(site) => Err(no_site(site.as_str())),
+        Some(site) => Ok(vec![site.clone()]),
+        None => Ok(snapshot.sites.keys().cloned().collect()),
+    }
+}
+
+/// What the director says of each that it knows: of so many in one step, which should take a
+/// hundred microseconds.
+pub(super) async fn each<K: Clone + Send + 'static, T: Send + 'static>(
+    control: &Control,
+    keys: Vec<K>,
+    at_once: usize,
+    look: impl Fn(&Desk, &K) -> Option<T> + Copy + Send + 'static,
+) -> Result<Vec<(K, T)>, Busy> {
+    let mut all = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(at_once) {
+        let keys = keys.to_vec();
+        let found = move |desk: &Desk, _| {
+            let found = keys.into_iter().map(|key| (look(desk, &key), key));
+            found.filter_map(|(found, key)| Some((key, found?))).collect::<Vec<_>>()
+        };
+        all.extend(control.directing.ask(found).await?);
+    }
+    Ok(all)
+}
+
 /// All appliances, O(appliances); or those of a site, O(sites + its own).
 pub(super) async fn told_of(control: &Control, only: Option<&SiteId>) -> Result<Vec<Told>, Busy> {
     let Some(site) = only else { return control.directing.fleet().await };

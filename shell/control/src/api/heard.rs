@@ -17,9 +17,8 @@ use utoipa::IntoParams;
 use wire::v1::fleet::{RouteFound, RouteSite, RoutesAppliance, RoutesOut, RoutesSite};
 use wire::v1::routes::{Example, LeftOut};
 
-use super::fleet::told_of;
+use super::fleet::{each, sites_asked, told_of};
 use super::problem::Problem;
-use super::registry::no_site;
 use super::{Shared, named};
 use crate::state::directing::{Desk, Told};
 use crate::state::writer::Control;
@@ -43,11 +42,7 @@ pub(crate) async fn routes(
 ) -> Result<Json<RoutesOut>, Problem> {
     let only: Option<SiteId> = query.site.as_deref().map(named).transpose()?;
     let snapshot = control.snapshot();
-    let names = match &only {
-        Some(site) if !snapshot.sites.contains_key(site) => return Err(no_site(site.as_str())),
-        Some(site) => vec![site.clone()],
-        None => snapshot.sites.keys().cloned().collect(),
-    };
+    let names = sites_asked(&snapshot, only.as_ref())?;
     let mut sites = heard_by(&control, &snapshot, names).await?;
     let told = told_of(&control, only.as_ref()).await?;
     told.into_iter().for_each(|told| add_appliance(&mut sites, told));
@@ -78,24 +73,20 @@ async fn heard_by(
     names: Vec<SiteId>,
 ) -> Result<BTreeMap<SiteId, Known>, Problem> {
     let mut sites = BTreeMap::new();
-    for names in names.chunks(SITES_AT_ONCE) {
-        let names = names.to_vec();
-        let heard = move |desk: &Desk, _| {
-            let one = |id: SiteId| Heard::of(&desk.director, id);
-            names.into_iter().map(one).collect::<Vec<_>>()
+    let heard = |desk: &Desk, id: &SiteId| Some(Heard::of(&desk.director, id));
+    for (id, Heard { digest, differ, refused }) in
+        each(control, names, SITES_AT_ONCE, heard).await?
+    {
+        let Some(site) = snapshot.sites.get(&id) else { continue };
+        let site = RoutesSite {
+            site: id.to_string(),
+            about: site.into(),
+            prefixes: digest.map(|digest| digest.count),
+            digest: digest.map(|digest| digest.to_string()),
+            differ,
+            ..RoutesSite::default()
         };
-        for Heard { id, digest, differ, refused } in control.directing.ask(heard).await? {
-            let Some(site) = snapshot.sites.get(&id) else { continue };
-            let site = RoutesSite {
-                site: id.to_string(),
-                about: site.into(),
-                prefixes: digest.map(|digest| digest.count),
-                digest: digest.map(|digest| digest.to_string()),
-                differ,
-                ..RoutesSite::default()
-            };
-            sites.insert(id, Known { site, refused });
-        }
+        sites.insert(id, Known { site, refused });
     }
     Ok(sites)
 }
@@ -116,7 +107,6 @@ fn add_appliance(sites: &mut BTreeMap<SiteId, Known>, told: Told) {
 
 /// What a site is known to hear.
 struct Heard {
-    id: SiteId,
     digest: Option<Digest>,
     differ: bool,
     refused: Refused,
@@ -126,9 +116,9 @@ struct Heard {
 type Refused = (usize, Vec<Prefix>);
 
 impl Heard {
-    fn of(director: &Director, id: SiteId) -> Self {
-        let differ = director.differing().any(|of| *of == id);
-        Self { digest: director.heard(&id), differ, refused: director.refused_routes(&id), id }
+    fn of(director: &Director, id: &SiteId) -> Self {
+        let differ = director.differing().any(|of| of == id);
+        Self { digest: director.heard(id), differ, refused: director.refused_routes(id) }
     }
 }
 

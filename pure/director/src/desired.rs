@@ -66,7 +66,7 @@ impl Registered {
 /// How asset versions are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Appliances of each site that should hold each version.
+    /// Copies of each version in a cluster, where room is left by what viewers need.
     pub copies: u32,
     /// Versions of an asset that are held: the current one, and those before it for the sessions
     /// that began with them.

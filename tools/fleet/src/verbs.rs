@@ -149,7 +149,11 @@ const VERBS: &[Verb] = &[
     // Policy and placement
     verb("policy", "show", "Show how asset versions are spread", &[("GET", "/v1/policy")]),
     verb("policy", "set", "Change how asset versions are spread", POLICY).takes(&[
-        take("copies", "Appliances of each site that hold each version, 1 to 64", What::Number),
+        take(
+            "copies",
+            "Copies of each version at a site, where room is left: 1 to 64",
+            What::Number,
+        ),
         take("versions_kept", "Versions of an asset that are held, 1 to 16", What::Number),
         take(
             "flash_throughput_bps",

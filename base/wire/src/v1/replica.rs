@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub sites: Vec<Site>,
     /// All appliances; each stands in one of the sites.
     pub appliances: Vec<Appliance>,
-    /// Appliances of each site that should hold each version.
+    /// Copies of each version in a cluster, where room is left by what viewers need.
     pub copies: u32,
     /// Versions of an asset that are held.
     pub versions_kept: u32,

@@ -170,7 +170,9 @@ pub(crate) struct ApplianceNowOut {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyBody {
-    /// Appliances of each site that should hold each asset version, 1 to 64. Default 2.
+    /// Copies of each asset version at a site, or in a manifest cluster, where drives have room for
+    /// more than viewers need, 1 to 64. What many watch has as many copies as that takes, however
+    /// many these are. Default 2.
     #[serde(default = "two")]
     #[schema(minimum = 1, maximum = 64)]
     copies: u32,

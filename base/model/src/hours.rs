@@ -12,6 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::id::AssetVersionId;
 use crate::units::{BitsPerSecond, Nanos, UnixSeconds};
 
 /// Windows of a day. Arbitrary: nights, a pause at noon, and two more.
@@ -301,7 +302,22 @@ pub struct FillRules {
     pub rate_max: Option<BitsPerSecond>,
     /// Most from outside of its site: its part of the site's uplink.
     pub outside_max: Option<BitsPerSecond>,
+    /// Versions that are fetched before all others, and outside of the windows too, but in no
+    /// pause. At most [`URGENT_MAX`].
+    pub urgent: Arc<[AssetVersionId]>,
+    /// Most from all sources together outside of the windows; none if nobody said.
+    pub urgent_max: Option<BitsPerSecond>,
 }
+
+impl FillRules {
+    /// True if what is urgent may be fetched: at any hour that is in no pause.
+    pub fn takes_urgent(&self, now: UnixSeconds) -> bool {
+        !self.urgent.is_empty() && !self.hours.is_paused(now)
+    }
+}
+
+/// Urgent versions at a time. Arbitrary: an operator can look through a list of so many.
+pub const URGENT_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -67,6 +67,8 @@ pub enum WireError {
     Place(#[from] NotAPlace),
     #[error("time_zone: {0}")]
     Zone(#[from] NotAZone),
+    #[error("urgent: at most 64 versions")]
+    Urgent,
     #[error("fill_windows: {0}")]
     Windows(#[from] NotWindows),
     #[error("offsets: a zone has at most {OFFSETS_MAX} ascending times, each within a day of UTC")]
@@ -264,7 +266,8 @@ fn abilities(keys: [&'static str; 3], values: [u64; 3]) -> Result<Abilities, Wir
     })
 }
 
-fn rate(key: &'static str, bps: u64) -> Result<Option<BitsPerSecond>, WireError> {
+/// Bits per second off the wire; 0 says nothing.
+pub fn rate(key: &'static str, bps: u64) -> Result<Option<BitsPerSecond>, WireError> {
     let rate = Some(BitsPerSecond(bps)).filter(|most| most.0 != 0);
     if rate.is_some_and(|most| !RATES.contains(&most)) {
         return Err(WireError::Rate(key));

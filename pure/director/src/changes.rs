@@ -62,6 +62,7 @@ impl Director {
         let wanted = match change {
             // No file moves for it.
             Change::Drain(id, _) => return self.judge(now, &id),
+            Change::Urgent(_) => return self.learn_urgent(),
             Change::ApplianceGone(id) => {
                 self.appliance_gone(&id);
                 Some(Replan::Places)

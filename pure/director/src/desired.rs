@@ -8,7 +8,7 @@ use model::manifest::TokenKey;
 use model::names::Names;
 use model::profile::{Abilities, Profiles};
 use model::topology::{Appliance, Site};
-use model::units::Bytes;
+use model::units::{Bytes, UnixSeconds};
 
 use crate::catalog::{Catalog, Version};
 use crate::drain::Drain;
@@ -27,6 +27,9 @@ pub struct Desired {
     pub catalog: Arc<Catalog>,
     pub playbacks: Playbacks,
     pub policy: Policy,
+    /// Versions that are fetched before all others, and outside of fill windows too: until a time,
+    /// or until somebody says otherwise. At most [`model::hours::URGENT_MAX`].
+    pub urgent: BTreeMap<AssetVersionId, Option<UnixSeconds>>,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
     /// Which of them comes next, and which goes.
@@ -115,6 +118,8 @@ pub enum Change {
     /// Old versions are gone that no playback could use.
     Superseded(Vec<AssetVersionId>),
     Policy(Policy),
+    /// These versions are urgent from now on, and no others.
+    Urgent(BTreeMap<AssetVersionId, Option<UnixSeconds>>),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),
     /// The keys of playback tokens, the one that signs first.
@@ -148,6 +153,7 @@ impl Desired {
             catalog: self.catalog.clone(),
             playbacks: self.playbacks.clone(),
             policy: self.policy,
+            urgent: self.urgent.clone(),
             token_keys: self.token_keys.clone(),
             token_rotation: self.token_rotation,
             signing_keys: self.signing_keys.clone(),
@@ -225,6 +231,7 @@ impl Desired {
             }
             Change::Playbacks(change) => self.playbacks.apply(change),
             Change::Policy(policy) => self.policy = policy,
+            Change::Urgent(urgent) => self.urgent = urgent,
             Change::Enrolled { appliance, machine, .. } => {
                 if let Some(known) = self.registered_mut(&appliance) {
                     let hardware = Hardware { machine, drives: BTreeSet::new() };

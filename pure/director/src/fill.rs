@@ -21,11 +21,22 @@ use model::zone::TimeZone;
 use crate::{Director, Role};
 
 /// How fill goes, where a site says nothing else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillPolicy {
     /// When sites fill that say nothing else.
     pub windows: Windows,
+    /// Most that an appliance fetches of what is urgent outside of the windows.
+    pub urgent_max: BitsPerSecond,
 }
+
+impl Default for FillPolicy {
+    fn default() -> Self {
+        Self { windows: Windows::ALWAYS, urgent_max: URGENT_RATE }
+    }
+}
+
+/// Arbitrary: 45 GB in an hour, and a hundredth of what a machine with a card of 10 Gb/s serves.
+const URGENT_RATE: BitsPerSecond = BitsPerSecond(100_000_000);
 
 /// The offsets of the zones in which sites stand.
 #[derive(Debug, Default)]
@@ -64,7 +75,7 @@ impl Director {
     }
 
     /// The rules by which an appliance fetches; none if it is not registered, and from a replica.
-    /// O(offsets).
+    /// O(offsets + urgent versions).
     pub fn fill_rules(&self, id: &ApplianceId) -> Option<FillRules> {
         let Role::Writer(_) = self.role else { return None };
         let member = self.members.get(id)?;
@@ -80,9 +91,24 @@ impl Director {
             hours: self.hours_of(site),
             rate_max: able.fill,
             outside_max: site.uplink.map(part),
+            urgent: Arc::clone(&self.urgent),
+            urgent_max: None,
         };
+        if !rules.urgent.is_empty() {
+            rules.urgent_max = Some(self.desired.policy.fill.urgent_max);
+        }
         rules.state = state_of(&rules);
         Some(rules)
+    }
+
+    /// Which versions are urgent now: some are until a time. O(urgent versions).
+    pub(crate) fn learn_urgent(&mut self) {
+        let now = self.now_unix;
+        let lasts = |until: &Option<UnixSeconds>| until.is_none_or(|until| now < until);
+        let urgent = self.desired.urgent.iter().filter(|(_, until)| lasts(until));
+        if !urgent.clone().map(|(version, _)| version).eq(self.urgent.iter()) {
+            self.urgent = urgent.map(|(version, _)| version.clone()).collect();
+        }
     }
 
     /// The zone of a site is looked up, if it is another.
@@ -106,7 +132,7 @@ impl Director {
 
 /// 53 bits of a hash, of which none is 0: that is who was told nothing.
 fn state_of(rules: &FillRules) -> u64 {
-    let FillRules { state: _, hours, rate_max, outside_max } = rules;
+    let FillRules { state: _, hours, rate_max, outside_max, urgent, urgent_max } = rules;
     let mut hasher = blake3::Hasher::new();
     let mut add = |number: u64| {
         hasher.update(&number.to_le_bytes());
@@ -123,6 +149,10 @@ fn state_of(rules: &FillRules) -> u64 {
     add(hours.paused_until.map_or(0, |until| until.0));
     add(rate_max.map_or(0, |most| most.0));
     add(outside_max.map_or(0, |most| most.0));
+    add(urgent_max.map_or(0, |most| most.0));
+    for version in &**urgent {
+        hasher.update(version.as_str().as_bytes()).update(&[0]);
+    }
     let hash = hasher.finalize();
     let first = hash.as_bytes().first_chunk::<8>().expect("a hash has 32 bytes");
     (u64::from_le_bytes(*first) >> 11).max(1)

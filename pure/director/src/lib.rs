@@ -49,6 +49,7 @@ mod history;
 mod identity;
 mod kept;
 mod keys;
+pub mod lacking;
 mod machines;
 mod map;
 mod members;
@@ -76,7 +77,7 @@ use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, Generation, SiteId};
+use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::machine::Machine;
 use model::manifest::Manifest;
 use model::number::NumberSet;
@@ -193,6 +194,8 @@ pub struct Director {
     routes: routes::Routes,
     heard: heard::Heard,
     zones: Zones,
+    /// Versions that are urgent now, by id.
+    urgent: Arc<[AssetVersionId]>,
     /// Something that players' lists depend on has changed. That load has can wait for the next
     /// tick, or a large fleet would do nothing else.
     view_is_old: bool,
@@ -308,6 +311,7 @@ impl Director {
             routes: routes::Routes::new(config.routes_longest),
             heard: heard::Heard::default(),
             zones: Zones::default(),
+            urgent: Arc::default(),
             view_is_old: true,
             now_unix,
             tick_at: now + TICK,
@@ -323,6 +327,7 @@ impl Director {
         director.want_plan(Replan::Places);
         director.stage_trust(now);
         director.learn_zones();
+        director.learn_urgent();
         director.refresh_view();
         director
     }
@@ -542,6 +547,7 @@ impl Machine for Director {
                 self.view_is_old |= self.map.is_outdated();
                 self.draw_loads();
                 self.learn_zones();
+                self.learn_urgent();
                 // Before the rotations: they wait until no plan is in the making.
                 self.go_on_with_overtaking();
                 self.watch(now);

@@ -85,6 +85,11 @@ impl Wanted {
         &self.objects
     }
 
+    /// The number of an object, if it is wanted. O(log objects).
+    pub fn number_of(&self, object: &ObjectId) -> Option<usize> {
+        self.numbers.get(object).copied()
+    }
+
     /// How long an object is, if it is wanted.
     pub fn len_of(&self, object: &ObjectId) -> Option<Bytes> {
         self.numbers.get(object).map(|number| self.objects[*number].1)
@@ -159,6 +164,10 @@ impl Gap {
     /// The first object to fetch whose number is not below this.
     pub(crate) fn next_ready(&self, from: usize) -> Option<usize> {
         self.ready.next(from)
+    }
+
+    pub(crate) fn is_ready(&self, number: usize) -> bool {
+        self.ready.next(number) == Some(number)
     }
 
     pub(crate) fn ready_from(&self, from: usize) -> usize {

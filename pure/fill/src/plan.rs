@@ -7,7 +7,8 @@
 //!              └─> Plan
 //! ```
 //!
-//! **Fetch** in the manifest's order: asset versions as ranked, their files by path. An object
+//! **Fetch** in the manifest's order: asset versions as ranked, their files by path; what is urgent
+//! before all else. An object
 //! that several versions share is fetched once, from any of their sources. An object that finds no
 //! room is passed over and reported; smaller ones after it may still fit. While evictions are due
 //! it is waited for instead, so that what is wanted most gets the room that comes free.
@@ -96,6 +97,10 @@ pub struct Report {
 pub struct Planner {
     config: Config,
     around: Around,
+    /// Numbers of objects that are looked at before all others, ascending, and how many of them
+    /// were.
+    urgent: Vec<usize>,
+    urgent_next: usize,
     /// The number of the next object to look at.
     next: usize,
     /// An object did not fit, and room is coming: the plan ends before it.
@@ -107,7 +112,16 @@ impl Planner {
     /// Nothing is looked at yet.
     pub fn new(config: Config, gap: &Gap, mut around: Around) -> Self {
         around.room_is_coming |= gap.has_to_go(around.hung);
-        Self { config, around, next: 0, is_waiting: false, plan: Plan::default() }
+        let (urgent, plan) = (Vec::new(), Plan::default());
+        Self { config, around, urgent, urgent_next: 0, next: 0, is_waiting: false, plan }
+    }
+
+    /// Objects of these numbers are looked at before all others, in the manifest's order.
+    pub fn with_urgent(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
+        assert!((self.next, self.urgent_next) == (0, 0), "nothing is looked at yet");
+        self.urgent = numbers.into_iter().collect();
+        self.urgent.sort_unstable();
+        self
     }
 
     /// Looks at so many objects more, or at fewer that are to be fetched; true if no more is to be
@@ -126,19 +140,34 @@ impl Planner {
             if self.is_waiting || self.config.fetch_max <= self.plan.fetch.len() {
                 return true;
             }
-            let Some(number) = gap.next_ready(self.next) else {
-                self.next = gap.wanted().objects().len();
-                return true;
+            let (number, is_urgent) = match self.urgent.get(self.urgent_next) {
+                Some(number) => (*number, true),
+                None => match gap.next_ready(self.next) {
+                    Some(number) => (number, false),
+                    None => {
+                        self.next = gap.wanted().objects().len();
+                        return true;
+                    }
+                },
             };
+            let before = (self.next, self.urgent_next);
+            if is_urgent {
+                self.urgent_next += 1;
+            } else {
+                self.next = number + 1;
+            }
+            // Neither held by now, nor looked at before.
+            if is_urgent != self.urgent.binary_search(&number).is_ok() || !gap.is_ready(number) {
+                continue;
+            }
             let (object, len) = gap.wanted().objects()[number];
-            self.next = number + 1;
             if has_part(&object) || take(&mut self.around.free, (self.around.room)(len)) {
                 let urls = gap.wanted().urls(manifest, number, self.config.urls_max);
                 self.plan.fetch.push(Fetch { object, len, urls });
                 left = left.saturating_sub(FETCH_COST);
             } else if self.around.room_is_coming {
                 self.is_waiting = true;
-                self.next = number;
+                (self.next, self.urgent_next) = before;
             } else {
                 self.plan.report.objects_without_room += 1;
                 self.plan.report.bytes_without_room += len;
@@ -151,7 +180,7 @@ impl Planner {
     /// fetches what a new manifest does not want any more leaves a part, or an object, for a later
     /// plan.
     pub fn finish(self, gap: &Gap, under_way: usize) -> Plan {
-        let Self { config, around, next, mut plan, .. } = self;
+        let Self { config, around, urgent, urgent_next, next, mut plan, .. } = self;
         assert!(next <= gap.wanted().objects().len(), "no more is looked at than there is");
         plan.evict = gap.evictions(config.evict_max, around.hung);
         plan.drop_parts = gap.useless_parts().collect();
@@ -159,7 +188,8 @@ impl Planner {
         report.objects_wanted = count(gap.wanted().objects().len());
         report.bytes_wanted = gap.wanted().bytes();
         (report.objects_held, report.bytes_held) = gap.held();
-        report.objects_later = count(gap.ready_from(next));
+        let seen = urgent[..urgent_next].iter().filter(|of| next <= **of && gap.is_ready(**of));
+        report.objects_later = count(gap.ready_from(next) - seen.count());
         report.evictions_later = count(gap.unwanted() - plan.evict.len() + under_way);
         assert!(plan.fetch.len() <= config.fetch_max && plan.evict.len() <= config.evict_max);
         assert!(report.bytes_held <= report.bytes_wanted);
@@ -351,6 +381,27 @@ mod tests {
             plan.report.objects_without_room,
         );
         assert_eq!(said, wanted);
+    }
+
+    #[test]
+    fn what_is_urgent_is_planned_first_and_counted_once() {
+        let manifest = manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(4, 5), (5, 50)], &[(6, 5)]]);
+        let actual = Actual { held: set(&[6]), ..Actual::default() };
+        let gap = actual.gap(&manifest);
+        let number = |n| gap.wanted().number_of(&object(n)).unwrap();
+        let plan = |fetch_max, urgent: &[u8]| {
+            let config = Config { fetch_max, ..CONFIG };
+            let planner = Planner::new(config, &gap, actual.around(&[Bytes(15)]));
+            let mut planner = planner.with_urgent(urgent.iter().map(|n| number(*n)));
+            while !planner.step(&gap, &manifest, |_| false, 1) {}
+            let plan = planner.finish(&gap, 0);
+            let fetch: Vec<u8> = plan.fetch.iter().map(|fetch| fetch.object.0[0]).collect();
+            (fetch, plan.report.objects_later, plan.report.objects_without_room)
+        };
+        assert_eq!(plan(9, &[]), (vec![1, 2, 3], 0, 2));
+        assert_eq!(plan(9, &[6, 4, 2]), (vec![2, 4, 1], 0, 2));
+        assert_eq!(plan(1, &[4, 2]), (vec![2], 4, 0));
+        assert_eq!(plan(2, &[5, 4]), (vec![4, 1], 2, 1));
     }
 
     #[test]

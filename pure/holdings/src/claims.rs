@@ -87,12 +87,11 @@ impl Holdings {
         false
     }
 
-    /// The next objects to fetch into one file, claimed. None while fill may not fetch.
+    /// The next objects to fetch into one file, claimed. None while fill may not fetch; what is
+    /// urgent stands first in the queue.
     pub fn next_fetch(&mut self) -> Option<Claim> {
-        if self.is_closed {
-            return None;
-        }
-        while let Some(mut fetch) = self.queue.pop_front() {
+        while self.queue.front().is_some_and(|fetch| self.may_come(fetch)) {
+            let Some(mut fetch) = self.queue.pop_front() else { break };
             assert!(!fetch.is_empty(), "a file has an object");
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {
                 self.replan();

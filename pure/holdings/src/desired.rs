@@ -148,6 +148,7 @@ impl Holdings {
             || self.desired.generation() < next.desired.generation();
         assert!(newest, "no older manifest comes into force over a newer one");
         self.planner = None;
+        self.forget_urgent();
         self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
         if !self.desired.has_numbers_of(&next.desired) {
             self.inventory.renumber();

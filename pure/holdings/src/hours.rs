@@ -10,10 +10,16 @@ use crate::Holdings;
 impl Holdings {
     /// Fill goes by these from now on. Those that are in force are no news.
     pub fn set_rules(&mut self, now: UnixSeconds, rules: FillRules) {
-        if *self.rules != rules {
-            self.rules = Arc::new(rules);
-            self.look_at_hours(now);
+        if *self.rules == rules {
+            return;
         }
+        if self.rules.urgent != rules.urgent {
+            self.forget_urgent();
+            self.planner = None;
+            self.replan();
+        }
+        self.rules = Arc::new(rules);
+        self.look_at_hours(now);
     }
 
     /// What control told of fetching.
@@ -23,11 +29,21 @@ impl Holdings {
 
     /// Opens or closes fill, if it is time.
     pub fn look_at_hours(&mut self, now: UnixSeconds) {
-        let is_open = self.rules.hours.is_open(now);
-        if is_open && self.is_closed {
+        let (is_open, takes_urgent) = self.standing_at(now);
+        if (is_open && self.is_closed) || (takes_urgent && !self.takes_urgent) {
             self.news = true; // Those who wait for something to fetch look again.
         }
-        self.is_closed = !is_open;
+        (self.is_closed, self.takes_urgent) = (!is_open, takes_urgent);
+    }
+
+    /// True if fill stands otherwise than by its rules at this time.
+    pub fn hours_are_other(&self, now: UnixSeconds) -> bool {
+        self.standing_at(now) != (!self.is_closed, self.takes_urgent)
+    }
+
+    /// Whether fill is open, and whether what is urgent may be fetched.
+    fn standing_at(&self, now: UnixSeconds) -> (bool, bool) {
+        (self.rules.hours.is_open(now), self.rules.takes_urgent(now))
     }
 
     /// True while fillers may fetch.

@@ -61,6 +61,7 @@ mod parts;
 mod planning;
 #[cfg(test)]
 mod tests;
+mod urgent;
 
 use claims::Postponed;
 pub use claims::{Claim, FileStanding};
@@ -70,6 +71,7 @@ pub use errands::Errands;
 pub use files::Numbers;
 pub use parts::Part;
 pub use planning::{Chores, Doubt};
+use urgent::Urgent;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +150,9 @@ pub struct Holdings {
     rules: Arc<FillRules>,
     /// Outside of the hours in which fill may fetch.
     is_closed: bool,
+    /// What is urgent may be fetched all the same.
+    takes_urgent: bool,
+    urgent: Urgent,
     /// Invariant: at most `config.suspects_max`.
     suspects: BTreeMap<ObjectId, Doubt>,
     /// Objects whose bytes workers have in memory.
@@ -184,6 +189,8 @@ impl Holdings {
             replan: true,
             rules: Arc::default(),
             is_closed: false,
+            takes_urgent: false,
+            urgent: Urgent::default(),
             suspects: BTreeMap::new(),
             small: BTreeMap::new(),
             small_used: Bytes::ZERO,

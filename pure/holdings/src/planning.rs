@@ -90,14 +90,15 @@ impl Holdings {
             return Some(Chores { suspects, ..Chores::default() });
         }
         if self.planner.is_none() {
-            if !self.try_again(now, most) {
+            if !self.try_again(now, most) || !self.learn_urgent(most) {
                 return None;
             }
             self.replan = false;
             let room = |len| layout::sections(len).file_len;
             let (room_is_coming, hung) = (!self.spare_parts.is_empty(), self.hung | self.leaving);
             let around = Around { free: free.to_vec(), room, room_is_coming, hung };
-            self.planner = Some(Planner::new(self.config.plan, &self.desired.gap, around));
+            let planner = Planner::new(self.config.plan, &self.desired.gap, around);
+            self.planner = Some(planner.with_urgent(self.urgent_numbers()));
         }
         let (Some(planner), Some(manifest)) = (&mut self.planner, &self.desired.manifest) else {
             return None;

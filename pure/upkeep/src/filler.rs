@@ -348,6 +348,10 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
         self.sources.blocks(object, len).await
     }
 
+    fn may_come(&self) -> bool {
+        self.host.ask(|holdings| holdings.may_come(&self.claim.fetch))
+    }
+
     fn show_part(&self, verified: Bytes) {
         let standing = PartStanding { drive: self.drive.index(), verified };
         self.host.set_part(self.part, Some(standing));
@@ -379,7 +383,7 @@ impl<H: Host, S: Sources> One<'_, H, S> {
             Some(Action::Fetch { .. } | Action::Reread { .. }) | None if host.is_stopping() => {
                 return Err(Stop::Stopped);
             }
-            Some(Action::Fetch { .. }) | None if !host.ask(Holdings::is_open) => {
+            Some(Action::Fetch { .. }) | None if !self.filling.may_come() => {
                 return Err(Stop::Closed);
             }
             Some(Action::Reread { index }) => {
@@ -446,7 +450,7 @@ impl<H: Host, S: Sources> One<'_, H, S> {
         let len = block_len(self.fetch.len, index);
         let is_outside = self.places.is_outside(source);
         let may_come = self.filling.sources.pace(len, is_outside).await;
-        if !may_come || !host.ask(Holdings::is_open) {
+        if !may_come || !self.filling.may_come() {
             // All must stop, or fill has closed meanwhile: if it still is, the next step says so.
             self.answer = Some((source, answer));
             return;

@@ -14,13 +14,15 @@ const LOOK_NEAR: Nanos = Nanos::millis(20);
 pub async fn run<H: Host>(host: &H, wall: impl Fn() -> UnixSeconds) {
     loop {
         let now = wall();
-        let (is_open, other, next) = host.ask(|holdings| {
+        let (is_open, was_open, other, next) = host.ask(|holdings| {
             let hours = &holdings.rules().hours;
             let is_open = hours.is_open(now);
-            (is_open, is_open != holdings.is_open(), hours.next_change(now))
+            (is_open, holdings.is_open(), holdings.hours_are_other(now), hours.next_change(now))
         });
         if other {
             host.change(|holdings| holdings.look_at_hours(now));
+        }
+        if is_open != was_open {
             host.tell(Told::Hours { is_open, until: next });
         }
         let is_near = next.is_some_and(|next| next.0 - now.0 <= 1);

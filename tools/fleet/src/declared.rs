@@ -60,6 +60,7 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "global_capacity_bytes", Form::Bytes("unknown")),
     ("policy", "global_fill_bps", Form::Rate("unknown")),
     ("policy", "fill_windows", Form::Windows("always")),
+    ("policy", "fill_urgent_bps", Form::Rate("100 Mb/s")),
     // Of an operator's own, which control does not know.
     ("profile", "throughput_bps", Form::Rate("unknown")),
     ("profile", "capacity_bytes", Form::Bytes("unknown")),

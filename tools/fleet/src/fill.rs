@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use model::hours::NEVER;
 use model::units::{BitsPerSecond, Bytes};
 use serde_json::Value;
-use wire::v1::fill::{FillAppliance, FillOut, FillSite};
+use wire::v1::fill::{FillAppliance, FillOut, FillSite, Urgent};
 
 use crate::grammar::Call;
 use crate::output::{self, Cell, Table, Tone};
@@ -17,7 +17,16 @@ pub(crate) fn list(call: &Call<'_>) -> anyhow::Result<()> {
         return output::json(&raw);
     }
     let found: FillOut = serde_json::from_value(raw).context("control's answer")?;
-    table(&found).print()
+    table(&found).print()?;
+    urgent(&found).iter().try_for_each(|line| output::line(line))
+}
+
+/// What is fetched before all else, a line for each.
+fn urgent(found: &FillOut) -> Vec<String> {
+    let until =
+        |until: Option<u64>| until.map_or_else(|| "further notice".to_owned(), output::time);
+    let line = |of: &Urgent| format!("{} is urgent until {}", of.version, until(of.until_unix_s));
+    found.urgent.iter().map(line).collect()
 }
 
 fn table(found: &FillOut) -> Table {
@@ -132,7 +141,11 @@ mod tests {
                 ..FillSite::default()
             },
         ];
-        let lines = table(&FillOut { sites }).lines(false);
+        let until = |until_unix_s| Urgent { version: "film-1".to_owned(), until_unix_s };
+        let found = FillOut { sites, urgent: vec![until(None), until(ready)] };
+        let said = ["further notice", "2026-03-28T00:00:00Z"];
+        assert_eq!(urgent(&found), said.map(|until| format!("film-1 is urgent until {until}")));
+        let lines = table(&found).lines(false);
         let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<String> = lines.iter().map(words).collect();
         let s1 = "22:00-06:00 Europe/Berlin open 2026-03-28T04:00:00Z";

@@ -201,6 +201,7 @@ const VERBS: &[Verb] = &[
             What::Number,
         ),
         take("fill_windows", "When sites fill that say nothing else, as 02:00-14:00", What::Text),
+        take("fill_urgent_bps", "What is urgent takes at most outside of windows", What::Number),
     ]),
     // Fill
     verb("fill", "list", "List windows, what is missing, and when it will be there", FILL)
@@ -215,6 +216,15 @@ const VERBS: &[Verb] = &[
     verb("fill", "resume", "Let a site fetch again in its windows", RESUME)
         .takes(&[name("site", "Its name: `nearcast site list` has them")])
         .says("site {site} fetches again in its windows"),
+    verb("fill", "urgent", "Have a version fetched first, outside of windows too", URGENT)
+        .takes(&[
+            name("version", "One of `nearcast asset show`"),
+            take("until", "Until then, in UTC: 2027-01-31T22:00:00Z", What::Time),
+        ])
+        .says("{version} is fetched first until {until|further notice}, also outside of windows"),
+    verb("fill", "usual", "Have a version fetched as all others", USUAL)
+        .takes(&[name("version", "One of `nearcast fill list`")])
+        .says("{version} is fetched as all others"),
     verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
     verb("plan", "show", "Show why the last plan was refused, and what it would move", PLAN),
     verb("plan", "make", "Make a plan now", MAKE_PLAN)
@@ -313,6 +323,8 @@ const METRICS: &[Route] = &[("GET", "/metrics")];
 const OPENAPI: &[Route] = &[("GET", "/openapi.json")];
 const SITE: &[Route] = &[("PUT", "/v1/sites/{site}"), ("GET", "/v1/sites/{site}")];
 const FILL: &[Route] = &[("GET", "/v1/fill")];
+const URGENT: &[Route] = &[("PUT", "/v1/fill/urgent/{version}")];
+const USUAL: &[Route] = &[("DELETE", "/v1/fill/urgent/{version}")];
 const PAUSE: &[Route] = &[("PUT", "/v1/sites/{site}/fill-pause")];
 const RESUME: &[Route] = &[("DELETE", "/v1/sites/{site}/fill-pause")];
 const WINDOWS_OF_SITE: &str =

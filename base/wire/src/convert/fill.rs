@@ -1,6 +1,7 @@
 //! What control tells appliances about fetching, to nouns and back.
 
-use model::hours::{FillRules, Hours, OFFSETS_MAX, Offset, Windows};
+use model::hours::{FillRules, Hours, OFFSETS_MAX, Offset, URGENT_MAX, Windows};
+use model::id::AssetVersionId;
 use model::units::{BitsPerSecond, UnixSeconds};
 
 use super::WireError;
@@ -11,7 +12,7 @@ const AHEAD_MAX: u32 = 86_400;
 
 /// The rules as an appliance is told them.
 pub fn fill_rules_out(rules: &FillRules) -> v1::fill::FillRules {
-    let FillRules { state, hours, rate_max, outside_max } = rules;
+    let FillRules { state, hours, rate_max, outside_max, urgent, urgent_max } = rules;
     let offset = |offset: &Offset| v1::fill::FillOffset {
         from_unix_s: offset.from.0,
         ahead_s: offset.ahead_s,
@@ -23,6 +24,8 @@ pub fn fill_rules_out(rules: &FillRules) -> v1::fill::FillRules {
         paused_until_unix_s: hours.paused_until.map(|until| until.0),
         rate_max_bps: rate_max.map_or(0, |most| most.0),
         outside_max_bps: outside_max.map_or(0, |most| most.0),
+        urgent: urgent.iter().map(ToString::to_string).collect(),
+        urgent_max_bps: urgent_max.map_or(0, |most| most.0),
     }
 }
 
@@ -39,6 +42,11 @@ pub fn fill_rules_in(wire: &v1::fill::FillRules) -> Result<FillRules, WireError>
     if !is_sorted || !is_zone || OFFSETS_MAX < offsets.len() {
         return Err(WireError::Offsets);
     }
+    if URGENT_MAX < wire.urgent.len() {
+        return Err(WireError::Urgent);
+    }
+    let urgent: Vec<AssetVersionId> =
+        wire.urgent.iter().map(|id| id.parse()).collect::<Result<_, _>>()?;
     let paused_until = wire.paused_until_unix_s.map(UnixSeconds);
     let rate = |most: u64| Some(BitsPerSecond(most)).filter(|most| most.0 != 0);
     Ok(FillRules {
@@ -46,6 +54,8 @@ pub fn fill_rules_in(wire: &v1::fill::FillRules) -> Result<FillRules, WireError>
         hours: Hours { windows, offsets: offsets.into(), paused_until },
         rate_max: rate(wire.rate_max_bps),
         outside_max: rate(wire.outside_max_bps),
+        urgent: urgent.into(),
+        urgent_max: rate(wire.urgent_max_bps),
     })
 }
 
@@ -66,6 +76,8 @@ mod tests {
             },
             rate_max: Some(BitsPerSecond(1_000_000)),
             outside_max: Some(BitsPerSecond(2_000_000)),
+            urgent: ["film-1", "film-2"].map(|id| id.parse().unwrap()).into(),
+            urgent_max: Some(BitsPerSecond(3_000_000)),
         };
         for rules in [rules, FillRules::default()] {
             let text = serde_json::to_string(&fill_rules_out(&rules)).unwrap();
@@ -93,5 +105,11 @@ mod tests {
         ] {
             assert!(zone(&offsets).contains("16 ascending times"), "{offsets}");
         }
+        let urgent = |ids: &[&str]| {
+            let ids = serde_json::to_string(ids).unwrap();
+            refused(&format!(r#"{{"state": 1, "urgent": {ids}}}"#))
+        };
+        assert!(urgent(&["film-1"; 65]).contains("64 versions"));
+        assert!(urgent(&["no name!"]).contains("no name!"));
     }
 }

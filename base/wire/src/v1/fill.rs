@@ -30,6 +30,13 @@ pub struct FillRules {
     /// limit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outside_max_bps: u64,
+    /// Asset versions that are fetched before all others, and outside of the windows too, but in no
+    /// pause. At most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub urgent: Vec<String>,
+    /// Most from all sources together outside of the windows, in bits per second; 0 for no limit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub urgent_max_bps: u64,
 }
 
 /// What the clocks of a place are set to.
@@ -48,6 +55,18 @@ pub struct FillOffset {
 pub struct FillOut {
     /// By name.
     pub sites: Vec<FillSite>,
+    /// Versions that are fetched before all others, and outside of the windows too, by name.
+    #[serde(default)]
+    pub urgent: Vec<Urgent>,
+}
+
+/// A version that is fetched before all others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Urgent {
+    pub version: String,
+    /// Until then, in seconds since 1970; none until an operator says otherwise.
+    pub until_unix_s: Option<u64>,
 }
 
 /// When a site fills, and how far its appliances are.

@@ -33,7 +33,8 @@ fn an_appliance_is_told_its_hours_and_by_which_state_it_knows_them() {
         assert!(seen.insert(rules.state), "{rules:?}");
         rules
     };
-    let fill = FillPolicy { windows: "02:00-14:00".parse().unwrap() };
+    let windows = "02:00-14:00".parse().unwrap();
+    let fill = FillPolicy { windows, ..FillPolicy::default() };
     let policy = Policy { fill, ..director.desired().policy };
     director.handle(at(0), Event::Changed(Change::Policy(policy)));
     assert_eq!(is_other(&mut director).hours.windows, fill.windows, "by the policy");
@@ -85,4 +86,37 @@ fn a_replica_tells_nobody_when_to_fetch() {
     director.handle(at(0), replaced);
     assert_eq!(director.reply(&id("a1")).unwrap().fill, None);
     assert_eq!(director.fill_hours(&"a".parse().unwrap()), None);
+}
+
+#[test]
+fn appliances_are_told_what_is_urgent_until_its_time_is_over_and_how_fast() {
+    let mut director = running(&["a1"]);
+    let usual = rules(&mut director, "a1");
+    assert!(usual.urgent.is_empty() && usual.urgent_max.is_none());
+    let [one, two] = ["film-1", "film-2"].map(|version| version.parse().unwrap());
+    let urgent: BTreeMap<AssetVersionId, _> =
+        [(one, None), (two, Some(UnixSeconds(SPRING + 60)))].into();
+    director.handle(at(0), Event::Tick(UnixSeconds(SPRING)));
+    director.handle(at(0), Event::Changed(Change::Urgent(urgent.clone())));
+    let both = rules(&mut director, "a1");
+    assert_ne!(both.state, usual.state);
+    assert!(both.urgent.iter().eq(urgent.keys()));
+    assert_eq!(both.urgent_max, Some(BitsPerSecond(100_000_000)));
+    let mut seen = BTreeSet::from([usual.state, both.state]);
+    let policy = director.desired().policy;
+    let fill = FillPolicy { urgent_max: BitsPerSecond(7_000_000), ..policy.fill };
+    director.handle(at(0), Event::Changed(Change::Policy(Policy { fill, ..policy })));
+    let slower = rules(&mut director, "a1");
+    assert_eq!((slower.urgent_max, seen.insert(slower.state)), (Some(fill.urgent_max), true));
+    director.handle(at(0), Event::Tick(UnixSeconds(SPRING + 59)));
+    assert_eq!(rules(&mut director, "a1"), slower);
+    director.handle(at(0), Event::Tick(UnixSeconds(SPRING + 60)));
+    let later = rules(&mut director, "a1");
+    assert_eq!(
+        (&*later.urgent, seen.insert(later.state)),
+        (&["film-1".parse().unwrap()][..], true)
+    );
+    director.handle(at(0), Event::Changed(Change::Urgent(BTreeMap::new())));
+    let none = rules(&mut director, "a1");
+    assert_eq!((none.urgent.len(), none.urgent_max, none.state), (0, None, usual.state));
 }

@@ -46,12 +46,15 @@ pub(crate) struct Paces {
     all: Pace,
     /// From outside of the site.
     outside: Pace,
+    /// Outside of the windows: what is urgent.
+    urgent: Pace,
 }
 
 impl Paces {
     /// By this process's own settings; what control says comes on top.
     pub(crate) fn new(rate_max: Option<BitsPerSecond>, burst: fn(BitsPerSecond) -> Bytes) -> Self {
-        Self { all: Pace::new(rate_max, burst), outside: Pace::new(None, burst) }
+        let said = || Pace::new(None, burst);
+        Self { all: Pace::new(rate_max, burst), outside: said(), urgent: said() }
     }
 }
 
@@ -85,8 +88,11 @@ impl Sources for Network<'_> {
 
     async fn pace(&self, len: Bytes, is_outside: bool) -> bool {
         let (ledger, paces) = (&self.shared.ledger, self.paces);
-        let rules = ledger.ask(|holdings| Arc::clone(holdings.rules()));
-        let may_come = !is_outside || paces.outside.wait_within(ledger, len, rules.outside_max);
+        let (rules, is_open) =
+            ledger.ask(|holdings| (Arc::clone(holdings.rules()), holdings.is_open()));
+        let may_come = is_open || paces.urgent.wait_within(ledger, len, rules.urgent_max);
+        let may_come =
+            may_come && (!is_outside || paces.outside.wait_within(ledger, len, rules.outside_max));
         may_come && paces.all.wait_within(ledger, len, rules.rate_max)
     }
 }

@@ -191,6 +191,36 @@ fn what_comes_from_the_site_itself_is_not_counted_as_from_outside() {
 }
 
 #[test]
+fn what_is_urgent_comes_though_the_window_is_closed_at_its_own_rate_and_nothing_else_does() {
+    let mut world = World::new(closed(5));
+    let [a, b] = [0, 1].map(|at| std::slice::from_ref(&world.files[at]).to_vec());
+    let origin = world.origin_server.address;
+    let versions = vec![version("film-1", &[origin], &a), version("film-2", &[origin], &b)];
+    world.control.publish(2, versions, &world.files);
+    let handle = world.rig.start();
+    world.wait_state(5);
+    wait("the manifest", || world.control.last_report().unwrap().generation == 2);
+    // In a pause nothing comes.
+    let urgent =
+        FillRules { urgent: vec!["film-2".to_owned()], urgent_max_bps: 80_000_000, ..closed(6) };
+    let paused_until_unix_s = Some(appliance::clock::wall().0 + 3600);
+    world.tell(FillRules { paused_until_unix_s, ..urgent.clone() });
+    world.wait_reports(3);
+    assert_eq!(world.origin.sent(), 0, "it is paused");
+    // 1 MiB comes at once, and 19 million bytes at 10 MB/s.
+    let began = Instant::now();
+    world.tell(FillRules { state: 7, ..urgent });
+    world.rig.wait_for(&b);
+    assert!(Duration::from_millis(1700) <= began.elapsed(), "{:?}", began.elapsed());
+    world.wait_reports(5);
+    assert_eq!((fetched(&handle), handle.fill().is_open), (20_000_000, false), "and no more");
+    // In a window the cap does not hold.
+    world.tell(open(8));
+    world.rig.wait_for(&world.files);
+    assert_eq!(fetched(&handle), 40_000_000);
+}
+
+#[test]
 fn rules_that_are_no_rules_leave_those_before_in_force() {
     let mut world = World::new(closed(5));
     let handle = world.rig.start();

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use director::lacking;
 use model::hours::{FillRules, Hours, NEVER};
-use model::id::{ApplianceId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::topology::Site;
-use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
-use wire::v1::fill::{FillAppliance, FillOut, FillSite};
+use wire::v1::fill::{FillAppliance, FillOut, FillSite, Urgent};
 use wire::v1::report::Report;
 
-use super::fleet::{each, sites_asked, told_of};
+use super::fleet::{sites_asked, told_of};
 use super::problem::{Problem, Said};
 use super::registry::{SiteOut, no_site, site_out};
 use super::{Shared, named};
@@ -45,7 +46,7 @@ pub(crate) async fn fill(
     let now = control.clock.unix();
     let hours_of = |desk: &Desk, site: &SiteId| desk.director.fill_hours(site);
     let mut sites = BTreeMap::new();
-    for (id, hours) in each(&control, names, AT_ONCE, hours_of).await? {
+    for (id, hours) in control.directing.each(names, AT_ONCE, hours_of).await? {
         if let Some(site) = snapshot.sites.get(&id) {
             let has_policy = snapshot.policy.fill.windows;
             let windows = site.fill_windows.unwrap_or(has_policy).to_string();
@@ -56,14 +57,21 @@ pub(crate) async fn fill(
     let told = told_of(&control, only.as_ref()).await?;
     let ids = told.iter().map(|told| told.id.clone()).collect();
     let rules_of = |desk: &Desk, id: &ApplianceId| desk.director.fill_rules(id);
-    let rules: BTreeMap<_, _> = each(&control, ids, AT_ONCE, rules_of).await?.into_iter().collect();
+    let rules: BTreeMap<_, _> =
+        control.directing.each(ids, AT_ONCE, rules_of).await?.into_iter().collect();
     for Told { id, status, report } in told {
         let known = (sites.get_mut(&status.registered.appliance.site), rules.get(&id));
         if let (Some((hours, site)), Some(rules)) = known {
             site.appliances.push(appliance_of(&id, hours, rules, report.as_deref(), now));
         }
     }
-    Ok(Json(FillOut { sites: sites.into_values().map(|(_, site)| site).collect() }))
+    let urgent = control.directing.ask(|desk, _| desk.director.desired().urgent.clone()).await?;
+    let sites = sites.into_values().map(|(_, site)| site).collect();
+    Ok(Json(FillOut { sites, urgent: urgent.iter().map(urgent_out).collect() }))
+}
+
+fn urgent_out((version, until): (&AssetVersionId, &Option<UnixSeconds>)) -> Urgent {
+    Urgent { version: version.to_string(), until_unix_s: until.map(|until| until.0) }
 }
 
 /// A hundred microseconds.
@@ -92,16 +100,10 @@ fn appliance_of(
     let fill = report.map(|report| &report.fill);
     let missing = fill.map(|fill| fill.bytes_wanted.saturating_sub(fill.bytes_held));
     let of_late = fill.map(|fill| fill.bits_per_second);
-    let most = [rules.rate_max, rules.outside_max].into_iter().flatten().min();
-    let rate = match of_late.map(BitsPerSecond).filter(|rate| 0 < rate.0) {
-        None if !hours.is_open(now) => most,
-        of_late => of_late,
-    };
+    let rate = lacking::rate(rules, BitsPerSecond(of_late.unwrap_or_default()), now);
     let missing_now = missing.filter(|missing| 0 < *missing).map(Bytes);
-    let ready = rate.zip(missing_now).and_then(|(rate, missing)| {
-        let seconds = u128::from(missing.0) * 8 / u128::from(rate.0) + 1;
-        hours.open_for(now, Nanos::seconds(u64::try_from(seconds).ok()?.min(SECONDS_MAX)))
-    });
+    let ready = rate.zip(missing_now);
+    let ready = ready.and_then(|(rate, missing)| lacking::ready(hours, rate, missing, now));
     FillAppliance {
         appliance: id.to_string(),
         bytes_wanted: fill.map(|fill| fill.bytes_wanted),
@@ -114,13 +116,10 @@ fn appliance_of(
     }
 }
 
-/// 292 years: as many nanoseconds are a number.
-const SECONDS_MAX: u64 = 1 << 33;
-
-/// Until when a site should not fill.
+/// Until when something holds.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PauseBody {
+pub(crate) struct UntilBody {
     /// Until then, in UTC (RFC 3339); without it, until an operator ends it.
     #[serde(default)]
     #[schema(example = "2027-01-31T02:00:00Z")]
@@ -130,21 +129,13 @@ pub(crate) struct PauseBody {
 /// Pauses the fill of a site: what runs stops where it is, and goes on from there afterwards. In
 /// place of what was said before.
 #[utoipa::path(put, path = "/v1/sites/{site}/fill-pause", tag = "registry",
-    request_body = PauseBody, responses((status = 200, body = SiteOut)))]
+    request_body = UntilBody, responses((status = 200, body = SiteOut)))]
 pub(crate) async fn put_pause(
     State(control): Shared,
     Path(site): Path<String>,
-    Json(body): Json<PauseBody>,
+    Json(body): Json<UntilBody>,
 ) -> Result<(Extension<Said>, Json<SiteOut>), Problem> {
-    let until = match &body.until {
-        None => NEVER,
-        Some(text) => convert::time_in(text).ok_or_else(|| {
-            Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
-        })?,
-    };
-    if until <= control.clock.unix() {
-        return Err(Problem::bad_request("until: such a pause would be over by now"));
-    }
+    let until = body.until(&control)?.unwrap_or(NEVER);
     let site = pause(&control, &site, Some(until)).await?;
     let end = match until {
         NEVER => "further notice".to_owned(),
@@ -161,6 +152,48 @@ pub(crate) async fn delete_pause(
     Path(site): Path<String>,
 ) -> Result<StatusCode, Problem> {
     pause(&control, &site, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl UntilBody {
+    /// The time, which has to come; none for further notice.
+    fn until(&self, control: &Control) -> Result<Option<UnixSeconds>, Problem> {
+        let Some(text) = &self.until else { return Ok(None) };
+        let until = convert::time_in(text).ok_or_else(|| {
+            Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
+        })?;
+        if until <= control.clock.unix() {
+            return Err(Problem::bad_request("until: it would be over by now"));
+        }
+        Ok(Some(until))
+    }
+}
+
+/// Has a version fetched before all others, and outside of fill windows too, at the policy's
+/// `fill_urgent_bps` there: of each appliance that should hold it. A pause stops it as everything.
+/// There are 64 at most.
+#[utoipa::path(put, path = "/v1/fill/urgent/{version}", tag = "registry",
+    request_body = UntilBody, responses((status = 200, body = [Urgent])))]
+pub(crate) async fn put_urgent(
+    State(control): Shared,
+    Path(version): Path<String>,
+    Json(body): Json<UntilBody>,
+) -> Result<(Extension<Said>, Json<Vec<Urgent>>), Problem> {
+    let until = body.until(&control)?;
+    let urgent = control.put_urgent(&named(&version)?, Some(until)).await?;
+    let end = until.map_or_else(|| "further notice".to_owned(), convert::time_out);
+    let said = Said(format!("urgent until {end}"));
+    Ok((Extension(said), Json(urgent.iter().map(urgent_out).collect())))
+}
+
+/// A version is fetched as all others.
+#[utoipa::path(delete, path = "/v1/fill/urgent/{version}", tag = "registry",
+    responses((status = 204, description = "It is not urgent, whether or not it was")))]
+pub(crate) async fn delete_urgent(
+    State(control): Shared,
+    Path(version): Path<String>,
+) -> Result<StatusCode, Problem> {
+    control.put_urgent(&named(&version)?, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

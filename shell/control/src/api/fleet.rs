@@ -133,26 +133,6 @@ pub(super) fn sites_asked(
     }
 }
 
-/// What the director says of each that it knows: of so many in one step, which should take a
-/// hundred microseconds.
-pub(super) async fn each<K: Clone + Send + 'static, T: Send + 'static>(
-    control: &Control,
-    keys: Vec<K>,
-    at_once: usize,
-    look: impl Fn(&Desk, &K) -> Option<T> + Copy + Send + 'static,
-) -> Result<Vec<(K, T)>, Busy> {
-    let mut all = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(at_once) {
-        let keys = keys.to_vec();
-        let found = move |desk: &Desk, _| {
-            let found = keys.into_iter().map(|key| (look(desk, &key), key));
-            found.filter_map(|(found, key)| Some((key, found?))).collect::<Vec<_>>()
-        };
-        all.extend(control.directing.ask(found).await?);
-    }
-    Ok(all)
-}
-
 /// All appliances, O(appliances); or those of a site, O(sites + its own).
 pub(super) async fn told_of(control: &Control, only: Option<&SiteId>) -> Result<Vec<Told>, Busy> {
     let Some(site) = only else { return control.directing.fleet().await };
@@ -382,6 +362,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     page.table(LedgerCounts::METRICS, decisions.each().copied());
     tell_identities(&control, &mut page);
     tell_director(&control, &mut page).await;
+    tell_lacking(&control, &mut page);
     tell_lease(&control, &mut page);
     tell_following(&control, &mut page);
     control.viewers.put(&mut page, control.clock.now());
@@ -431,6 +412,12 @@ fn tell_following(control: &Control, page: &mut Page) {
         ]
     };
     control.with_front(rows).into_iter().for_each(|rows| gauges(page, rows));
+}
+
+fn tell_lacking(control: &Control, page: &mut Page) {
+    let help = "Appliances that will lack much when their fill window ends, or lack it since.";
+    let lacking = Bytes::of(control.lacking().known().len()).0;
+    gauges(page, [("appliances_lacking", help, lacking)]);
 }
 
 /// What the director counts, and how things stand. While it has no time to say, what is known

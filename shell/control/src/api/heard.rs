@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use wire::v1::fleet::{RouteFound, RouteSite, RoutesAppliance, RoutesOut, RoutesSite};
 use wire::v1::routes::{Example, LeftOut};
 
-use super::fleet::{each, sites_asked, told_of};
+use super::fleet::{sites_asked, told_of};
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::state::directing::{Desk, Told};
@@ -75,7 +75,7 @@ async fn heard_by(
     let mut sites = BTreeMap::new();
     let heard = |desk: &Desk, id: &SiteId| Some(Heard::of(&desk.director, id));
     for (id, Heard { digest, differ, refused }) in
-        each(control, names, SITES_AT_ONCE, heard).await?
+        control.directing.each(names, SITES_AT_ONCE, heard).await?
     {
         let Some(site) = snapshot.sites.get(&id) else { continue };
         let site = RoutesSite {

@@ -134,6 +134,8 @@ fn desired_routes() -> Vec<Route> {
         route!(Operator PUT    "/v1/sites/{site}" registry::put_site),
         route!(Operator DELETE "/v1/sites/{site}" registry::delete_site),
         route!(Viewer   GET    "/v1/fill" fill::fill),
+        route!(Operator PUT    "/v1/fill/urgent/{version}" fill::put_urgent),
+        route!(Operator DELETE "/v1/fill/urgent/{version}" fill::delete_urgent),
         route!(Operator PUT    "/v1/sites/{site}/fill-pause" fill::put_pause),
         route!(Operator DELETE "/v1/sites/{site}/fill-pause" fill::delete_pause),
         route!(Viewer   GET    "/v1/appliances" registry::appliances),

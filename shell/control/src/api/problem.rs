@@ -112,9 +112,9 @@ impl From<ChangeError> for Problem {
             | ChangeError::Address(..)
             | ChangeError::Alike { .. }
             | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),
-            ChangeError::Unknown { .. } | ChangeError::Withdrawn { new: false, .. } => {
-                Self::not_found(error)
-            }
+            ChangeError::Unknown { .. }
+            | ChangeError::NoVersion(_)
+            | ChangeError::Withdrawn { new: false, .. } => Self::not_found(error),
             ChangeError::TooMany { .. } => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
             }

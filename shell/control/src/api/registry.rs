@@ -16,7 +16,7 @@ use model::units::{Nanos, UnixSeconds};
 use model::zone::TimeZone;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use wire::convert::{WireError, appliance_with, profiles_in, site_with};
+use wire::convert::{WireError, appliance_with, profiles_in, rate, site_with};
 use wire::v1::appliance::{Abilities, ApplianceAbout, ProfileName};
 use wire::v1::fleet::{ApplianceNow, DrainOut};
 use wire::v1::site::{SiteAbout, SiteKind};
@@ -222,6 +222,10 @@ pub(crate) struct PolicyBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "02:00-14:00")]
     fill_windows: Option<String>,
+    /// What an appliance fetches at most of what is urgent outside of its windows, in bits per
+    /// second, from 1,000,000; 0 for the default, which is 100 Mb/s. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fill_urgent_bps: Option<u64>,
 }
 
 fn one() -> u32 {
@@ -313,6 +317,7 @@ fn policy_out(policy: Policy) -> PolicyBody {
         global_capacity_bytes: Some(global.capacity_bytes),
         global_fill_bps: Some(global.fill_bps),
         fill_windows: Some(policy.fill.windows.to_string()),
+        fill_urgent_bps: Some(policy.fill.urgent_max.0),
     }
 }
 
@@ -588,7 +593,15 @@ pub(crate) async fn put_policy(
                 said.map_err(Problem::bad_request)?
             }
         };
-        let fill = FillPolicy { windows };
+        let urgent_max = match body.fill_urgent_bps {
+            None => known.fill.urgent_max,
+            Some(0) => FillPolicy::default().urgent_max,
+            Some(bps) => {
+                let rate = rate("fill_urgent_bps", bps).map_err(Problem::bad_request)?;
+                rate.unwrap_or(known.fill.urgent_max)
+            }
+        };
+        let fill = FillPolicy { windows, urgent_max };
         Ok::<_, Problem>(Policy { copies, versions_kept, profiles, fill })
     };
     let policy = control.put_policy(merge).await?;

@@ -4,11 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use director::lacking::{Lack, LackCause};
 use director::{Cause, Notice};
 use model::id::{ApplianceId, SiteId};
 use model::units::UnixSeconds;
 use wire::v1::fleet::FleetError;
 
+use crate::state::convert;
 use crate::state::directing::Told;
 use crate::state::writer::Control;
 
@@ -36,7 +38,12 @@ pub(super) fn of(
     notices: &[Notice],
     only: Option<&SiteId>,
 ) -> Trouble {
-    let trouble = among(fleet, notices, only);
+    let lacking: Vec<_> = control
+        .lacking()
+        .known()
+        .map(|(id, lack)| (id.clone(), lack.since, lack_text(lack)))
+        .collect();
+    let trouble = among(fleet, notices, &lacking, only);
     match only {
         Some(_) => trouble,
         None => trouble.after_fronts(control.whole_too_long()),
@@ -45,7 +52,12 @@ pub(super) fn of(
 
 /// The trouble of these appliances, or of those among them that stand in a site: the rest goes
 /// first, and then what is too much. O(appliances + errors), of which each has 20 at most.
-fn among(fleet: &[Told], notices: &[Notice], only: Option<&SiteId>) -> Trouble {
+fn among(
+    fleet: &[Told],
+    notices: &[Notice],
+    lacking: &[(ApplianceId, UnixSeconds, String)],
+    only: Option<&SiteId>,
+) -> Trouble {
     let stands =
         |told: &&Told| only.is_none_or(|site| told.status.registered.appliance.site == *site);
     let reported = fleet.iter().filter(stands).flat_map(|told| {
@@ -70,7 +82,15 @@ fn among(fleet: &[Told], notices: &[Notice], only: Option<&SiteId>) -> Trouble {
         room: "health",
         text: &notice.text,
     });
-    newest(noted.chain(reported).collect())
+    let is_among = |id: &ApplianceId| of_site.as_ref().is_none_or(|ids| ids.contains(id));
+    let lacking = lacking.iter().filter(|(id, ..)| is_among(id));
+    let lacking = lacking.map(|(id, since, text)| Line {
+        at: since.0,
+        appliance: id.as_str(),
+        room: "fill",
+        text,
+    });
+    newest(noted.chain(lacking).chain(reported).collect())
 }
 
 impl Trouble {
@@ -88,6 +108,28 @@ impl Trouble {
             self.count += 1;
         }
         self
+    }
+}
+
+/// What an appliance lacks, and what to do.
+fn lack_text(Lack { wanted, missing, cause, .. }: &Lack) -> String {
+    let percent = u128::from(missing.0) * 100 / u128::from(wanted.0.max(1));
+    let (giga, tenths) = (missing.0 / 1_000_000_000, missing.0 / 100_000_000 % 10);
+    let missing = format!("{percent} % of what it should hold ({giga}.{tenths} GB)");
+    let sooner = "What cannot wait: nearcast fill urgent VERSION";
+    match cause {
+        LackCause::Ended { opens } => {
+            let opens = opens.map_or_else(|| "not again".to_owned(), convert::time_out);
+            format!("fill closed, and {missing} is missing; it opens: {opens}. {sooner}")
+        }
+        LackCause::Short { ends, ready } => {
+            let ready = ready.map_or_else(|| "in years".to_owned(), convert::time_out);
+            let ends = convert::time_out(*ends);
+            format!(
+                "{missing} is missing, and is there {ready}: its fill window ends at {ends}. \
+                 Widen fill_windows, or raise fill_bps or uplink_bps. {sooner}"
+            )
+        }
     }
 }
 
@@ -115,6 +157,7 @@ fn newest(mut lines: Vec<Line<'_>>) -> Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::units::Bytes;
 
     #[test]
     fn the_newest_errors_are_told_and_all_are_counted() {
@@ -127,5 +170,35 @@ mod tests {
         let fronts = trouble.after_fronts(Some((UnixSeconds(3), "too long")));
         assert_eq!((fronts.told.len(), fronts.count), (ERRORS_MAX, ERRORS_MAX + 8));
         assert_eq!(fronts.told[0].room, "fronts");
+    }
+
+    #[test]
+    fn what_an_appliance_lacks_is_told_of_its_site_with_what_to_do() {
+        let lack = |cause| Lack {
+            since: UnixSeconds(7),
+            wanted: Bytes(50_000_000_000),
+            missing: Bytes(6_000_000_000),
+            cause,
+        };
+        let (ends, ready) = (UnixSeconds(1_774_656_000), Some(UnixSeconds(1_774_670_400)));
+        let text = |cause| lack_text(&lack(cause));
+        assert_eq!(
+            text(LackCause::Ended { opens: Some(ends) }),
+            "fill closed, and 12 % of what it should hold (6.0 GB) is missing; it opens: \
+             2026-03-28T00:00:00Z. What cannot wait: nearcast fill urgent VERSION"
+        );
+        assert_eq!(
+            text(LackCause::Short { ends, ready }),
+            "12 % of what it should hold (6.0 GB) is missing, and is there 2026-03-28T04:00:00Z: \
+             its fill window ends at 2026-03-28T00:00:00Z. Widen fill_windows, or raise fill_bps \
+             or uplink_bps. What cannot wait: nearcast fill urgent VERSION"
+        );
+        let a1 = "a1".parse().unwrap();
+        let lacking = [(a1, UnixSeconds(7), "it lacks much".to_owned())];
+        let trouble = among(&[], &[], &lacking, None);
+        let told = &trouble.told[0];
+        assert_eq!((&*told.room, &*told.appliance, told.at_unix_s), ("fill", "a1", 7));
+        let elsewhere = "s2".parse().unwrap();
+        assert_eq!(among(&[], &[], &lacking, Some(&elsewhere)).count, 0);
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn snapshot_out(
 /// What is short, and told whole whenever something is told.
 pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
     let Short { policy, token_keys, signing_keys } = short;
-    let Policy { copies, versions_kept, profiles, fill: FillPolicy { windows } } = *policy;
+    let Policy { copies, versions_kept, profiles, fill: FillPolicy { windows, .. } } = *policy;
     wire_replica::Snapshot {
         format: 1,
         copies,
@@ -133,7 +133,8 @@ pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotE
         "" => Windows::ALWAYS,
         text => text.parse().map_err(WireError::Windows)?,
     };
-    let (copies, versions_kept, fill) = (wire.copies, wire.versions_kept, FillPolicy { windows });
+    let (copies, versions_kept, fill) =
+        (wire.copies, wire.versions_kept, FillPolicy { windows, ..FillPolicy::default() });
     Ok(Short {
         policy: Policy { copies, versions_kept, profiles, fill },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
@@ -435,6 +436,7 @@ mod tests {
                 [(Session::of_random([7; 12]), UnixSeconds(1_800_000_100))].into(),
             ),
             policy: Policy { copies: 1, versions_kept: 2, ..Policy::default() },
+            urgent: BTreeMap::new(),
             token_keys: vec![key("k1"), key("k2")],
             token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],

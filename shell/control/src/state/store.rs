@@ -18,6 +18,7 @@ mod playbacks;
 mod policy;
 mod replica;
 mod secrets;
+mod urgent;
 mod withdrawals;
 
 use std::path::PathBuf;
@@ -174,6 +175,7 @@ impl Store {
             catalog: Arc::new(self.catalog().await?),
             playbacks: self.playbacks().await?,
             policy: self.policy().await?,
+            urgent: self.urgent().await?,
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
@@ -436,6 +438,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0019_demand.sql"),
     include_str!("../../migrations/0020_fill.sql"),
     include_str!("../../migrations/0021_expected.sql"),
+    include_str!("../../migrations/0022_urgent.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

@@ -10,6 +10,7 @@ mod closing;
 mod demand;
 mod documents;
 mod following;
+mod lacking;
 pub(crate) mod manifests;
 mod membership;
 mod opening;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use director::lacking::Lacking;
 use director::{Change, Event, Snapshot};
 use identity::authority::Authority;
 use identity::secret_file::SecretError;
@@ -104,6 +106,8 @@ pub struct Control {
     pub(crate) demand: Demands,
     /// Prefixes with one site alone, as they were counted last.
     pub(crate) unshared: Unshared,
+    /// Appliances that will lack much of what they should hold, as they were looked at last.
+    lacking: Mutex<Lacking>,
     /// Why the last plan was refused, as it was logged; empty if it was not.
     pub(crate) plan_refused: Mutex<Vec<String>>,
     /// Has a thread of its own.

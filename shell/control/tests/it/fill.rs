@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::appliance::Appliance;
 use crate::control::Running;
+use crate::players::with_appliances;
 
 fn site(control: &Running, name: &str) -> Value {
     let all = control.json("/v1/fill");
@@ -145,4 +146,34 @@ fn what_is_missing_and_when_it_will_be_there_is_told_of_each_appliance() {
 
 fn now() -> u64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()
+}
+
+#[test]
+fn what_is_urgent_is_kept_told_to_appliances_and_forgotten() {
+    let (mut control, mut appliances, _) = with_appliances("");
+    let a1 = &mut appliances[0];
+    a1.report.fill_rules = Some(0);
+    assert!(a1.report(&control).fill.unwrap().urgent.is_empty());
+    let path = "/v1/fill/urgent/film-1";
+    let until = |text: &str| json!({ "until": text });
+    let said = control.put(path, &until("2100-01-31T02:00:00Z")).json();
+    assert_eq!(said, json!([{"version": "film-1", "until_unix_s": 4_105_044_000_u64}]));
+    let told = a1.report(&control).fill.unwrap();
+    assert_eq!((told.urgent, told.urgent_max_bps), (vec!["film-1".to_owned()], 100_000_000));
+    let policy = |bps: u64| control.put("/v1/policy", &json!({"fill_urgent_bps": bps}));
+    assert!(policy(5).problem(400).starts_with("fill_urgent_bps: "));
+    assert_eq!(policy(5_000_000).json()["fill_urgent_bps"], 5_000_000);
+    assert_eq!(a1.report(&control).fill.unwrap().urgent_max_bps, 5_000_000);
+    let unknown = control.put("/v1/fill/urgent/none-1", &json!({})).problem(404);
+    assert!(unknown.contains("no asset version none-1"), "{unknown}");
+    assert!(control.put(path, &until("2001-01-31T02:00:00Z")).problem(400).contains("be over"));
+    control.restart();
+    a1.link = None;
+    assert_eq!(control.json("/v1/fill")["urgent"][0]["version"], "film-1");
+    assert_eq!(control.json("/v1/policy")["fill_urgent_bps"], 5_000_000);
+    assert_eq!(a1.report(&control).fill.unwrap().urgent, ["film-1"]);
+    assert_eq!(control.put(path, &json!({})).json()[0]["until_unix_s"], Value::Null);
+    assert_eq!((control.delete(path).status, control.delete(path).status), (204, 204));
+    assert!(a1.report(&control).fill.unwrap().urgent.is_empty());
+    assert_eq!(control.json("/v1/fill")["urgent"], json!([]));
 }

@@ -2,6 +2,7 @@
 
 use director::{FillPolicy, Policy};
 use model::hours::{WINDOWS_MAX, Windows};
+use model::units::BitsPerSecond;
 use wire::convert::profiles_in;
 use wire::v1::appliance::{Abilities, Profiles};
 
@@ -10,6 +11,9 @@ use super::{Result, Store, StoreError, damaged, put_meta, unsigned};
 /// One for each window that a policy may have.
 const FILL_WINDOWS: [&str; WINDOWS_MAX] =
     ["fill_window_1", "fill_window_2", "fill_window_3", "fill_window_4"];
+
+/// What an appliance fetches at most of what is urgent outside of windows.
+const URGENT: &str = "fill_urgent_bps";
 
 /// A minute of a day is less.
 const WINDOW_SCALE: u64 = 2048;
@@ -49,7 +53,8 @@ impl Store {
             }
         }
         let windows = Windows::new(windows).map_err(|error| damaged(&error))?;
-        Ok(FillPolicy { windows })
+        let urgent_max = BitsPerSecond(unsigned(self.meta(URGENT).await?)?);
+        Ok(FillPolicy { windows, urgent_max })
     }
 
     pub async fn put_policy(&self, policy: Policy) -> Result<()> {
@@ -66,6 +71,7 @@ impl Store {
                 .map_or(0, |(from, until)| u64::from(from) * WINDOW_SCALE + u64::from(until));
             put_meta(&mut transaction, key, window).await?;
         }
+        put_meta(&mut transaction, URGENT, policy.fill.urgent_max.0).await?;
         Ok(transaction.commit().await?)
     }
 }

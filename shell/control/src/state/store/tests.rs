@@ -129,7 +129,8 @@ async fn what_is_written_is_there_after_opening_again() {
     };
     let flash = Abilities { fill: None, ..Profiles::default().flash };
     let profiles = Profiles { flash, ..Profiles::default() };
-    let fill = FillPolicy { windows: "02:00-14:00, 23:00-00:00".parse().unwrap() };
+    let windows = "02:00-14:00, 23:00-00:00".parse().unwrap();
+    let fill = FillPolicy { windows, ..FillPolicy::default() };
     let policy = Policy { copies: 3, versions_kept: 1, profiles, fill };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();
@@ -205,7 +206,8 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     }
     store.close().await;
     // As the program before left it.
-    let before = "DROP TABLE demand; DROP TABLE expected; ALTER TABLE appliances DROP COLUMN demand_counted;
+    let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
+                  ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
@@ -233,7 +235,8 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let store = Store::sqlite(state.path()).await.unwrap();
     store.close().await;
     // As that program wrote it.
-    let before = "DROP TABLE demand; DROP TABLE expected; ALTER TABLE appliances DROP COLUMN demand_counted;
+    let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
+                  ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;

@@ -1,11 +1,13 @@
 //! What operators and services change of desired state: sites, appliances, the policy, versions.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use director::drain::Drain;
 use director::{Change, Desired, Policy, Registered, Version, Window};
 use identity::member::Member;
+use model::hours::URGENT_MAX;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
 use model::units::{Bytes, UnixSeconds};
@@ -53,6 +55,8 @@ pub(crate) enum ChangeError {
     },
     #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
     Unknown { asset: AssetId, version: Option<AssetVersionId> },
+    #[error("there is no asset version {0}: GET /v1/assets lists them")]
+    NoVersion(AssetVersionId),
     #[error("asset version {version} belongs to asset {asset} already")]
     OtherAsset { version: AssetVersionId, asset: AssetId },
     #[error("there is no site {0}: PUT /v1/sites/{0} first")]
@@ -208,6 +212,33 @@ impl Control {
         self.store.put_policy(policy).await.map_err(ChangeError::from)?;
         self.changed(Change::Policy(policy)).await;
         Ok(policy)
+    }
+
+    /// Says that a version is urgent, until a time or further notice, or is not any more: what is
+    /// urgent since then. Those whose time is over, or whose version is gone, are forgotten.
+    pub(crate) async fn put_urgent(
+        self: &Arc<Self>,
+        version: &AssetVersionId,
+        said: Option<Option<UnixSeconds>>,
+    ) -> Result<BTreeMap<AssetVersionId, Option<UnixSeconds>>, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let look = |desk: &mut Desk, _| desk.director.desired().urgent.clone();
+        let mut urgent = self.directing.ask_in_turn(look).await;
+        let (catalog, now) = (self.snapshot().catalog.clone(), self.clock.unix());
+        if said.is_some() && catalog.version(version).is_none() {
+            return Err(ChangeError::NoVersion(version.clone()));
+        }
+        urgent.retain(|of, until| {
+            let is_over = until.is_some_and(|until| until <= now);
+            of != version && !is_over && catalog.version(of).is_some()
+        });
+        if let Some(until) = said {
+            room_for("urgent versions", urgent.len(), URGENT_MAX)?;
+            urgent.insert(version.clone(), until);
+        }
+        self.store.put_urgent(&urgent).await?;
+        self.changed(Change::Urgent(urgent.clone())).await;
+        Ok(urgent)
     }
 
     /// Takes a version, or makes a known one current again; true if it is new.

@@ -290,6 +290,7 @@ impl Control {
             sheds: Sheds::default(),
             demand: Demands::default(),
             unshared: Unshared::default(),
+            lacking: Mutex::default(),
             plan_refused: Mutex::default(),
             decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),

@@ -23,8 +23,6 @@ pub(crate) struct Way {
     pub(crate) class: Class,
     /// Behind the one before it, of the same prefix; as [`sort`] found it.
     pub(crate) step: Step,
-    /// Of the prefix, in its node of the tree.
-    pub(crate) slot: u8,
 }
 
 /// A site as the order sees it.
@@ -39,7 +37,7 @@ pub(crate) struct Known {
 impl Way {
     /// One that is not sorted yet.
     pub(crate) fn new(site: u32, table: u32, heard: Option<Arc<Attributes>>) -> Self {
-        Self { site, heard, table, class: Class::Public, step: Step::First, slot: 0 }
+        Self { site, heard, table, class: Class::Public, step: Step::First }
     }
 
     #[inline]

@@ -13,6 +13,7 @@
 //! ways of all sites to at most 127 prefixes.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -49,6 +50,8 @@ struct Node {
     below: u64,
     /// In the order of their slots; those to one prefix best first.
     ways: Box<[Way]>,
+    /// In the same order: where the ways to each prefix end, so that none is searched for.
+    ends: Box<[u32]>,
     /// In the order of their bits.
     nodes: Box<[Arc<Self>]>,
 }
@@ -168,11 +171,21 @@ impl Node {
         Key { bits: self.base | bits.checked_shl(128 - u32::from(len)).unwrap_or(0), len }
     }
 
+    /// How many of its prefixes have lower slots, and where the ways to the one of this slot are,
+    /// or would be.
+    #[inline]
+    fn range(&self, slot: u8) -> (usize, Range<usize>) {
+        let bit = 1_u128 << slot;
+        let before = index((self.held & (bit - 1)).count_ones());
+        let first = before.checked_sub(1).map_or(0, |last| index(self.ends[last]));
+        let end = if self.held & bit == 0 { first } else { index(self.ends[before]) };
+        (before, first..end)
+    }
+
     /// The ways to the prefix of a slot.
     #[inline]
     fn ways(&self, slot: u8) -> &[Way] {
-        let from = &self.ways[self.ways.partition_point(|way| way.slot < slot)..];
-        &from[..from.partition_point(|way| way.slot == slot)]
+        &self.ways[self.range(slot).1]
     }
 
     /// Where the node of the next six bits is, or would be.
@@ -239,21 +252,26 @@ impl Node {
     }
 
     fn change_own(&mut self, slot: u8, change: impl FnOnce(&mut Vec<Way>)) -> (bool, bool) {
-        let first = self.ways.partition_point(|way| way.slot < slot);
-        let mut own = self.ways(slot).to_vec();
-        let (len, bit) = (own.len(), 1_u128 << slot);
+        let (at, range) = self.range(slot);
+        let (first, len) = (range.start, range.len());
+        let mut own = self.ways[range.clone()].to_vec();
         change(&mut own);
-        own.iter_mut().for_each(|way| way.slot = slot);
-        let has = !own.is_empty();
-        self.held = if has { self.held | bit } else { self.held & !bit };
-        if own.len() == len {
-            self.ways[first..first + len].swap_with_slice(&mut own);
-        } else {
-            let mut all = std::mem::take(&mut self.ways).into_vec();
-            all.splice(first..first + len, own);
-            self.ways = all.into();
+        let now = own.len();
+        if now == len {
+            self.ways[range].swap_with_slice(&mut own);
+            return (len != 0, now != 0);
         }
-        (len != 0, has)
+        let mut ways = std::mem::take(&mut self.ways).into_vec();
+        ways.splice(range, own);
+        self.ways = ways.into();
+        let end = |end: usize| u32::try_from(end).expect("fewer ways than sites times prefixes");
+        let mut ends = std::mem::take(&mut self.ends).into_vec();
+        ends.splice(at..at + usize::from(len != 0), (now != 0).then_some(end(first + len)));
+        ends[at..].iter_mut().for_each(|of| *of = end(index(*of) + now - len));
+        self.ends = ends.into();
+        self.held = self.held & !(1 << slot) | u128::from(now != 0) << slot;
+        assert_eq!(self.ends.len(), index(self.held.count_ones()), "each prefix has an end");
+        (len != 0, now != 0)
     }
 
     /// One that may have a prefix, or lead to it.
@@ -287,9 +305,11 @@ impl Node {
             () if from.depth() == self.depth => (self.slot(from), 0),
             () => (u8::MAX, from.six(self.depth)),
         };
-        let own = self.ways.chunk_by(|a, b| a.slot == b.slot).filter(|ways| slot <= ways[0].slot);
-        for ways in own {
-            if !look(self.key(ways[0].slot), ways) {
+        let mut own = self.held & u128::MAX.checked_shl(slot.into()).unwrap_or(0);
+        while own != 0 {
+            let slot = u8::try_from(own.trailing_zeros()).expect("there are 128");
+            own &= own - 1;
+            if !look(self.key(slot), self.ways(slot)) {
                 return false;
             }
         }

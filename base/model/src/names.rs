@@ -58,7 +58,12 @@ impl<K: Borrow<str>, V> Names<K, V> {
 
     /// The value of a name.
     pub fn get<Q: Borrow<str> + ?Sized>(&self, name: &Q) -> Option<&V> {
-        let hash = hash(name.borrow());
+        self.get_hashed(hash(name.borrow()), name)
+    }
+
+    /// The same by a hash that is known already: that of [`hash_of`] for the bytes of the name. A
+    /// name that shares its memory with the one in here is not read.
+    pub fn get_hashed<Q: Borrow<str> + ?Sized>(&self, hash: u64, name: &Q) -> Option<&V> {
         let part = self.parts.get(part_of(hash))?;
         let at = part.find(hash, name.borrow()).ok()?;
         Some(&part.items[at].1)
@@ -190,6 +195,9 @@ impl<K: Borrow<str>, V> Part<K, V> {
             at += 1;
         }
         while at < len && self.hashes[at] == hash {
+            if std::ptr::eq(self.items[at].0.borrow(), name) {
+                return Ok(at);
+            }
             match self.items[at].0.borrow().cmp(name) {
                 std::cmp::Ordering::Less => at += 1,
                 std::cmp::Ordering::Equal => return Ok(at),

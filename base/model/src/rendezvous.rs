@@ -66,7 +66,13 @@ impl Draws {
     /// Of a key.
     #[inline]
     pub fn of(key: &[u8]) -> Self {
-        Self(hash_of(key))
+        Self::of_hash(hash_of(key))
+    }
+
+    /// Of a key with this [`hash_of`].
+    #[inline]
+    pub fn of_hash(hash: u64) -> Self {
+        Self(hash)
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::id::{AssetId, AssetVersionId, Item, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
-use model::names::Names;
+use model::names::{Names, hash_of};
 use model::number::{NumberSet, OWN_FILES, index};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions as Held;
@@ -31,6 +31,10 @@ pub struct Version {
     /// Grows with every version that becomes current.
     pub sequence: u64,
     pub window: Window,
+    /// That of its files, and the hash by which it is looked up: a list for a player reads neither
+    /// files nor name.
+    id: AssetVersionId,
+    id_hash: u64,
     /// The number of the first of its objects, in the order of their ids; none if it has no durable
     /// numbers.
     pub first_file: Option<u32>,
@@ -192,8 +196,19 @@ impl Version {
         let len_on_drive = lens.iter().map(on_drive).fold(0, u64::saturating_add);
         let objects = lens.into_iter().map(|(object, _)| object).collect();
         let (len_on_drive, window) = (Bytes(len_on_drive), Window::default());
-        let (renditions, first_file) = (Renditions::default(), None);
-        Self { files, entries, sequence, window, first_file, objects, len_on_drive, renditions }
+        let id = files.id.clone();
+        Self {
+            files,
+            entries,
+            sequence,
+            window,
+            id_hash: hash_of(id.as_str().as_bytes()),
+            id,
+            first_file: None,
+            objects,
+            len_on_drive,
+            renditions: Renditions::default(),
+        }
     }
 
     /// The same, with these numbers of its files.
@@ -219,7 +234,12 @@ impl Version {
 
     /// Its name.
     pub fn id(&self) -> &AssetVersionId {
-        &self.files.id
+        &self.id
+    }
+
+    /// [`hash_of`] its name.
+    pub(crate) fn id_hash(&self) -> u64 {
+        self.id_hash
     }
 
     /// What is placed of it as one: its renditions that have a bitrate, or all of it. None if it

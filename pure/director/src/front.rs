@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
-use model::names::Names;
+use model::names::{Names, hash_of};
 use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
 use model::view::{FleetView, Renditions};
@@ -124,7 +124,7 @@ impl Snapshot {
     ) -> Result<Choice, Unplayable> {
         let choice = |version: &Arc<Version>| Choice {
             version: version.clone(),
-            list: self.rank(version.id(), player, config),
+            list: self.rank_hashed(version.id(), version.id_hash(), player, config),
         };
         let all = self.catalog.versions(asset);
         let none = if all.is_empty() { Unplayable::UnknownAsset } else { Unplayable::NotShown };
@@ -162,10 +162,20 @@ impl Snapshot {
         player: &Player<'_>,
         config: &steering::Config,
     ) -> RankedList {
+        self.rank_hashed(version, hash_of(version.as_str().as_bytes()), player, config)
+    }
+
+    fn rank_hashed(
+        &self,
+        version: &AssetVersionId,
+        hash: u64,
+        player: &Player<'_>,
+        config: &steering::Config,
+    ) -> RankedList {
         let Player { client, session, plain } = *player;
         let draw = session.draw();
         let near = self.routes.locate(&client).sites;
-        let version = Wanted::of(&self.view, version);
+        let version = Wanted::hashed(&self.view, version, hash);
         let query = Query { near: &near, version, session: &draw, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
@@ -219,7 +229,7 @@ impl Snapshot {
             positions.filter_map(|at| Some(candidates.get(at)?.appliance)).collect();
         let near = self.routes.locate(&player.client).sites;
         let session = &player.session.draw();
-        let version = Wanted::of(&self.view, choice.version.id());
+        let version = Wanted::hashed(&self.view, choice.version.id(), choice.version.id_hash());
         let query = Query { near: &near, version, session, plain: player.plain, among: None };
         steering::nearest(&self.view, &query, &led)
     }

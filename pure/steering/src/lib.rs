@@ -50,6 +50,7 @@ pub mod turns;
 use std::collections::BTreeSet;
 
 use model::id::AssetVersionId;
+use model::names::hash_of;
 use model::near::Near;
 use model::number::{NumberSet, index};
 use model::rendezvous::{Draws, Score};
@@ -100,9 +101,14 @@ pub struct Wanted {
 impl Wanted {
     /// The version of this name.
     pub fn of(view: &FleetView, id: &AssetVersionId) -> Self {
+        Self::hashed(view, id, hash_of(id.as_str().as_bytes()))
+    }
+
+    /// The same, where [`hash_of`] the name is known.
+    pub fn hashed(view: &FleetView, id: &AssetVersionId, hash: u64) -> Self {
         // A title is a version: two of one asset have no block in common.
-        let draws = Draws::of(id.as_str().as_bytes());
-        Self { number: view.versions.get(id).copied(), draws }
+        let draws = Draws::of_hash(hash);
+        Self { number: view.versions.get_hashed(hash, id).copied(), draws }
     }
 }
 

@@ -295,7 +295,8 @@ impl<'a> Ranking<'a> {
         for number in among.iter().copied() {
             let Some(position) = self.view.position(number) else { continue };
             let at = near.iter().position(|near| near.number == position.site);
-            self.look(number, at.map_or(Way::ELSEWHERE, |at| Way::of(near, at)));
+            let way = at.map_or(Way::ELSEWHERE, |at| Way::of(near, at));
+            self.look(number, way, self.holders.content(number));
         }
     }
 
@@ -310,7 +311,7 @@ impl<'a> Ranking<'a> {
                 break;
             }
             for number in view.of_site(of.number) {
-                self.look(*number, way);
+                self.look(*number, way, self.holders.content(*number));
             }
         }
     }
@@ -333,25 +334,26 @@ impl<'a> Ranking<'a> {
             return;
         }
         if is_small {
-            view.appliances.values().for_each(|number| self.look_at_other(*number));
+            view.appliances.values().for_each(|number| self.look_at_other(*number, None));
             return;
         }
         assert!(!self.has_enough(), "more are wanted");
         let wanted = self.good() + 2 * (self.config.pathways_max - self.good());
         let Holders { all, parts } = self.holders;
+        let whole = Some(Renditions::ALL);
         if let Some(holders) = *all {
-            self.look_at_drawn(holders, |ranking| wanted <= ranking.good());
+            self.look_at_drawn(holders, whole, |ranking| wanted <= ranking.good());
             if self.good() < self.config.pathways_min {
                 // They are hard to find among those of embedded sites, or in an outage.
                 let open = &**holders & view.open.as_ref();
-                self.look_at_drawn(&open, |ranking| wanted <= ranking.good());
+                self.look_at_drawn(&open, whole, |ranking| wanted <= ranking.good());
             }
         }
         for (at, holders) in parts.iter().enumerate() {
             let Some(holders) = *holders else { continue };
             if self.good[at] < self.config.pathways_min {
                 let open = &**holders & view.open.as_ref();
-                self.look_at_drawn(&open, |ranking| {
+                self.look_at_drawn(&open, None, |ranking| {
                     ranking.config.pathways_max <= ranking.good[at]
                 });
             }
@@ -359,9 +361,9 @@ impl<'a> Ranking<'a> {
         if !self.keeps_all {
             return;
         }
-        self.look_at_drawn(&view.open, Self::has_least);
+        self.look_at_drawn(&view.open, None, Self::has_least);
         let all = self.draws.looks(view.positions.len());
-        self.look_at_numbers(all, Self::has_least);
+        self.look_at_numbers(all, None, Self::has_least);
     }
 
     fn has_least(&self) -> bool {
@@ -372,8 +374,14 @@ impl<'a> Ranking<'a> {
         self.looks.iter().filter(|look| look.standing.is_possible()).count()
     }
 
-    /// Looks at some, drawn for the session: if they are few, each has its turn.
-    fn look_at_drawn(&mut self, numbers: &NumberSet, is_enough: impl Fn(&Self) -> bool) {
+    /// Looks at some, drawn for the session: if they are few, each has its turn. They hold so much
+    /// of the version, if that is known.
+    fn look_at_drawn(
+        &mut self,
+        numbers: &NumberSet,
+        held: Option<Renditions>,
+        is_enough: impl Fn(&Self) -> bool,
+    ) {
         if numbers.len() <= Bytes::of(OTHERS_MAX).0 {
             let mut turns = [(u64::MAX, 0); OTHERS_MAX];
             for (turn, number) in turns.iter_mut().zip(numbers) {
@@ -382,17 +390,18 @@ impl<'a> Ranking<'a> {
             let turns = &mut turns[..index(u32::try_from(numbers.len()).unwrap_or(0))];
             turns.sort_unstable();
             let numbers = turns.iter().map(|(_, number)| *number);
-            return self.look_at_numbers(numbers, is_enough);
+            return self.look_at_numbers(numbers, held, is_enough);
         }
         let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         let drawn = self.draws.looks(count);
         let numbers = drawn.map(|at| numbers.select(at).expect("it is one of them"));
-        self.look_at_numbers(numbers, is_enough);
+        self.look_at_numbers(numbers, held, is_enough);
     }
 
     fn look_at_numbers(
         &mut self,
         numbers: impl Iterator<Item = u32>,
+        held: Option<Renditions>,
         is_enough: impl Fn(&Self) -> bool,
     ) {
         let mut left = OTHERS_MAX;
@@ -401,25 +410,26 @@ impl<'a> Ranking<'a> {
                 return;
             }
             if self.view.position(number).is_some_and(|position| position.serves_strangers) {
-                self.look_at_other(number);
+                self.look_at_other(number, held);
                 left -= 1;
             }
         }
     }
 
-    fn look_at_other(&mut self, number: u32) {
+    fn look_at_other(&mut self, number: u32, held: Option<Renditions>) {
         let Some(position) = self.view.position(number) else { return };
         let is_near = self.query.near.iter().any(|near| near.number == position.site);
         if !is_near && !self.looks.iter().any(|look| look.number == number) {
-            self.look(number, Way::ELSEWHERE);
+            let held = held.unwrap_or_else(|| self.holders.content(number));
+            self.look(number, Way::ELSEWHERE, held);
         }
     }
 
-    /// Takes an appliance through the steps, but for affinity, which waits until it matters.
+    /// Takes an appliance that holds so much through the other steps, but for affinity, which waits
+    /// until it matters.
     #[inline]
-    fn look(&mut self, number: u32, way: Way) {
+    fn look(&mut self, number: u32, way: Way, held: Renditions) {
         self.looked += 1;
-        let held = self.holders.content(number);
         if held == Renditions::NONE && !self.keeps_all {
             return;
         }

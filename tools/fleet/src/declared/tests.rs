@@ -132,7 +132,8 @@ fn every_fault_is_named_with_its_line_and_what_to_do() {
             "fleet.toml:3: [policy] copy: is no setting; what can be said is copies, \
              versions_kept, flash_throughput_bps, flash_capacity_bytes, flash_fill_bps, \
              storage_throughput_bps, storage_capacity_bytes, storage_fill_bps, \
-             global_throughput_bps, global_capacity_bytes, global_fill_bps, fill_windows",
+             global_throughput_bps, global_capacity_bytes, global_fill_bps, fill_windows, \
+             fill_urgent_bps",
             "fleet.toml:4: [sites] is nothing to declare: there are [policy], [profile.NAME], \
              [site.NAME], [appliance.NAME], [front.NAME], [asset.NAME]",
             "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \

@@ -160,7 +160,8 @@ impl Control {
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
             | Change::Drain(..)
-            | Change::Playbacks(_) => unreachable!("the simulation changes nothing of this"),
+            | Change::Playbacks(_)
+            | Change::Urgent(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));

@@ -112,6 +112,8 @@ pub struct FillStatus {
     pub bytes_held: Bytes,
     /// Objects that fit on no drive.
     pub objects_without_room: u64,
+    /// Objects that a master of the fill cluster is to fetch first.
+    pub objects_waiting: u64,
     /// Within the hours in which it may fetch.
     pub is_open: bool,
     /// Bytes of whole blocks fetched since the start.

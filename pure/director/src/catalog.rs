@@ -63,6 +63,15 @@ impl Items {
         Item::of(self.first, u32::from(if is_placed { rendition } else { lowest }))
     }
 
+    /// Those with which the objects of a rendition are held: its own, or, of what belongs to none
+    /// that is placed by itself, any of them.
+    pub(crate) fn with(&self, rendition: u8) -> impl Iterator<Item = Item> {
+        let own = self.renditions.contains(&rendition).then(|| self.of(rendition));
+        let any = if own.is_none() { self.each().count() } else { 0 };
+        let any = self.each().take(any).map(|(_, item)| item).collect::<Vec<_>>();
+        own.into_iter().chain(any)
+    }
+
     /// Above all numbers of other versions' items that are below.
     pub(crate) fn first(&self) -> u32 {
         self.first

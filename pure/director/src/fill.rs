@@ -15,7 +15,7 @@ use std::sync::Arc;
 use model::hours::{FillRules, Hours, OFFSETS_SPAN, Offset, Windows};
 use model::id::{ApplianceId, SiteId};
 use model::topology::Site;
-use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::zone::TimeZone;
 
 use crate::{Director, Role};
@@ -27,11 +27,32 @@ pub struct FillPolicy {
     pub windows: Windows,
     /// Most that an appliance fetches of what is urgent outside of the windows.
     pub urgent_max: BitsPerSecond,
+    /// How many of a fill cluster fetch an object from its origin, at most [`MASTERS_MAX`]; the
+    /// others fetch it from them. 0 if everybody may.
+    pub masters: u32,
+    /// Whoever has lacked an object for so long asks other fill clusters, as masters do.
+    pub elsewhere_after: Nanos,
+    /// Whoever has lacked it for so long asks its origins.
+    pub origin_after: Nanos,
 }
 
+/// Arbitrary: with more, a cluster is several.
+pub const MASTERS_MAX: u32 = 16;
+/// Arbitrary: whoever waits for longer than two nights waits for an operator.
+pub const AFTER_MAX: Nanos = Nanos::seconds(2 * 86_400);
+
 impl Default for FillPolicy {
+    /// A master at 1.2 Gb/s brings a film of two hours at 16 Mb/s, 14 GB, in 96 s: three such files
+    /// may be before it until other clusters are asked, and nine until an origin is.
     fn default() -> Self {
-        Self { windows: Windows::ALWAYS, urgent_max: URGENT_RATE }
+        let (elsewhere_after, origin_after) = (Nanos::seconds(300), Nanos::seconds(900));
+        Self {
+            windows: Windows::ALWAYS,
+            urgent_max: URGENT_RATE,
+            masters: 1,
+            elsewhere_after,
+            origin_after,
+        }
     }
 }
 

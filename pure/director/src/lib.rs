@@ -52,6 +52,7 @@ mod keys;
 pub mod lacking;
 mod machines;
 mod map;
+pub mod masters;
 mod members;
 mod observed;
 mod places;
@@ -89,14 +90,15 @@ pub use counters::Counters;
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Beside, Event, NotRegistered, Notice, Reply, RoutesWanted};
 use files::Files;
-pub use fill::FillPolicy;
 use fill::Zones;
+pub use fill::{AFTER_MAX, FillPolicy, MASTERS_MAX};
 pub use front::Snapshot;
 pub use history::{History, Sample, Span};
 use kept::ToldFiles;
 use machines::Order;
 pub use machines::{Hardware, Moved};
 use map::Map;
+use masters::Clusters;
 use members::Members;
 pub use observed::{Cause, Hears, Report};
 use observed::{Known, Observed};
@@ -164,6 +166,7 @@ pub struct Director {
     members: Members,
     /// Sites, and the picture of them that is in the making.
     map: Map,
+    clusters: Clusters,
     /// When each appliance's clock is looked at next.
     looks: Looks,
     /// Who is healthy.
@@ -292,6 +295,7 @@ impl Director {
             desired,
             members: Members::default(),
             map: Map::default(),
+            clusters: Clusters::default(),
             looks: Looks::default(),
             healthy: Healthy::default(),
             files: Files::default(),

@@ -223,6 +223,7 @@ impl Director {
         for id in gone.iter().chain(there) {
             let number = self.map.number(id);
             self.map.outdate(number);
+            self.clusters.put(id, number, self.desired.sites.get(id));
         }
         self.tell_routes_sites(gone, there);
     }

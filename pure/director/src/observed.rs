@@ -104,6 +104,8 @@ pub(crate) struct Said {
 pub(crate) struct Observed {
     pub(crate) said: Said,
     pub(crate) last_report: Instant,
+    /// When a report last said that it fetches.
+    pub(crate) fetched: Option<Instant>,
     /// For the view: shared, because it changes seldom.
     pub(crate) base_url: Arc<str>,
     pub(crate) plain_url: Option<Arc<str>>,
@@ -351,6 +353,9 @@ impl Observed {
             routes: report.routes,
         };
         self.last_report = now;
+        if report.fill != BitsPerSecond(0) {
+            self.fetched = Some(now);
+        }
         self.probe = Probe::None;
         self.sums.egress = self.sums.egress.saturating_add(report.load.egress.0);
         self.sums.fill = self.sums.fill.saturating_add(report.fill.0);

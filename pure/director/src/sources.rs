@@ -1,11 +1,14 @@
 //! Decides where an appliance should fetch an object from, best first, and why.
 //!
 //! ```text
-//! the site, and some elsewhere ──> Suitability: its own site, elsewhere, or left out (the reason)
-//!                        │ within a site: the draw for (object, who asks), by weight
+//! the site, its fill cluster, and some elsewhere ──> Suitability: site, cluster, elsewhere, or out
+//!                        │ within each: the draw for (object, who asks), by weight
 //!                        v
 //!        at most so many siblings, then origins: every source of every version that has it
 //! ```
+//!
+//! How far it goes, `masters` says: who is no master of its fill cluster is told siblings of that
+//! cluster alone, and where none has the object, to wait.
 //!
 //! Elsewhere at most [`ELSEWHERE_MAX`] are looked at: drawn for the pair among those that hold all
 //! of a version with the object, and as many among all. So an answer costs no more in a large
@@ -14,6 +17,7 @@
 //! The draw is for the pair, so that appliances that fill the same film at once ask different
 //! siblings, and one that fills many objects asks all of them in turn.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, ObjectId, SiteId};
@@ -21,16 +25,17 @@ use model::manifest::AssetVersion;
 use model::number::NumberSet;
 use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use model::view::{Health, Load};
 
 use crate::Director;
+use crate::masters::{self, Part, Reach};
 
 /// How many, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub siblings_max: usize,
-    /// Siblings of other sites are asked too.
+    /// Siblings of other fill clusters are asked too.
     pub elsewhere: bool,
 }
 
@@ -41,6 +46,8 @@ pub struct Query<'a> {
     pub site: &'a SiteId,
     /// The object that it should hold and lacks.
     pub object: &'a ObjectId,
+    /// How far it may go.
+    pub reach: Reach,
 }
 
 /// An appliance that may be asked.
@@ -48,6 +55,8 @@ pub struct Query<'a> {
 pub struct Sibling<'a> {
     pub id: &'a ApplianceId,
     pub site: &'a SiteId,
+    /// It stands in the asker's fill cluster, whatever its site.
+    pub same_cluster: bool,
     /// Its part among those of its site.
     pub weight: Weight,
     pub health: Health,
@@ -57,12 +66,14 @@ pub struct Sibling<'a> {
     pub holds: bool,
 }
 
-/// Whether a sibling is asked, best first. Only the first two are; all others are left out.
+/// Whether a sibling is asked, best first. Only the first three are; all others are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suitability {
     /// It holds the object and stands in the same site.
     SameSite,
-    /// It holds the object and stands in another site.
+    /// It holds the object and stands in another site of the same fill cluster.
+    SameCluster,
+    /// It holds the object and stands in another fill cluster.
     Elsewhere,
     Asker,
     Unwell(Health),
@@ -71,8 +82,10 @@ pub enum Suitability {
     Lacks,
     /// Its viewers need all that it can send.
     AtLimit,
-    /// It stands in another site, and those are not asked.
-    OtherSite,
+    /// It stands in another fill cluster, and those are not asked.
+    OtherCluster,
+    /// The same, as long as the asker may not go that far.
+    TooFar,
 }
 
 /// An appliance and the decision about it.
@@ -94,6 +107,14 @@ pub struct Sources {
     pub siblings: Vec<Named>,
     /// Versions that it belongs to and that the asker should hold, most wanted first.
     pub versions: Vec<Arc<AssetVersion>>,
+    /// How far the asker may go: to the origins of these versions, or to these siblings alone.
+    pub reach: Reach,
+    /// It is no master, and goes so far because it has waited for long.
+    pub escalated: bool,
+    /// Nobody may be asked now: the asker comes again after this.
+    pub wait: Option<Nanos>,
+    /// Who fetches first in its fill cluster; nobody where everybody may.
+    pub masters: Vec<ApplianceId>,
 }
 
 /// An appliance that is named as a source.
@@ -150,8 +171,14 @@ pub fn rank<'a>(
 }
 
 impl Director {
-    /// Where an appliance should fetch an object from that it should hold.
-    pub fn sources(&self, asker: &ApplianceId, object: &ObjectId) -> Result<Sources, NoSources> {
+    /// Where an appliance should fetch an object from that it should hold and has lacked for so
+    /// long while its fill was open.
+    pub fn sources(
+        &self,
+        asker: &ApplianceId,
+        object: &ObjectId,
+        waited: Nanos,
+    ) -> Result<Sources, NoSources> {
         let registered = self.desired.appliances.get(asker).ok_or(NoSources::NotRegistered)?;
         let manifest = self.manifest(asker).map_err(|_| NoSources::NotRegistered)?;
         let manifest = manifest.ok_or(NoSources::NotWanted)?;
@@ -165,8 +192,12 @@ impl Director {
         if versions.is_empty() {
             return Err(NoSources::NotWanted);
         }
-        let query = Query { asker, site: &registered.appliance.site, object };
-        let siblings = self.siblings(&query, &files, &having);
+        let policy = &self.desired.policy.fill;
+        let site = &registered.appliance.site;
+        let mut query = Query { asker, site, object, reach: Reach::Origin };
+        let elected = self.elect(asker, &files);
+        query.reach = masters::reach(policy, elected.part, waited);
+        let siblings = self.siblings(&query, (&files, &having), &elected.members);
         let candidates = rank(&query, siblings.into_iter(), &self.config.sources);
         let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
         let named = asked.filter_map(|candidate| {
@@ -176,26 +207,45 @@ impl Director {
         });
         let siblings: Vec<_> = named.take(self.config.sources.siblings_max).collect();
         assert!(siblings.iter().all(|named| named.id != *asker), "nobody fetches from itself");
-        Ok(Sources { siblings, versions })
+        let reach = query.reach;
+        let is_nobody = siblings.is_empty() && reach != Reach::Origin;
+        Ok(Sources {
+            siblings,
+            versions,
+            reach,
+            escalated: elected.part != Part::Master && reach != Reach::Cluster,
+            wait: is_nobody.then(|| masters::wait(policy, waited)),
+            masters: elected.masters.into_iter().cloned().collect(),
+        })
     }
 
-    /// The appliances that may be asked for an object, which has these numbers in these versions.
-    pub(crate) fn siblings(
-        &self,
+    /// The appliances that may be asked for an object, which has these numbers in these versions:
+    /// those of the asker's site, these of its fill cluster, and some elsewhere.
+    fn siblings<'a>(
+        &'a self,
         query: &Query<'_>,
-        files: &[u32],
-        versions: &[u32],
-    ) -> Vec<Sibling<'_>> {
+        (files, versions): (&[u32], &[u32]),
+        cluster: &[&'a ApplianceId],
+    ) -> Vec<Sibling<'a>> {
         let own = self.members.get(query.asker).map(|member| member.site);
         let beside = own.into_iter().flat_map(|site| self.map.standing(site));
-        let mut siblings: Vec<_> = beside.filter_map(|id| self.sibling(id, files)).collect();
-        if !self.config.sources.elsewhere {
-            return siblings;
+        let mut siblings: Vec<_> = beside.filter_map(|id| self.sibling(own, id, files)).collect();
+        let stands_beside =
+            |id: &ApplianceId| self.members.get(id).is_none_or(|member| Some(member.site) == own);
+        let of_cluster = cluster.iter().copied().filter(|id| !stands_beside(id));
+        let mut others: BTreeSet<&ApplianceId> = of_cluster.collect();
+        if self.config.sources.elsewhere && query.reach != Reach::Cluster {
+            let found = self.elsewhere(query, versions);
+            others.extend(found.into_iter().filter(|id| !stands_beside(id)));
         }
+        siblings.extend(others.into_iter().filter_map(|id| self.sibling(own, id, files)));
+        siblings
+    }
+
+    /// All of a small fleet; of a large one, at most [`ELSEWHERE_MAX`] for each of two reasons.
+    fn elsewhere(&self, query: &Query<'_>, versions: &[u32]) -> Vec<&ApplianceId> {
         if self.members.len() <= 2 * ELSEWHERE_MAX {
-            let all = self.members.iter().filter(|(_, member)| Some(member.site) != own);
-            siblings.extend(all.filter_map(|(id, _)| self.sibling(id, files)));
-            return siblings;
+            return self.members.iter().map(|(id, _)| id).collect();
         }
         let mut numbers = NumberSet::new();
         let draws = Draws::of(&key(query));
@@ -209,20 +259,21 @@ impl Director {
         }
         let all = draws.looks(self.map.numbers_end()).take(ELSEWHERE_MAX);
         numbers.extend(all);
-        for id in numbers.iter().filter_map(|number| self.members.name(number)) {
-            if self.members.get(id).is_some_and(|member| Some(member.site) != own) {
-                siblings.extend(self.sibling(id, files));
-            }
-        }
-        siblings
+        numbers.iter().filter_map(|number| self.members.name(number)).collect()
     }
 
-    fn sibling<'a>(&'a self, id: &'a ApplianceId, files: &[u32]) -> Option<Sibling<'a>> {
+    fn sibling<'a>(
+        &'a self,
+        own: Option<u32>,
+        id: &'a ApplianceId,
+        files: &[u32],
+    ) -> Option<Sibling<'a>> {
         let (member, registered) = (self.members.get(id)?, self.desired.appliances.get(id)?);
         let observed = member.observed.as_ref();
         Some(Sibling {
             id,
             site: &registered.appliance.site,
+            same_cluster: own.is_some_and(|own| self.clusters.is_same(own, member.site)),
             weight: registered.appliance.weight,
             health: member.health,
             load: observed.map(|observed| observed.said.load).unwrap_or_default(),
@@ -266,25 +317,30 @@ pub fn origins<'a>(
 impl Suitability {
     /// True of those that are asked.
     pub fn is_asked(self) -> bool {
-        matches!(self, Self::SameSite | Self::Elsewhere)
+        matches!(self, Self::SameSite | Self::SameCluster | Self::Elsewhere)
     }
 
     fn of(query: &Query<'_>, sibling: &Sibling<'_>, config: &Config) -> Self {
         let same_site = sibling.site == query.site;
+        let same_cluster = same_site || sibling.same_cluster;
         if sibling.id == query.asker {
             Self::Asker
         } else if sibling.health != Health::Healthy {
             Self::Unwell(sibling.health)
         } else if sibling.address.is_none() {
             Self::NoAddress
-        } else if !same_site && !config.elsewhere {
-            Self::OtherSite
+        } else if !same_cluster && !config.elsewhere {
+            Self::OtherCluster
+        } else if !same_cluster && query.reach == Reach::Cluster {
+            Self::TooFar
         } else if !sibling.holds {
             Self::Lacks
         } else if sibling.load.is_at_limit() {
             Self::AtLimit
         } else if same_site {
             Self::SameSite
+        } else if same_cluster {
+            Self::SameCluster
         } else {
             Self::Elsewhere
         }

@@ -55,13 +55,16 @@ const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
 /// Longest such wait.
 const POSTPONE_MAX: Nanos = Nanos::seconds(120);
 
-/// An object that was given up.
+/// An object that was given up, or waits for a master.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postponed {
-    until: Instant,
-    times: u32,
+    pub(crate) until: Instant,
+    /// How often it could not be had.
+    pub(crate) times: u32,
     /// No plan was made since.
     pub(crate) waits: bool,
+    /// It could be had, but a master is to fetch it first.
+    pub(crate) for_master: bool,
 }
 
 impl Holdings {
@@ -71,13 +74,17 @@ impl Holdings {
     }
 
     /// Lets the next plan have objects that waited until now for another try; false if there are
-    /// more of them than `most`.
+    /// more of them than `most`. If too many ask in this second, the rest is for later plans.
     pub(crate) fn try_again(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
             let Some((until, object)) = self.due.first().copied().filter(|(at, _)| *at <= now)
             else {
                 return true;
             };
+            let is_for_master = self.postponed.get(&object).is_some_and(|of| of.for_master);
+            if is_for_master && !self.waits.may_ask(now, until) {
+                return true;
+            }
             self.due.remove(&(until, object));
             let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
             assert!(postponed.until == until, "an object is due once");
@@ -216,7 +223,7 @@ impl Holdings {
         }
     }
 
-    fn release_unit(&mut self, unit: UnitId) {
+    pub(crate) fn release_unit(&mut self, unit: UnitId) {
         assert!(self.busy_units.remove(&unit), "only a claimed unit is released");
     }
 
@@ -231,7 +238,8 @@ impl Holdings {
         let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
         let until = now + Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
         self.no_longer_postponed(object);
-        self.postponed.insert(object, Postponed { until, times: times + 1, waits: true });
+        let postponed = Postponed { until, times: times + 1, waits: true, for_master: false };
+        self.postponed.insert(object, postponed);
         self.due.insert((until, object));
         assert!(self.due.len() <= self.postponed.len(), "an object is tried again once");
         self.release(object);
@@ -252,6 +260,7 @@ impl Holdings {
     pub(crate) fn no_longer_postponed(&mut self, object: ObjectId) {
         if let Some(postponed) = self.postponed.remove(&object) {
             self.due.remove(&(postponed.until, object));
+            self.waits.count -= u64::from(postponed.for_master);
         }
     }
 }

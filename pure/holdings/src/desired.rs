@@ -154,6 +154,7 @@ impl Holdings {
             self.inventory.renumber();
         }
         self.replan();
+        self.waits.begin_anew();
         Some(Replaced {
             _desired: std::mem::replace(&mut self.desired, next.desired),
             _postponed: std::mem::take(&mut self.postponed),

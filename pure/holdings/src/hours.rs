@@ -33,6 +33,11 @@ impl Holdings {
         if (is_open && self.is_closed) || (takes_urgent && !self.takes_urgent) {
             self.news = true; // Those who wait for something to fetch look again.
         }
+        if is_open {
+            self.waits.opened(now);
+        } else {
+            self.waits.closed(now);
+        }
         (self.is_closed, self.takes_urgent) = (!is_open, takes_urgent);
     }
 

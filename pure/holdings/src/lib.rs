@@ -22,7 +22,8 @@
 //!   objects into files, and `errands`, which hands chores to the drives;
 //! * `desired`: the manifest in force, and the next one;
 //! * `files`: the inventory that control is told;
-//! * `hours`: when fillers may fetch.
+//! * `hours`: when fillers may fetch;
+//! * `waits`: what waits for a master of the fill cluster, and since when it is lacked.
 //!
 //! A question or change about one object costs O(log objects). A call that goes through many of
 //! them is done some at a time, so that nobody waits for the lock meanwhile: a new manifest
@@ -62,6 +63,7 @@ mod planning;
 #[cfg(test)]
 mod tests;
 mod urgent;
+mod waits;
 
 use claims::Postponed;
 pub use claims::{Claim, FileStanding};
@@ -72,6 +74,7 @@ pub use files::Numbers;
 pub use parts::Part;
 pub use planning::{Chores, Doubt};
 use urgent::Urgent;
+use waits::Waits;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +144,7 @@ pub struct Holdings {
     postponed: BTreeMap<ObjectId, Postponed>,
     /// Invariant: those of `postponed` that wait.
     due: BTreeSet<(Instant, ObjectId)>,
+    waits: Waits,
     /// A plan that is being made.
     planner: Option<Planner>,
     errands: Errands,
@@ -183,6 +187,7 @@ impl Holdings {
             busy_units: BTreeSet::new(),
             postponed: BTreeMap::new(),
             due: BTreeSet::new(),
+            waits: Waits::default(),
             planner: None,
             errands: Errands::new(config.suspects_max),
             queue: VecDeque::new(),
@@ -454,6 +459,7 @@ impl Holdings {
             self.inventory.publish(object);
         }
         self.no_longer_postponed(object);
+        self.waits.forget(&object);
         self.refresh(object, None);
         self.updates.push_back(Update::Published { object, extent, small });
     }

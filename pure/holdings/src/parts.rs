@@ -86,9 +86,11 @@ impl Holdings {
         self.spare_parts.iter().find(is_good).copied()
     }
 
-    /// Parts of units that nobody fills and that the queue does not go on with.
+    /// Parts of units that nobody fills, that do not wait for a master, and that the queue does not
+    /// go on with.
     pub(crate) fn units_without_use(&self) -> Vec<UnitId> {
         let of_unit = |part: &PartId| match part {
+            PartId::Unit(unit) if self.waits.units.contains_key(unit) => None,
             PartId::Unit(unit) if !self.busy_units.contains(unit) => Some(*unit),
             PartId::Unit(_) | PartId::Object(_) => None,
         };

@@ -10,7 +10,7 @@ use model::units::{Bytes, Instant, Nanos};
 use store::layout;
 use store::parcel::PartId;
 
-use crate::{Holdings, SLICE, parcels};
+use crate::{Holdings, SLICE, parcels, waits};
 
 /// Why an object is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,8 @@ impl Holdings {
 
     /// How long a planner, which began to wait at `began`, has to wait; not at all if a plan is
     /// due. News may make it due sooner. Only the clock says when it is time again: there is much
-    /// news that is no reason for a plan.
+    /// news that is no reason for a plan. Objects that wait for a master are asked about by the
+    /// next plan, once a second at most.
     pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
         let progress = self.progress();
         let behind = progress.objects_held < progress.objects_wanted
@@ -64,7 +65,10 @@ impl Holdings {
             || !self.spare_parts.is_empty()
             // With all held, a part is of an object that came another way meanwhile.
             || !self.parts.is_empty();
-        let left = (began + PLAN_EVERY).since(now);
+        let asks = self.due.first().filter(|_| 0 < self.objects_waiting());
+        let asks = asks.map(|(due, _)| (*due).max(began + waits::ASK_EVERY));
+        let at = asks.map_or(began + PLAN_EVERY, |at| at.min(began + PLAN_EVERY));
+        let left = at.since(now);
         match (self.replan, left) {
             (true, _) => Nanos(0),
             (false, Nanos(0)) if !behind => PLAN_EVERY,

@@ -11,6 +11,7 @@ mod files;
 mod hours;
 mod parts;
 mod planning;
+mod waits;
 
 const DRIVE: DriveIndex = DriveIndex(0);
 const LEN: Bytes = Bytes::kib(60);
@@ -294,6 +295,11 @@ proptest! {
                 2 if is_held => holdings.relocate(id, on(drive.0, n)),
                 3 => drop(holdings.claim(id).then(|| claimed.insert(n))),
                 4 => drop(claimed.remove(&n).then(|| holdings.release(id))),
+                5 if n % 2 == 0 && claimed.remove(&n) => {
+                    let fetch = vec![Fetch { object: id, len: LEN, urls: Vec::new() }];
+                    let claim = Claim { fetch, part: None };
+                    holdings.wait_for_master(at(generation), &claim, Nanos::seconds(3));
+                }
                 5 => drop(claimed.remove(&n).then(|| holdings.postpone(at(generation), id))),
                 6 => holdings.set_part(part, (n % 2 == 0).then_some(Part { drive, verified: LEN })),
                 7 if n % 2 == 0 => holdings.let_go(drive),
@@ -317,6 +323,8 @@ proptest! {
             prop_assert_eq!(&holdings.desired.gap, &gap_of(&holdings, &in_force));
             let parts = holdings.parts().values().map(|part| part.verified.0).sum();
             prop_assert_eq!(holdings.progress().bytes_partial, Bytes(parts));
+            let waiting = holdings.postponed.values().filter(|of| of.for_master).count();
+            prop_assert_eq!(holdings.objects_waiting(), Bytes::of(waiting).0);
         }
     }
 }

@@ -7,6 +7,10 @@
 //!   ──> whole: entered and shown ──> done: others follow, or it is tried again later
 //! ```
 //!
+//! Before a part is begun, the places of the first object are asked for: if a master of the fill
+//! cluster is to fetch it first, the claim goes back until it is time to ask again, and the thread
+//! goes on with others.
+//!
 //! The room's decisions are those of `fill::transfer` (which source, whether a block is right); the
 //! sources themselves are the host's (`Sources`).
 
@@ -17,7 +21,7 @@ use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::machine::Machine as _;
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
 use store::parcel::{Parcel, PartId};
@@ -62,6 +66,9 @@ pub trait Places {
     /// True if the list should be made anew before this one is asked.
     fn is_stale(&self, place: usize) -> bool;
 
+    /// If none may be asked now, since a master is to fetch it first: for how long.
+    fn waits(&self) -> Option<Nanos>;
+
     /// Makes the list anew.
     fn renew(&mut self) -> impl Future<Output = ()>;
 
@@ -100,6 +107,8 @@ enum Ended {
     Closed,
     /// It is visible, or as much of it as could be had: all but this object, and those after it.
     Published(Option<ObjectId>),
+    /// What of it is not visible waits for a master, for so long.
+    Waits(Nanos),
     Stopped,
     /// Not now, for the sake of this object; the text says why.
     Postponed(ObjectId, String),
@@ -113,6 +122,8 @@ enum Stop {
     Closed,
     /// It cannot be had now.
     GaveUp(String),
+    /// A master is to fetch it first.
+    Waits(Nanos),
     Failed(DriveError),
 }
 
@@ -130,6 +141,7 @@ pub async fn run<H: Host, S: Sources>(host: &H, sources: &S) {
                     host.replan();
                 }
             }
+            Ended::Waits(span) => host.wait_for_master(&claim, span),
             Ended::Stopped => host.done(&claim, &[]),
             Ended::Closed => {
                 host.done(&claim, &[]);
@@ -211,8 +223,12 @@ async fn fill<H: Host, S: Sources>(
         return Ended::Postponed(first, why);
     };
     let part = parcel.part();
+    let places = sources.places(&claim.fetch[0]).await;
+    if let Some(span) = places.waits() {
+        return Ended::Waits(span);
+    }
     let filling = Filling { host, sources, claim, drive: &*drive, part };
-    filling.run(parcel, buffer).await
+    filling.run(parcel, places, buffer).await
 }
 
 /// True if the drive had it all along, or some of a unit, and that is visible now.
@@ -233,8 +249,8 @@ struct Filling<'a, H: Host, S> {
     part: PartId,
 }
 
-impl<H: Host, S: Sources> Filling<'_, H, S> {
-    async fn run(&self, parcel: Parcel, buffer: &mut PagesOf<H>) -> Ended {
+impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
+    async fn run(&self, parcel: Parcel, places: S::Places<'a>, buffer: &mut PagesOf<H>) -> Ended {
         let host = self.host;
         let Ok(mut part) = Part::begin(host, self.drive, parcel).await else {
             return Ended::DriveFailed;
@@ -242,12 +258,23 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
         assert!(part.parcel().part() == self.part, "the report speaks of this part");
         let mut verified = Bytes::ZERO;
         self.show_part(verified);
-        let mut without = None;
+        let (mut without, mut waits) = (None, None);
+        let mut places = Some(places);
         for fetch in &self.claim.fetch {
-            match self.object(fetch, &mut part, &mut verified, buffer).await {
+            let places = match places.take() {
+                Some(places) => places,
+                None => self.sources.places(fetch).await,
+            };
+            match self.object(fetch, places, &mut part, &mut verified, buffer).await {
                 Ok(()) => {}
                 Err(Stop::Stopped) => return Ended::Stopped,
                 Err(Stop::Closed) => return Ended::Closed,
+                Err(Stop::Waits(span)) if part.whole() == 0 => return Ended::Waits(span),
+                Err(Stop::Waits(span)) => {
+                    waits = Some(span);
+                    part.shorten();
+                    break;
+                }
                 Err(Stop::GaveUp(why)) if part.whole() == 0 => {
                     return Ended::Postponed(fetch.object, why);
                 }
@@ -271,7 +298,7 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
         }
         host.dropped_part(self.part, self.drive.index());
         assert!(verified <= self.claim.parcel().file_len(), "no block is counted twice");
-        Ended::Published(without)
+        waits.map_or(Ended::Published(without), Ended::Waits)
     }
 
     async fn failed(&self, part: Part<'_, H>, error: &DriveError) -> Ended {
@@ -301,15 +328,18 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
     /// Brings an object into the part: what is there already, then the rest.
     async fn object(
         &self,
-        fetch: &Fetch,
+        fetch: &'a Fetch,
+        places: S::Places<'a>,
         part: &mut Part<'_, H>,
         verified: &mut Bytes,
         buffer: &mut PagesOf<H>,
     ) -> Result<(), Stop> {
         let place = part.next_place();
         assert!(place.1 == fetch.len, "objects are fetched in the order of their places");
+        if let Some(span) = places.waits() {
+            return Err(Stop::Waits(span));
+        }
         let blocks = self.blocks(fetch, part, place.0).await.map_err(Stop::GaveUp)?;
-        let places = self.sources.places(fetch).await;
         part.write_table(&blocks).await.map_err(Stop::Failed)?;
         let bounds = self.sources.bounds(fetch.len);
         let transfer = Transfer::new(bounds, blocks, places.count(), part.was_there());
@@ -359,8 +389,8 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
 }
 
 /// The object that is fetched into a part now.
-struct One<'a, H: Host, S: Sources> {
-    filling: &'a Filling<'a, H, S>,
+struct One<'f, 'a, H: Host, S: Sources> {
+    filling: &'f Filling<'a, H, S>,
     fetch: &'a Fetch,
     /// Where in the part it begins, and how long it is.
     place: (Bytes, Bytes),
@@ -369,7 +399,7 @@ struct One<'a, H: Host, S: Sources> {
     answer: Option<(usize, <S::Places<'a> as Places>::Answer)>,
 }
 
-impl<H: Host, S: Sources> One<'_, H, S> {
+impl<H: Host, S: Sources> One<'_, '_, H, S> {
     /// Carries out one thing that the transfer asks for, or reads on. The length of a block that is
     /// verified and in the part since. A stop waits for a block that has come to be written, but
     /// begins nothing new; the same when fill closes, and blocks that are there are found.
@@ -408,7 +438,10 @@ impl<H: Host, S: Sources> One<'_, H, S> {
                 self.places.failed(source, &SourceFault::WrongBytes(index));
             }
             Some(Action::Complete) => {}
-            Some(Action::GiveUp(reason)) => return Err(Stop::GaveUp(self.why(&reason))),
+            Some(Action::GiveUp(reason)) => {
+                let gave_up = || Stop::GaveUp(self.why(&reason));
+                return Err(self.places.waits().map_or_else(gave_up, Stop::Waits));
+            }
             None => self.read_on(buffer).await,
         }
         Ok(None)

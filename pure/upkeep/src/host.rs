@@ -257,6 +257,11 @@ pub trait Ledger: Host {
         self.change(|holdings| holdings.done(self.now(), claim, postponed));
     }
 
+    /// Whoever had this claim is done with it: what of it is not held waits for a master.
+    fn wait_for_master(&self, claim: &Claim, span: Nanos) {
+        self.change(|holdings| holdings.wait_for_master(self.now(), claim, span));
+    }
+
     /// How much of a part is good, for the reports; none when there is no part any more.
     fn set_part(&self, id: PartId, part: Option<Part>) {
         self.change(|holdings| holdings.set_part(id, part));

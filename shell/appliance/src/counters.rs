@@ -23,6 +23,12 @@ model::metrics! {
         from_origins: Counter("fill_fetched_bytes_total", "source=\"origin\""),
         /// Bytes of these that came into the site from outside.
         from_outside: Counter("fill_outside_bytes_total"),
+        /// Answers of control that let an object be fetched from further away, since no master of
+        /// the fill cluster had brought it.
+        escalated_elsewhere: Counter("fill_escalations_total", "to=\"elsewhere\""),
+        /// Answers of control that let an object be fetched from further away, since no master of
+        /// the fill cluster had brought it.
+        escalated_origin: Counter("fill_escalations_total", "to=\"origin\""),
     }
 }
 

@@ -61,6 +61,9 @@ const SETTINGS: &[(&str, &str, Form)] = &[
     ("policy", "global_fill_bps", Form::Rate("unknown")),
     ("policy", "fill_windows", Form::Windows("always")),
     ("policy", "fill_urgent_bps", Form::Rate("100 Mb/s")),
+    ("policy", "fill_masters", Form::Count(16)),
+    ("policy", "fill_elsewhere_after_s", Form::Count(172_800)),
+    ("policy", "fill_origin_after_s", Form::Count(172_800)),
     // Of an operator's own, which control does not know.
     ("profile", "throughput_bps", Form::Rate("unknown")),
     ("profile", "capacity_bytes", Form::Bytes("unknown")),

@@ -202,6 +202,21 @@ const VERBS: &[Verb] = &[
         ),
         take("fill_windows", "When sites fill that say nothing else, as 02:00-14:00", What::Text),
         take("fill_urgent_bps", "What is urgent takes at most outside of windows", What::Number),
+        take(
+            "fill_masters",
+            "How many of a fill cluster fetch from the origin, at most 16; 0 for all",
+            What::Number,
+        ),
+        take(
+            "fill_elsewhere_after_s",
+            "Seconds without an object until others ask other fill clusters",
+            What::Number,
+        ),
+        take(
+            "fill_origin_after_s",
+            "Seconds without an object until others ask the origin",
+            What::Number,
+        ),
     ]),
     // Fill
     verb("fill", "list", "List windows, what is missing, and when it will be there", FILL)

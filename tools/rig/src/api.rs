@@ -37,6 +37,14 @@ pub fn delete(url: &str) -> Result<Value> {
     body("DELETE", url, agent(ANSWER_MAX).delete(url).call())
 }
 
+/// A page as text, for example of metrics.
+pub fn page(url: &str) -> Result<String> {
+    let what = || format!("GET {url}");
+    let mut answer = agent(ANSWER_MAX).get(url).call().with_context(what)?;
+    ensure!(answer.status().is_success(), "{}: {}", what(), answer.status());
+    answer.body_mut().read_to_string().with_context(what)
+}
+
 /// The JSON of an answer, or the answer's own words as an error.
 fn body(method: &str, url: &str, answer: Result<Response<Body>, Error>) -> Result<Value> {
     let what = || format!("{method} {url}");

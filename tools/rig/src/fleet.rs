@@ -37,8 +37,14 @@ pub struct Plan {
     pub fronts: u16,
     /// The database of two writers, the second on the ports after all others; none for one writer.
     pub database: Option<String>,
-    /// How many appliances, all in one site.
+    /// How many appliances; they stand in the sites in turns.
     pub appliances: u16,
+    /// The sites by name, as control is told them.
+    pub sites: Vec<(String, Value)>,
+    /// More settings of the policy.
+    pub policy: Value,
+    /// Base URL of an origin that runs already; none for one of the fleet's own.
+    pub source: Option<String>,
     pub asset: String,
     /// More settings of every process of the control plane, by table and key.
     pub settings: Value,
@@ -84,6 +90,9 @@ impl Plan {
             fronts: 0,
             database: None,
             appliances: 0,
+            sites: vec![("lab".to_owned(), json!({ "prefixes": ["127.0.0.0/8"] }))],
+            policy: Value::Null,
+            source: None,
             asset: asset.to_owned(),
             settings,
             appliance,
@@ -106,21 +115,32 @@ impl Fleet {
 
     /// The same, where servers have a certificate already.
     pub fn start_with(plan: Plan, certificate: Certificate, source: &Path) -> Result<Self> {
+        let mut fleet = Self::begin(plan, certificate, Some(source))?;
+        fleet.wait_until_whole(fleet.plan.whole_max)?;
+        info!(fronts = fleet.plan.fronts, appliances = fleet.plan.appliances, "the fleet is whole");
+        Ok(fleet)
+    }
+
+    /// The same without waiting for appliances, which have nothing to hold if there is no source.
+    pub fn begin(plan: Plan, certificate: Certificate, source: Option<&Path>) -> Result<Self> {
         fs::create_dir_all(&plan.room)?;
-        let origin = plan.start_origin(&certificate, source)?;
+        let own = source.filter(|_| plan.source.is_none());
+        let origin = own.map(|source| plan.start_origin(&certificate, source)).transpose()?;
         let mut fleet = Self {
             controls: (0..plan.fronts + 2).map(|_| None).collect(),
             appliances: (0..plan.appliances).map(|_| None).collect(),
             plan,
             certificate,
-            origin: Some(origin),
+            origin,
         };
         fleet.start_control(Role::Writer)?;
         if fleet.plan.database.is_some() {
             fleet.start_second()?;
         }
         fleet.register()?;
-        fleet.ingest(source)?;
+        if let Some(source) = source {
+            fleet.ingest(source)?;
+        }
         for index in 0..fleet.plan.appliances {
             fleet.make_appliance(index)?;
             fleet.start_appliance(index)?;
@@ -131,8 +151,6 @@ impl Fleet {
             fleet.enrol("nearcast-control", &config, &code, &front_name(index))?;
             fleet.start_control(Role::Front(index))?;
         }
-        fleet.wait_until_whole(fleet.plan.whole_max)?;
-        info!(fronts = fleet.plan.fronts, appliances = fleet.plan.appliances, "the fleet is whole");
         Ok(fleet)
     }
 
@@ -309,17 +327,27 @@ impl Fleet {
     }
 
     fn register(&self) -> Result<()> {
-        self.put("/v1/sites/lab", &json!({ "prefixes": ["127.0.0.0/8"] }))?;
-        for index in 0..self.plan.appliances {
-            let path = format!("/v1/appliances/{}", appliance_name(index));
-            self.put(&path, &json!({ "site": "lab", "weight": 1 }))?;
+        for (name, body) in &self.plan.sites {
+            self.put(&format!("/v1/sites/{name}"), body)?;
         }
-        self.put("/v1/policy", &json!({ "copies": self.plan.appliances.max(1) }))
+        for index in 0..self.plan.appliances {
+            let (site, _) = &self.plan.sites[usize::from(index) % self.plan.sites.len()];
+            let path = format!("/v1/appliances/{}", appliance_name(index));
+            self.put(&path, &json!({ "site": site, "weight": 1 }))?;
+        }
+        let mut policy = json!({ "copies": self.plan.appliances.max(1) });
+        for (key, value) in self.plan.policy.as_object().into_iter().flatten() {
+            policy[key] = value.clone();
+        }
+        self.put("/v1/policy", &policy)
     }
 
-    fn ingest(&self, source: &Path) -> Result<()> {
+    /// Makes what is below this folder the asset's next version.
+    pub fn ingest(&self, source: &Path) -> Result<()> {
         info!(source = %source.display(), "ingesting");
-        let (from, control) = (format!("https://{}/", self.plan.origin()), self.url(Role::Writer));
+        let own = || format!("https://{}/", self.plan.origin());
+        let from = self.plan.source.clone().unwrap_or_else(own);
+        let control = self.url(Role::Writer);
         let state = text(&self.plan.room.join("ingest.state"));
         let words = ["ingest", &text(source), "--asset", &self.plan.asset, "--source", &from];
         let more = ["--control", &control, "--state", &state];

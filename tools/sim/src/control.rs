@@ -9,10 +9,12 @@ use std::sync::Arc;
 use director::difference::between;
 use director::following::Asks;
 use director::front::Player;
+use director::sources::Sources;
 use director::{
-    Action, Change, Desired, Director, Event, Expected, Ledger, LedgerEntry, PlanInput, Report,
-    Snapshot, TrustEntry,
+    Action, Change, Desired, Director, Event, Expected, FillPolicy, Ledger, LedgerEntry, PlanInput,
+    Report, Snapshot, TrustEntry,
 };
+use model::hours::Windows;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::inventory::Check;
 use model::machine::Machine;
@@ -44,6 +46,15 @@ pub(crate) struct Control {
     /// A planted bug: a view that lists are made from, and when it was new.
     old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
+
+/// Waits that a simulation has time for: at most 160 s behind a master at work.
+pub(crate) const FILL: FillPolicy = FillPolicy {
+    windows: Windows::ALWAYS,
+    urgent_max: BitsPerSecond(100_000_000),
+    masters: 1,
+    elsewhere_after: Nanos::seconds(4),
+    origin_after: Nanos::seconds(10),
+};
 
 /// As in a demo: half a second between reports.
 pub(crate) const CONFIG: director::Config = director::Config {
@@ -488,15 +499,15 @@ impl Control {
         director.as_ref().is_some_and(|of| between(of.desired(), desired).is_none())
     }
 
-    /// Where an appliance should fetch an object from.
+    /// Where an appliance should fetch an object from that it has lacked for so long.
     pub(crate) fn sources(
         &self,
         asker: &ApplianceId,
         object: &ObjectId,
-    ) -> Option<Vec<ApplianceId>> {
+        waited: Nanos,
+    ) -> Option<Sources> {
         let director = self.director.borrow();
-        let sources = director.as_ref()?.sources(asker, object).ok()?;
-        Some(sources.siblings.into_iter().map(|named| named.id).collect())
+        director.as_ref()?.sources(asker, object, waited).ok()
     }
 
     /// The newest view of the fleet.

@@ -6,6 +6,7 @@ use director::{Change, Policy};
 use model::units::{Bytes, Instant, Nanos};
 use store::{layout, unit};
 
+use crate::control::FILL;
 use crate::drive::{Drive, Mood};
 use crate::files::Left;
 use crate::fleet::{FRONTS, Fleet};
@@ -66,6 +67,7 @@ fn one(fleet: &Rc<Fleet>) {
             fleet.control.change(Change::Policy(Policy {
                 copies,
                 versions_kept,
+                fill: FILL,
                 ..Policy::default()
             }));
         }

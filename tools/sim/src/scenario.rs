@@ -19,7 +19,7 @@ use store::layout;
 use store::unit;
 
 use crate::canary::Canary;
-use crate::control::Control;
+use crate::control::{Control, FILL};
 use crate::drive::Drive;
 use crate::faults;
 use crate::fleet::Fleet;
@@ -314,7 +314,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         withdraws: Cell::new(false),
     });
     let mut desired = Desired {
-        policy: Policy { copies: 2, versions_kept: 2, ..Policy::default() },
+        policy: Policy { copies: 2, versions_kept: 2, fill: FILL, ..Policy::default() },
         token_keys: vec![TokenKey {
             kid: "k1".to_owned(),
             public_key: world.key.public_key().as_ref().try_into().expect("of 32 bytes"),
@@ -331,7 +331,9 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let name = char::from(b'a' + u8::try_from(place).expect("there are few"));
         let site: SiteId = name.to_string().parse().expect("a name");
         let prefixes = vec![format!("10.{place}.0.0/16").parse().expect("a range")];
-        Arc::make_mut(&mut desired.sites).insert(site.clone(), Site::new(site.clone(), prefixes));
+        let mut known = Site::new(site.clone(), prefixes);
+        known.fill_cluster = stage.one_in(2).then(|| "f".parse().expect("a name"));
+        Arc::make_mut(&mut desired.sites).get_or_insert(&site, || known);
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance = Appliance::new(id.clone(), site, Weight::ONE);
         Arc::make_mut(&mut desired.appliances).insert(id.clone(), Registered::new(appliance));

@@ -2,14 +2,16 @@
 
 use std::rc::Rc;
 
+use director::masters::Reach;
+use director::sources::{Named, Sources as Told};
 use fill::plan::Fetch;
 use fill::transfer::{self, SourceFault};
 use model::id::{ApplianceId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Nanos};
-use upkeep::Ledger as _;
 use upkeep::filler::{self, Sources};
+use upkeep::{Host as _, Ledger as _};
 
 use crate::canary::Canary;
 use crate::fleet::Fleet;
@@ -29,6 +31,8 @@ pub(crate) struct Reached {
     network: Network,
     object: ObjectId,
     list: Vec<Place>,
+    /// A master is to fetch it first.
+    waits: Option<Nanos>,
 }
 
 #[derive(Clone)]
@@ -75,8 +79,8 @@ impl Sources for Network {
 
     async fn places<'a>(&'a self, fetch: &'a Fetch) -> Reached {
         let (network, object) = (self.clone(), fetch.object);
-        let list = Place::find(self, object).await;
-        Reached { network, object, list }
+        let (list, waits) = Place::find(self, object).await;
+        Reached { network, object, list, waits }
     }
 
     async fn pace(&self, _: Bytes, _: bool) -> bool {
@@ -97,6 +101,10 @@ impl filler::Places for Reached {
 
     fn is_stale(&self, _: usize) -> bool {
         false
+    }
+
+    fn waits(&self) -> Option<Nanos> {
+        self.waits
     }
 
     async fn renew(&mut self) {}
@@ -145,18 +153,24 @@ impl filler::Answer for Answer {
 }
 
 impl Place {
-    /// Siblings as control names them, then the origin.
-    async fn find(network: &Network, object: ObjectId) -> Vec<Self> {
+    /// Siblings as control names them, then the origin, unless control says that a master fetches
+    /// it first, and for how long to wait.
+    async fn find(network: &Network, object: ObjectId) -> (Vec<Self>, Option<Nanos>) {
         let Network { fleet, process } = network;
         let asker: ApplianceId = process.machine.id.clone();
         let parties = (Party::Machine(process.machine.index), Party::Control);
         let control = Rc::clone(&fleet.control);
-        let answer = move || control.sources(&asker, &object);
-        let siblings = fleet.ask(parties, ASK_MAX, answer).await.unwrap_or_default();
+        let waited = process.change(|holdings| holdings.lacked_for(process.now(), object));
+        let answer = move || control.sources(&asker, &object, waited);
+        let told = fleet.ask(parties, ASK_MAX, answer).await;
+        let Some(Told { siblings, reach, wait, .. }) = told else {
+            return (vec![Self::Origin], None);
+        };
         let machines = fleet.machines.borrow();
-        let named = |id: &ApplianceId| machines.iter().find(|machine| machine.id == *id).cloned();
+        let named = |of: &Named| machines.iter().find(|machine| machine.id == of.id).cloned();
         let siblings = siblings.iter().filter_map(named).map(Self::Sibling);
-        siblings.chain([Self::Origin]).collect()
+        let origin = (reach == Reach::Origin).then_some(Self::Origin);
+        (siblings.chain(origin).collect(), wait)
     }
 
     fn party(&self) -> Party {

@@ -13,6 +13,7 @@ mod cut;
 mod drain;
 mod faults;
 mod flood;
+mod masters;
 mod odd;
 mod outage;
 mod qoe;
@@ -52,6 +53,8 @@ pub enum Verb {
     /// The drive of `stall`, a process of its own.
     #[command(hide = true)]
     HoldDrive(stall::hold::Args),
+    /// Two fill clusters and an origin that counts: masters fetch, one is killed in the middle.
+    Masters(masters::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
     Odd(odd::Args),
     /// Kills the control plane in parts and as a whole while films are played.
@@ -91,6 +94,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Flood(args) => flood::run(args),
         Verb::HoldCrowd(args) => takeover::crowd::run(args),
         Verb::HoldDrive(args) => stall::hold::run(args),
+        Verb::Masters(args) => masters::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Qoe(args) => qoe::run(args),

@@ -120,8 +120,29 @@ impl std::fmt::Debug for TicketKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sources {
-    /// Best first: siblings of the same site, siblings elsewhere, then origins. At most 8.
+    /// Best first: siblings of the same site, of the same fill cluster, elsewhere, then origins. At
+    /// most 8.
     pub sources: Vec<Source>,
+    /// Only these: those that the manifest names are for masters of the fill cluster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only: bool,
+    /// There is none now, since a master is to fetch it first: ask again after so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u64>,
+    /// The asker is no master, and may go so far because it has lacked the object for long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<Escalation>,
+}
+
+/// How far somebody goes who has waited for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Escalation {
+    /// To other fill clusters.
+    Elsewhere,
+    /// To origins, too.
+    Origin,
 }
 
 /// A place to fetch one object from.

@@ -10,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::tests as fleet;
+use crate::{Change, FillPolicy, Policy};
 
 const CONFIG: Config = Config { siblings_max: 4, elsewhere: true };
 
@@ -42,7 +43,7 @@ fn siblings_of_the_same_site_come_first_and_who_is_left_out_has_its_reason() {
     assert_eq!(change("a2", |one| one.load.connections = 94), Suitability::SameSite);
     let only_here = Config { elsewhere: false, ..CONFIG };
     let ranked: BTreeMap<_, _> = fleet.rank("a1", 1, only_here).into_iter().collect();
-    assert_eq!((ranked["a2"], ranked["b1"]), (Suitability::SameSite, Suitability::OtherSite));
+    assert_eq!((ranked["a2"], ranked["b1"]), (Suitability::SameSite, Suitability::OtherCluster));
 }
 
 #[test]
@@ -106,9 +107,12 @@ fn origins_are_every_source_of_every_version_and_the_path_that_it_has_there() {
 #[test]
 fn the_director_answers_for_what_the_asker_should_hold_and_for_nothing_else() {
     let mut director = fleet::running(&["a1", "a2", "a3", "b1"]);
+    let fill = FillPolicy { masters: 0, ..FillPolicy::default() };
+    let everybody = Policy { fill, ..director.desired().policy };
+    director.handle(fleet::at(0), crate::Event::Changed(Change::Policy(everybody)));
     fleet::put_version(&mut director, "film-1", &[1, 2], 1);
     let ask = |director: &Director, asker: &str, n| {
-        director.sources(&fleet::id(asker), &fleet::object(n))
+        director.sources(&fleet::id(asker), &fleet::object(n), Nanos(0))
     };
     let siblings = |director: &Director, asker: &str, n| -> Vec<(String, String)> {
         let sources = ask(director, asker, n).unwrap();
@@ -220,6 +224,7 @@ impl Fleet {
         let siblings = places.iter().map(|((id, site), one)| Sibling {
             id,
             site,
+            same_cluster: *site == place(asker).1,
             weight: one.weight,
             health: one.health,
             load: one.load,
@@ -228,7 +233,7 @@ impl Fleet {
         });
         let (id, site) = place(asker);
         let object = fleet::object(object);
-        let query = Query { asker: &id, site: &site, object: &object };
+        let query = Query { asker: &id, site: &site, object: &object, reach: Reach::Origin };
         let ranked = rank(&query, siblings, &config);
         ranked.iter().map(|candidate| (candidate.id.to_string(), candidate.suitability)).collect()
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! control ── siblings, then origins, with an expiry each ──> places
+//!         └─ "wait": a master of the fill cluster fetches it first ──> none, for so long
 //! manifest ── base URLs ──> places, where control is away or names no origin
 //! ```
 //!
@@ -18,7 +19,7 @@ use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use upkeep::filler;
 use ureq::http::Uri;
-use wire::v1::identity::Source;
+use wire::v1::identity::{Escalation, Source, Sources};
 
 use crate::clock;
 use crate::counters::FillCounters;
@@ -37,6 +38,11 @@ const MARGIN_S: u64 = 2;
 /// How long a sibling that failed is left out, and one that sent wrong bytes.
 const FAILED_FOR: Nanos = Nanos::seconds(30);
 const LIED_FOR: Nanos = Nanos::seconds(600);
+/// Control says at least this; whatever it says, it is asked again after the other.
+const WAIT_MIN_S: u64 = 1;
+const WAIT_MAX_S: u64 = 600;
+/// Objects that are fetched from further away are counted, and told once in a while.
+const SAY_EVERY: Nanos = Nanos::seconds(60);
 /// Siblings that are left out; the table is emptied when it is full.
 const SHUNNED_MAX: usize = 1024;
 
@@ -57,7 +63,13 @@ pub(crate) struct Clients {
     pub(crate) control: Option<ControlClient>,
     /// Of all fillers together.
     pub(crate) shunned: Arc<Shunned>,
+    /// The same.
+    pub(crate) said: Arc<Said>,
 }
+
+/// When it was last told that an object is fetched from further away.
+#[derive(Debug, Default)]
+pub(crate) struct Said(Mutex<Option<Instant>>);
 
 /// Siblings that are left out for a while, by address.
 #[derive(Debug, Default)]
@@ -73,6 +85,20 @@ pub(crate) struct Places<'a> {
     asked: Instant,
     /// A source did not take its URL.
     refused: bool,
+    /// A master is to fetch it first.
+    waits: Option<Nanos>,
+}
+
+impl Said {
+    /// True if it is time to say it again.
+    fn is_due(&self, now: Instant) -> bool {
+        let mut said = lock(&self.0);
+        let is_due = said.is_none_or(|last| SAY_EVERY <= now.since(last));
+        if is_due {
+            *said = Some(now);
+        }
+        is_due
+    }
 }
 
 impl Shunned {
@@ -98,7 +124,8 @@ impl<'a> Places<'a> {
         fetch: &'a Fetch,
     ) -> Self {
         let (list, asked) = (Vec::new(), ledger.now());
-        let mut places = Self { ledger, clients, fetched, fetch, list, asked, refused: false };
+        let (refused, waits) = (false, None);
+        let mut places = Self { ledger, clients, fetched, fetch, list, asked, refused, waits };
         places.make_anew();
         places
     }
@@ -113,16 +140,22 @@ impl<'a> Places<'a> {
     fn make_anew(&mut self) {
         (self.asked, self.refused) = (self.ledger.now(), false);
         let object = self.fetch.object;
-        let answer = self.clients.control.as_ref().map(|control| control.sources(object));
+        let lacked = self.ledger.change(|holdings| holdings.lacked_for(self.asked, object));
+        let answer = self.clients.control.as_ref().map(|control| control.sources(object, lacked));
         let told = match answer {
-            Some(Ok(told)) => told.sources,
+            Some(Ok(told)) => told,
             Some(Err(error)) => {
                 tracing::debug!(%object, %error, "control names no sources");
-                Vec::new()
+                Sources::default()
             }
-            None => Vec::new(),
+            None => Sources::default(),
         };
-        self.list = list(told, &self.fetch.urls);
+        if let Some(escalation) = told.escalated {
+            self.escalates(escalation, lacked);
+        }
+        self.waits = waits(&told);
+        let manifest = if told.only { &[][..] } else { &self.fetch.urls };
+        self.list = list(told.sources, manifest);
         let now = self.ledger.now();
         let shunned = |place: &Place| {
             place.address.as_ref().is_some_and(|at| self.clients.shunned.has(at, now))
@@ -135,6 +168,21 @@ impl<'a> Places<'a> {
             if let (Some(host), Some(address)) = (host, &place.address) {
                 self.clients.siblings.dial.set_host(&host, address);
             }
+        }
+    }
+}
+
+impl Places<'_> {
+    /// No master has brought the object, and control lets it be fetched from further away.
+    fn escalates(&self, to: Escalation, lacked: Nanos) {
+        let (counter, whom) = match to {
+            Escalation::Elsewhere => (&self.fetched.escalated_elsewhere, "other fill clusters"),
+            Escalation::Origin => (&self.fetched.escalated_origin, "origin"),
+        };
+        let objects = counter.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.clients.said.is_due(self.asked) {
+            let (object, seconds) = (self.fetch.object, lacked.as_seconds());
+            tracing::info!(%object, seconds, whom, objects, "no master has brought it");
         }
     }
 }
@@ -154,6 +202,10 @@ impl filler::Places for Places<'_> {
         let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
         // A refusal is a failure that the transfer counts: it cannot ask for ever.
         self.refused || (may_ask && self.is_over(index))
+    }
+
+    fn waits(&self) -> Option<Nanos> {
+        self.waits
     }
 
     async fn renew(&mut self) {
@@ -194,7 +246,7 @@ impl filler::Places for Places<'_> {
     }
 
     fn received(&self, index: usize, len: Bytes) {
-        let FillCounters { from_siblings, from_origins, from_outside } = self.fetched;
+        let FillCounters { from_siblings, from_origins, from_outside, .. } = self.fetched;
         if self.is_outside(index) {
             from_outside.fetch_add(len.0, Ordering::Relaxed);
         }
@@ -202,6 +254,12 @@ impl filler::Places for Places<'_> {
         let from = if is_sibling { from_siblings } else { from_origins };
         from.fetch_add(len.0, Ordering::Relaxed);
     }
+}
+
+/// How long to wait, if control names nobody and says so.
+fn waits(told: &Sources) -> Option<Nanos> {
+    let wait_s = told.wait_s.filter(|_| told.sources.is_empty())?;
+    Some(Nanos::seconds(wait_s.clamp(WAIT_MIN_S, WAIT_MAX_S)))
 }
 
 /// What control says, if it makes sense, and the manifest's own where no origin is among it.
@@ -257,6 +315,30 @@ mod tests {
         let with_sibling = urls(vec![sibling.clone()]);
         assert_eq!(with_sibling, [&*sibling.url, "https://origin/film/v.mp4"]);
         assert_eq!(urls(vec![sibling.clone(), origin.clone()]), [sibling.url, origin.url]);
+    }
+
+    #[test]
+    fn who_is_no_master_has_only_what_control_says_and_waits_where_that_is_nothing() {
+        let told = |text: &str| serde_json::from_str::<Sources>(text).unwrap();
+        let waiting = told(r#"{"sources": [], "only": true, "wait_s": 7}"#);
+        assert_eq!((waits(&waiting), waiting.only), (Some(Nanos::seconds(7)), true));
+        let hasty = told(r#"{"sources": [], "only": true, "wait_s": 0}"#);
+        assert_eq!(waits(&hasty), Some(Nanos::seconds(WAIT_MIN_S)));
+        let endless = Sources { wait_s: Some(u64::MAX), ..hasty };
+        assert_eq!(waits(&endless), Some(Nanos::seconds(WAIT_MAX_S)));
+        let sources = vec![source("https://a2.internal/v1/objects/1", Some("10.0.0.2:9443"))];
+        assert_eq!(waits(&Sources { sources, ..endless }), None, "a sibling has it");
+        // As a control of a release before says it.
+        let before = told(r#"{"sources": []}"#);
+        assert_eq!((waits(&before), before.only, before.escalated), (None, false, None));
+        assert!(list(before.sources, &[]).is_empty());
+    }
+
+    #[test]
+    fn it_is_told_once_in_a_while_that_objects_are_fetched_from_further_away() {
+        let (said, at) = (Said::default(), |seconds| Instant(0) + Nanos::seconds(seconds));
+        let told = [0, 1, 59, 60, 61].map(|seconds| said.is_due(at(seconds)));
+        assert_eq!(told, [true, false, false, true, false]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use identity::enrol::{self, Address};
 use identity::member::Member;
 use model::id::{ApplianceId, DocumentId, Generation, ObjectId, parse_hex};
 use model::object::{BlocksError, block_count};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use settings::Text;
@@ -126,9 +126,13 @@ impl ControlClient {
         bytes(checked(request.send_json(Lacking { documents }))?, MANIFEST_LEN_MAX)
     }
 
-    /// Where an object may be fetched, best first.
-    pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
-        self.get(&format!("sources/{object}"))
+    /// Where an object may be fetched, best first, that has been lacked for so long.
+    pub(crate) fn sources(
+        &self,
+        object: ObjectId,
+        lacked: Nanos,
+    ) -> Result<v1::identity::Sources, ControlError> {
+        self.get(&format!("sources/{object}?waited_s={}", lacked.as_seconds()))
     }
 
     /// The keys of session tickets of this appliance's site.

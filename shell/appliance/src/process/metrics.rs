@@ -197,6 +197,9 @@ const FILL: &[Row<FillStatus>] = &[
     (Metric::gauge("fill_bytes_held", "Of these, published or verified."), |of| {
         number(of.bytes_held.0)
     }),
+    (Metric::gauge("fill_objects_waiting", "Objects that a master is to fetch first."), |of| {
+        number(of.objects_waiting)
+    }),
     (
         Metric::gauge("fill_open", "1 within the hours in which fill may fetch, as control said."),
         |of| number(u64::from(of.is_open)),

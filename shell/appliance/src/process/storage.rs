@@ -44,7 +44,7 @@ use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCoun
 use crate::demand::DemandCounters;
 use crate::filling::filler::{self, Paces};
 use crate::filling::peer::{self, PeerConfig};
-use crate::filling::places::{Clients, Shunned};
+use crate::filling::places::{Clients, Said, Shunned};
 use crate::lock::lock;
 use crate::membership::client::ControlClient;
 pub use crate::membership::client::Front;
@@ -461,13 +461,14 @@ impl StorageHandle {
     fn spawn_fillers(&mut self, config: &Config, tls: &TlsConfig) -> std::io::Result<()> {
         let rate_max = config.fill.rate_max.map(|rate| rate.0);
         let paces = Arc::new(Paces::new(rate_max, |rate| rate.over(BURST_SHARE).max(BURST_MIN)));
-        let shunned = Arc::new(Shunned::default());
+        let (shunned, said) = (Arc::new(Shunned::default()), Arc::new(Said::default()));
         for i in 0..config.fill.concurrency {
             let clients = Clients {
                 origins: source::agent(tls, config.fill.silence_max),
                 siblings: self.member(config),
                 control: self.writer(config),
                 shunned: Arc::clone(&shunned),
+                said: Arc::clone(&said),
             };
             let paces = Arc::clone(&paces);
             self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients, &paces))?;

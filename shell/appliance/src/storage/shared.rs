@@ -48,6 +48,7 @@ impl Shared {
                 bytes_wanted: progress.bytes_wanted,
                 bytes_held: progress.bytes_held + progress.bytes_partial,
                 objects_without_room: holdings.plan_report().objects_without_room,
+                objects_waiting: holdings.objects_waiting(),
                 is_open: holdings.is_open(),
                 fetched: Bytes(fetched.from_siblings + fetched.from_origins),
                 from_siblings: Bytes(fetched.from_siblings),

@@ -97,6 +97,8 @@ pub(crate) struct TestControl {
     /// What is answered when an object's sources are asked for; others are unknown.
     pub(crate) sources: Mutex<BTreeMap<ObjectId, Vec<Source>>>,
     pub(crate) sources_asked: AtomicU64,
+    /// For what a master is to fetch first, with all that was said of the time it was lacked for.
+    pub(crate) waiting: Mutex<BTreeMap<ObjectId, Vec<u64>>>,
     /// Serial numbers that manifests revoke.
     pub(crate) revoked: Mutex<BTreeSet<String>>,
     /// Certificates given out to renew others.
@@ -197,6 +199,17 @@ impl TestControl {
         self.name.get_or_init(|| "a1".to_owned())
     }
 
+    fn sources_of(&self, object: &ObjectId, waited: &str) -> Option<Sources> {
+        self.sources_asked.fetch_add(1, Ordering::SeqCst);
+        let waited = waited.strip_prefix("waited_s=").expect("it is said").parse().unwrap();
+        if let Some(said) = self.waiting.lock().unwrap().get_mut(object) {
+            said.push(waited);
+            return Some(Sources { only: true, wait_s: Some(1), ..Sources::default() });
+        }
+        let sources = self.sources.lock().unwrap().get(object).cloned()?;
+        Some(Sources { sources, ..Sources::default() })
+    }
+
     pub(crate) fn last_report(&self) -> Option<wire::v1::report::Report> {
         self.reports.lock().unwrap().last().cloned()
     }
@@ -243,13 +256,11 @@ impl TestControl {
                 let (status, lines) = self.documents(&request.body);
                 answer(out, status, &lines)
             }
-            ("GET", ["v1", "appliances", name, "sources", object]) if *name == self.name() => {
-                self.sources_asked.fetch_add(1, Ordering::SeqCst);
-                let sources = self.sources.lock().unwrap().get(&object.parse().unwrap()).cloned();
-                match sources {
-                    Some(sources) => {
-                        answer(out, 200, &serde_json::to_vec(&Sources { sources }).unwrap())
-                    }
+            ("GET", ["v1", "appliances", name, "sources", object, waited])
+                if *name == self.name() =>
+            {
+                match self.sources_of(&object.parse().unwrap(), waited) {
+                    Some(sources) => answer(out, 200, &serde_json::to_vec(&sources).unwrap()),
                     None => answer(out, 404, b"{}"),
                 }
             }

@@ -15,6 +15,7 @@ use model::manifest::{SiteMember, Trust, TrustDocument};
 use model::units::BitsPerSecond;
 use ureq::unversioned::transport::DefaultConnector;
 use wire::v1::identity::Source;
+use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
 use upkeep::Cause;
@@ -114,7 +115,12 @@ impl Filled {
 impl Filled {
     /// An object that is given up for a while is begun again later, with other sources: not here.
     fn was_never_given_up(&self) {
-        let held = || self.control.last_report().filter(|report| report.fill.objects_held == 1);
+        self.was_never_given_up_of(1);
+    }
+
+    fn was_never_given_up_of(&self, objects: u64) {
+        let all = |report: &Report| report.fill.objects_held == objects;
+        let held = || self.control.last_report().filter(all);
         wait("the report of all", || held().is_some());
         assert_eq!(held().unwrap().errors, []);
     }
@@ -383,6 +389,30 @@ fn with_control_away_the_manifests_own_sources_are_used() {
     filled.rig.config.fill.rate_max = None;
     let _handle = filled.rig.start();
     filled.rig.wait_for(&files);
+}
+
+#[test]
+fn what_waits_for_a_master_holds_nothing_up_and_is_no_failure() {
+    let files = [TestFile::new("v/a.mp4", 3_000_000), TestFile::new("v/b.mp4", 2_000_000)];
+    let mut filled = Filled::new(&files, |_| vec![]);
+    let [a, b] = [files[0].id(), files[1].id()];
+    let waiting = &filled.control.waiting;
+    waiting.lock().unwrap().insert(a, Vec::new());
+    filled.rig.config.fill.concurrency = 1;
+    let handle = filled.rig.start();
+    wait("b", || filled.rig.told.index.lock().unwrap().locate(&b).is_some());
+    let said = || waiting.lock().unwrap()[&a].clone();
+    wait("four questions", || 4 <= said().len());
+    let said = said();
+    assert!(said.is_sorted() && (3..=6).contains(said.last().unwrap()), "{said:?}");
+    assert_eq!((filled.origin.sent(), handle.fill().objects_waiting), (2_000_000, 1));
+    let parts = std::fs::read_dir(filled.rig.drive(0).join("fill")).unwrap().count();
+    assert_eq!(parts, 0, "no room is taken for it");
+    assert_eq!(filled.control.last_report().unwrap().errors, []);
+    waiting.lock().unwrap().clear();
+    filled.rig.wait_for(&files);
+    assert_eq!((filled.origin.sent(), handle.fill().objects_waiting), (5_000_000, 0));
+    filled.was_never_given_up_of(2);
 }
 
 #[test]

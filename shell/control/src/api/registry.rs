@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::{FillPolicy, Policy, Registered};
+use director::{AFTER_MAX, FillPolicy, MASTERS_MAX, Policy, Registered};
 use model::hours::Windows;
 use model::id::ApplianceId;
 use model::profile::Profiles;
@@ -226,6 +226,21 @@ pub(crate) struct PolicyBody {
     /// second, from 1,000,000; 0 for the default, which is 100 Mb/s. Without it, it stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fill_urgent_bps: Option<u64>,
+    /// How many of a fill cluster fetch an object from its origin, at most 16; the others fetch it
+    /// from them. 0 if all may. Default 1. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 16)]
+    fill_masters: Option<u32>,
+    /// Whoever has lacked an object for so long while its fill was open asks other fill clusters,
+    /// too; two days at most. Default 300. Without it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 172_800)]
+    fill_elsewhere_after_s: Option<u64>,
+    /// Whoever has lacked it for so long asks its origins; two days at most. Default 900. Without
+    /// it, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 172_800)]
+    fill_origin_after_s: Option<u64>,
 }
 
 fn one() -> u32 {
@@ -278,6 +293,51 @@ impl ApplianceBody {
 }
 
 impl PolicyBody {
+    /// What is said of fill, over what was known.
+    fn fill_over(&self, known: FillPolicy) -> Result<FillPolicy, Problem> {
+        let windows = match self.fill_windows.as_deref() {
+            None => known.windows,
+            Some("") => Windows::ALWAYS,
+            Some(text) => {
+                let said = text.parse().map_err(WireError::Windows);
+                said.map_err(Problem::bad_request)?
+            }
+        };
+        let masters = self.fill_masters.unwrap_or(known.masters);
+        if MASTERS_MAX < masters {
+            return Err(Problem::bad_request(format!("fill_masters: use 0 to {MASTERS_MAX}")));
+        }
+        let after = |name: &str, said: Option<u64>, known: Nanos| {
+            let most = AFTER_MAX.as_seconds();
+            let wrong = || Problem::bad_request(format!("{name}: use 0 to {most} seconds"));
+            let Some(said) = said else { return Ok(known) };
+            if said <= most { Ok(Nanos::seconds(said)) } else { Err(wrong()) }
+        };
+        let urgent_max = match self.fill_urgent_bps {
+            None => known.urgent_max,
+            Some(0) => FillPolicy::default().urgent_max,
+            Some(bps) => {
+                let rate = rate("fill_urgent_bps", bps).map_err(Problem::bad_request)?;
+                rate.unwrap_or(known.urgent_max)
+            }
+        };
+        Ok(FillPolicy {
+            windows,
+            urgent_max,
+            masters,
+            elsewhere_after: after(
+                "fill_elsewhere_after_s",
+                self.fill_elsewhere_after_s,
+                known.elsewhere_after,
+            )?,
+            origin_after: after(
+                "fill_origin_after_s",
+                self.fill_origin_after_s,
+                known.origin_after,
+            )?,
+        })
+    }
+
     /// What is said of profiles, over what was known.
     fn over(&self, known: wire::v1::appliance::Profiles) -> wire::v1::appliance::Profiles {
         let able = |said: [Option<u64>; 3], known: Abilities| Abilities {
@@ -318,6 +378,9 @@ fn policy_out(policy: Policy) -> PolicyBody {
         global_fill_bps: Some(global.fill_bps),
         fill_windows: Some(policy.fill.windows.to_string()),
         fill_urgent_bps: Some(policy.fill.urgent_max.0),
+        fill_masters: Some(policy.fill.masters),
+        fill_elsewhere_after_s: Some(policy.fill.elsewhere_after.as_seconds()),
+        fill_origin_after_s: Some(policy.fill.origin_after.as_seconds()),
     }
 }
 
@@ -585,23 +648,7 @@ pub(crate) async fn put_policy(
         before = Some(policy_out(known));
         let profiles = body.over(known.profiles.into());
         let profiles = profiles_in(&profiles).map_err(Problem::bad_request)?;
-        let windows = match body.fill_windows.as_deref() {
-            None => known.fill.windows,
-            Some("") => Windows::ALWAYS,
-            Some(text) => {
-                let said = text.parse().map_err(WireError::Windows);
-                said.map_err(Problem::bad_request)?
-            }
-        };
-        let urgent_max = match body.fill_urgent_bps {
-            None => known.fill.urgent_max,
-            Some(0) => FillPolicy::default().urgent_max,
-            Some(bps) => {
-                let rate = rate("fill_urgent_bps", bps).map_err(Problem::bad_request)?;
-                rate.unwrap_or(known.fill.urgent_max)
-            }
-        };
-        let fill = FillPolicy { windows, urgent_max };
+        let fill = body.fill_over(known.fill)?;
         Ok::<_, Problem>(Policy { copies, versions_kept, profiles, fill })
     };
     let policy = control.put_policy(merge).await?;

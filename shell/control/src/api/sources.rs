@@ -1,14 +1,19 @@
 //! The sources of an object for an appliance.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use director::AFTER_MAX;
+use director::masters::{AT_WORK, Reach};
 use director::sources::{Named, NoSources, Origin};
 use identity::member::Member;
 use model::id::{ApplianceId, ObjectId};
+use model::units::Nanos;
 use playback::reference::encode;
-use wire::v1::identity::{Source, Sources, TicketKeys, sibling_path};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::v1::identity::{Escalation, Source, Sources, TicketKeys, sibling_path};
 
 use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
@@ -17,25 +22,39 @@ use super::{NO_STORE, Shared, named};
 use crate::state::directing::Desk;
 use crate::state::writer::ORIGINS_MAX;
 
+/// A question for sources.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SourcesQuery {
+    /// For so long the appliance has lacked the object while its fill was open.
+    #[serde(default)]
+    waited_s: u64,
+}
+
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
-/// should hold. URLs into buckets are signed for this object and for a while.
+/// should hold. URLs into buckets are signed for this object and for a while. Who is no master of
+/// its fill cluster is told siblings of it alone, or to wait, until it has waited for long.
 #[utoipa::path(get, path = "/v1/appliances/{id}/sources/{object}", tag = "members",
     responses((status = 200, body = Sources)))]
 pub(crate) async fn sources(
     State(control): Shared,
     caller: ApplianceCaller,
     Path((id, object)): Path<(String, String)>,
+    Query(query): Query<SourcesQuery>,
 ) -> Result<Response, Problem> {
     let (appliance, object): (ApplianceId, ObjectId) = (caller.is(&id)?, named(&object)?);
-    let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object);
+    // Nothing is other after that.
+    let waited = Nanos::seconds(query.waited_s.min(AFTER_MAX.as_seconds() * AT_WORK));
+    let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object, waited);
     let found = control.directing.ask(look).await?;
     let found = found.map_err(|error| match error {
         NoSources::NotRegistered => not_registered(&id),
         NoSources::NotWanted => Problem::not_found(error),
     })?;
     let mut sources: Vec<Source> = found.siblings.iter().map(|s| sibling(s, &object)).collect();
-    let now = control.clock.unix();
-    for origin in director::sources::origins(&found.versions, &object, ORIGINS_MAX) {
+    let (now, only) = (control.clock.unix(), found.reach != Reach::Origin);
+    let origins_max = if only { 0 } else { ORIGINS_MAX };
+    for origin in director::sources::origins(&found.versions, &object, origins_max) {
         let Origin { source, path } = origin;
         match control.buckets.sign(source, path, now).await {
             None => sources.push(Source {
@@ -53,11 +72,22 @@ pub(crate) async fn sources(
             Some(Err(error)) => tracing::warn!(%error, "a source is left out"),
         }
     }
-    if sources.is_empty() {
+    if sources.is_empty() && !only {
         let detail = "no sibling holds it, and no URL could be signed: control's log says why";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-source", detail));
     }
-    Ok((NO_STORE, Json(Sources { sources })).into_response())
+    let escalation = match found.reach {
+        Reach::Cluster => None,
+        Reach::Elsewhere => Some(Escalation::Elsewhere),
+        Reach::Origin => Some(Escalation::Origin),
+    };
+    let told = Sources {
+        sources,
+        only,
+        wait_s: found.wait.map(|wait| wait.0.div_ceil(1_000_000_000)),
+        escalated: escalation.filter(|_| found.escalated),
+    };
+    Ok((NO_STORE, Json(told)).into_response())
 }
 
 /// The keys of session tickets of an appliance's site, so that a player who resumes at another

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use director::difference::{self, Short};
 use director::following::{Lost, Picture};
 use director::{
-    Catalog, Desired, Entry, FillPolicy, Format, Playbacks, Policy, Registered, Version, Window,
+    AFTER_MAX, Catalog, Desired, Entry, FillPolicy, Format, Playbacks, Policy, Registered, Version,
+    Window,
 };
 use identity::signing::{self, VerifyError};
 use model::hours::Windows;
 use model::id::{AssetId, AssetVersionId, Generation, IdError};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
-use model::units::UnixSeconds;
+use model::units::{Nanos, UnixSeconds};
 use playback::token::Session;
 use wire::convert::{
     WireError, appliance_with, profiles_in, site_with, token_key_in, token_key_out, version_in,
@@ -114,12 +115,14 @@ pub(crate) fn snapshot_out(
 /// What is short, and told whole whenever something is told.
 pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
     let Short { policy, token_keys, signing_keys } = short;
-    let Policy { copies, versions_kept, profiles, fill: FillPolicy { windows, .. } } = *policy;
+    let Policy { copies, versions_kept, profiles, fill } = *policy;
+    let windows = fill.windows;
     wire_replica::Snapshot {
         format: 1,
         copies,
         versions_kept,
         profiles: Some(profiles.into()),
+        fill_sources: fill_sources_out(&fill),
         fill_windows: if windows.is_always() { String::new() } else { windows.to_string() },
         token_keys: token_keys.iter().map(token_key_out).collect(),
         signing_keys: signing_keys.iter().map(token_key_out).collect(),
@@ -133,12 +136,28 @@ pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotE
         "" => Windows::ALWAYS,
         text => text.parse().map_err(WireError::Windows)?,
     };
-    let (copies, versions_kept, fill) =
-        (wire.copies, wire.versions_kept, FillPolicy { windows, ..FillPolicy::default() });
+    let mut fill = FillPolicy { windows, ..FillPolicy::default() };
+    if let Some(told) = &wire.fill_sources {
+        let after = |seconds: u64| Nanos::seconds(seconds.min(AFTER_MAX.as_seconds()));
+        fill.masters = told.masters;
+        fill.elsewhere_after = after(told.elsewhere_after_s);
+        fill.origin_after = after(told.origin_after_s);
+    }
+    let (copies, versions_kept) = (wire.copies, wire.versions_kept);
     Ok(Short {
         policy: Policy { copies, versions_kept, profiles, fill },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+    })
+}
+
+/// Nothing where it is as usual: then a front of a release before agrees.
+fn fill_sources_out(fill: &FillPolicy) -> Option<wire_replica::FillSources> {
+    let usual = FillPolicy { windows: fill.windows, ..FillPolicy::default() };
+    (*fill != usual).then(|| wire_replica::FillSources {
+        masters: fill.masters,
+        elsewhere_after_s: fill.elsewhere_after.as_seconds(),
+        origin_after_s: fill.origin_after.as_seconds(),
     })
 }
 

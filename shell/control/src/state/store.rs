@@ -439,6 +439,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0020_fill.sql"),
     include_str!("../../migrations/0021_expected.sql"),
     include_str!("../../migrations/0022_urgent.sql"),
+    include_str!("../../migrations/0023_masters.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

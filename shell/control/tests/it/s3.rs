@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3Builder;
 use object_store::signer::{Method, Signer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use wire::v1::ingest::NewVersion;
 
 use crate::appliance::Appliance;
@@ -79,6 +79,7 @@ fn a_url_ends_with_its_time_and_with_the_secret_that_signed_it() {
 #[test]
 fn siblings_come_before_origins_and_only_what_should_be_held_may_be_asked_for() {
     let fleet = Fleet::start("1 h");
+    fleet.control.put("/v1/policy", &json!({"copies": 2, "fill_masters": 0}));
     let object = fleet.object("v/r0.mp4");
     let mut siblings = ["a2", "b1"].map(|name| Appliance::new(name, "https://127.0.0.3:8443"));
     for sibling in &mut siblings {
@@ -92,6 +93,8 @@ fn siblings_come_before_origins_and_only_what_should_be_held_may_be_asked_for() 
     assert_eq!(addresses, [Some("a2.example:8444"), Some("b1.example:8444"), None, None]);
     let host = identity::member::Member::appliance("a2").host();
     assert_eq!(sources[0]["url"], format!("https://{host}/v1/objects/{object}"));
+
+    who_is_no_master_waits(&fleet, &object);
 
     let link = fleet.a1.link.as_ref().unwrap();
     let ask = |link: &Link, name: &str, object: &str| {
@@ -179,6 +182,42 @@ impl Fleet {
         let sources = answer.json()["sources"].as_array().cloned();
         (answer.status, sources.unwrap_or_default())
     }
+}
+
+/// a1 lets nobody fetch, so a2 is the master of their site: it holds this object and no other.
+fn who_is_no_master_waits(fleet: &Fleet, held: &str) {
+    let one = json!({"copies": 2, "fill_masters": 1, "fill_elsewhere_after_s": 100});
+    fleet.control.put("/v1/policy", &one);
+    let link = fleet.a1.link.as_ref().unwrap();
+    let ask = |rest: &str| link.get(&format!("/v1/appliances/a1/sources/{rest}"));
+    let start = Instant::now();
+    while ask(held).json()["only"].is_null() {
+        // A plan has to say that a2 should hold it.
+        assert!(start.elapsed() < Duration::from_secs(20), "a2 is no master");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = ask(held).json();
+    assert_eq!((told["sources"].as_array().unwrap().len(), &told["only"]), (1, &json!(true)));
+    assert_eq!(told["sources"][0]["address"], "a2.example:8444", "b1 is in another cluster");
+    assert_eq!((&told["wait_s"], &told["escalated"]), (&Value::Null, &Value::Null));
+    let other = fleet.object("v/r1.mp4");
+    let wait = json!({"sources": [], "only": true, "wait_s": 1});
+    assert_eq!(ask(&other).json(), wait);
+    let told = ask(&format!("{held}?waited_s=100")).json();
+    assert_eq!((told["sources"].as_array().unwrap().len(), &told["only"]), (2, &json!(true)));
+    assert_eq!(told["escalated"], "elsewhere");
+    let told = ask(&format!("{other}?waited_s=18446744073709551615")).json();
+    assert_eq!((told["sources"].as_array().unwrap().len(), &told["only"]), (2, &Value::Null));
+    assert_eq!(told["escalated"], "origin");
+    ask(&format!("{other}?waited_s=-1")).problem(400);
+    for (body, wanted) in [
+        (json!({"fill_masters": 17}), "fill_masters: use 0 to 16"),
+        (json!({"fill_origin_after_s": 172_801}), "fill_origin_after_s: use 0 to 172800 seconds"),
+    ] {
+        assert!(fleet.control.put("/v1/policy", &body).problem(400).contains(wanted));
+    }
+    let everybody = json!({"copies": 2, "fill_masters": 0});
+    assert_eq!(fleet.control.put("/v1/policy", &everybody).status, 200);
 }
 
 /// As control signs, but for less than it may.

@@ -20,6 +20,8 @@ use super::profiles;
 pub(super) enum Form {
     /// A whole number from 1 to this.
     Number(u32),
+    /// The same from 0.
+    Count(u32),
     Flag,
     /// The name of a thing.
     Name,
@@ -58,12 +60,8 @@ impl Form {
     pub(super) fn read(self, value: &Json) -> Result<Value, String> {
         let wrong = |wanted: &str| format!("{value} is not {wanted}");
         match self {
-            Self::Number(most) => {
-                let number = value.as_u64().filter(|number| (1..=u64::from(most)).contains(number));
-                number
-                    .map(Value::Number)
-                    .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
-            }
+            Self::Number(most) => number(value, 1..=most),
+            Self::Count(most) => number(value, 0..=most),
             Self::Bitrate => most(value, 1..=u64::MAX, "bits per second", "no limit"),
             Self::Rate(zero) => rate(value, zero),
             Self::Bytes(zero) => capacity(value, zero),
@@ -124,6 +122,13 @@ impl Form {
             Self::Time => time(value),
         }
     }
+}
+
+fn number(value: &Json, of: RangeInclusive<u32>) -> Result<Value, String> {
+    let (least, most) = of.into_inner();
+    let number = value.as_u64().filter(|number| (least.into()..=most.into()).contains(number));
+    let wrong = || format!("{value} is not a number from {least} to {most}");
+    number.map(Value::Number).ok_or_else(wrong)
 }
 
 fn profile(value: &Json) -> Result<Value, String> {

@@ -133,7 +133,7 @@ fn every_fault_is_named_with_its_line_and_what_to_do() {
              versions_kept, flash_throughput_bps, flash_capacity_bytes, flash_fill_bps, \
              storage_throughput_bps, storage_capacity_bytes, storage_fill_bps, \
              global_throughput_bps, global_capacity_bytes, global_fill_bps, fill_windows, \
-             fill_urgent_bps",
+             fill_urgent_bps, fill_masters, fill_elsewhere_after_s, fill_origin_after_s",
             "fleet.toml:4: [sites] is nothing to declare: there are [policy], [profile.NAME], \
              [site.NAME], [appliance.NAME], [front.NAME], [asset.NAME]",
             "fleet.toml:5: \"S1\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', \
@@ -314,10 +314,24 @@ fn a_file_may_say_of_figures_and_tags_what_control_takes_and_no_more() {
 fn an_exported_policy_has_each_figure_whatever_the_defaults_are() {
     let figures = wire::v1::appliance::Profiles::from(Profiles::default()).figures();
     let copies = ("copies", Value::Number(2));
+    let numbers = [("fill_masters", Value::Number(0)), ("fill_origin_after_s", Value::Number(900))];
     let figures = figures.map(|(key, figure)| (key, Value::Number(figure)));
-    let settings: Settings = figures.into_iter().chain([copies]).collect();
+    let settings: Settings = figures.into_iter().chain([copies]).chain(numbers).collect();
     let things = Things::from([(Thing::Policy, settings)]);
     assert_eq!(parse(&file(&things)).unwrap().things, things);
+}
+
+#[test]
+fn masters_may_be_none_and_no_more_than_control_takes() {
+    assert!(parse("[policy]\nfill_masters = 0\nfill_elsewhere_after_s = 0\n").is_ok());
+    let found = faults("[policy]\nfill_masters = 17\nfill_origin_after_s = 172_801\n");
+    assert_eq!(
+        found,
+        [
+            "fleet.toml:2: [policy] fill_masters: 17 is not a number from 0 to 16",
+            "fleet.toml:3: [policy] fill_origin_after_s: 172801 is not a number from 0 to 172800",
+        ]
+    );
 }
 
 #[test]

@@ -32,14 +32,16 @@ struct Inner {
 const PIECE: u64 = 16 * 1024;
 
 impl Origin {
-    pub(crate) fn start() -> Result<Self> {
+    /// It listens when this returns, and has nothing.
+    pub fn start() -> Result<Self> {
         let inner = Arc::new(Inner::default());
         let served = Arc::clone(&inner);
         let server = Server::start(Arc::new(move |request, out| served.answer(request, out)))?;
         Ok(Self { inner, server })
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Without a slash at its end.
+    pub fn url(&self) -> String {
         format!("http://{}", self.server.address)
     }
 
@@ -54,10 +56,15 @@ impl Origin {
     }
 
     pub(crate) fn offer(&self, film: &Film) {
-        let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
         for object in &film.objects {
-            files.insert(format!("/{}/{}", film.name, object.path), Arc::clone(&object.bytes));
+            self.put(format!("/{}/{}", film.name, object.path), Arc::clone(&object.bytes));
         }
+    }
+
+    /// From now on it has this file there.
+    pub fn put(&self, path: String, bytes: Arc<Vec<u8>>) {
+        let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.insert(path, bytes);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The policy, as numbers by their names.
 
-use director::{FillPolicy, Policy};
+use director::{AFTER_MAX, FillPolicy, Policy};
 use model::hours::{WINDOWS_MAX, Windows};
-use model::units::BitsPerSecond;
+use model::units::{BitsPerSecond, Nanos};
 use wire::convert::profiles_in;
 use wire::v1::appliance::{Abilities, Profiles};
 
@@ -54,7 +54,17 @@ impl Store {
         }
         let windows = Windows::new(windows).map_err(|error| damaged(&error))?;
         let urgent_max = BitsPerSecond(unsigned(self.meta(URGENT).await?)?);
-        Ok(FillPolicy { windows, urgent_max })
+        let seconds = async |key: &str| {
+            let seconds = unsigned(self.meta::<i64>(key).await?)?;
+            Ok::<_, StoreError>(Nanos::seconds(seconds.min(AFTER_MAX.as_seconds())))
+        };
+        Ok(FillPolicy {
+            windows,
+            urgent_max,
+            masters: self.meta("fill_masters").await?,
+            elsewhere_after: seconds("fill_elsewhere_after_s").await?,
+            origin_after: seconds("fill_origin_after_s").await?,
+        })
     }
 
     pub async fn put_policy(&self, policy: Policy) -> Result<()> {
@@ -72,6 +82,13 @@ impl Store {
             put_meta(&mut transaction, key, window).await?;
         }
         put_meta(&mut transaction, URGENT, policy.fill.urgent_max.0).await?;
+        let FillPolicy { masters, elsewhere_after, origin_after, .. } = policy.fill;
+        put_meta(&mut transaction, "fill_masters", u64::from(masters)).await?;
+        for (key, after) in
+            [("fill_elsewhere_after_s", elsewhere_after), ("fill_origin_after_s", origin_after)]
+        {
+            put_meta(&mut transaction, key, after.as_seconds()).await?;
+        }
         Ok(transaction.commit().await?)
     }
 }

@@ -12,7 +12,7 @@ use model::manifest::{AssetVersion, File};
 use model::object::BlockHash;
 use model::profile::{Abilities, Profile, Profiles};
 use model::topology::{Place, SiteKind};
-use model::units::{BitsPerSecond, UnixSeconds};
+use model::units::{BitsPerSecond, Nanos, UnixSeconds};
 use model::zone::TimeZone;
 use sqlx::AssertSqlSafe;
 
@@ -129,8 +129,10 @@ async fn what_is_written_is_there_after_opening_again() {
     };
     let flash = Abilities { fill: None, ..Profiles::default().flash };
     let profiles = Profiles { flash, ..Profiles::default() };
+    let (elsewhere_after, origin_after) = (Nanos::seconds(5), Nanos::seconds(7));
     let windows = "02:00-14:00, 23:00-00:00".parse().unwrap();
-    let fill = FillPolicy { windows, ..FillPolicy::default() };
+    let usual = FillPolicy::default();
+    let fill = FillPolicy { windows, masters: 3, elsewhere_after, origin_after, ..usual };
     let policy = Policy { copies: 3, versions_kept: 1, profiles, fill };
     let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
     let entries = [(appliance.id.clone(), entry)].into();

@@ -1,0 +1,149 @@
+//! Objects that wait for a master of the fill cluster, and for how long each has been lacked.
+//!
+//! ```text
+//! first question ──> lacked since ──> published, or not wanted: forgotten
+//!       │ control: "wait"
+//!       v
+//!   not before ──> the next plan has it again, of all that wait so many in a second
+//! ```
+//!
+//! To wait is no failure: the next wait is not longer because of this one, unless control says so.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use model::id::ObjectId;
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use store::parcel::PartId;
+use store::unit::UnitId;
+
+use crate::claims::Postponed;
+use crate::{Claim, Holdings};
+
+/// Objects of which it is known since when they are lacked, about 100 bytes each. Those beyond
+/// count from when there is room.
+const LACKED_MAX: usize = 65_536;
+/// Of these, so many are looked at with each question, and forgotten if nobody lacks them.
+const PRUNED: usize = 4;
+
+/// Files that are asked about again in a second: of ten thousand that wait each comes every five
+/// minutes, and a thousand appliances that wait are bearable for control.
+const ASKED_MAX: u32 = 32;
+pub(crate) const ASK_EVERY: Nanos = Nanos::seconds(1);
+
+/// What is known of waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// When each object was first asked for, and for how long fill had been closed by then.
+    /// Invariant: at most [`LACKED_MAX`].
+    lacked: BTreeMap<ObjectId, (Instant, Nanos)>,
+    /// Where the next are looked at.
+    pruned_to: Option<ObjectId>,
+    /// For how long fill has been closed, and since when it is.
+    closed: Nanos,
+    closed_since: Option<UnixSeconds>,
+    /// Invariant: those of `Holdings::postponed` that wait for a master.
+    pub(crate) count: u64,
+    /// Units of which a part is there, until they may be asked about again: no plan has them
+    /// meanwhile, and their parts are of use all the same.
+    pub(crate) units: BTreeMap<UnitId, Instant>,
+    /// The second in which so many were asked about again, the last that was due then.
+    asked_from: Instant,
+    asked: u32,
+    asked_last: Option<Instant>,
+}
+
+impl Waits {
+    pub(crate) fn opened(&mut self, now: UnixSeconds) {
+        if let Some(since) = self.closed_since.take() {
+            let closed = now.0.saturating_sub(since.0);
+            self.closed.0 = self.closed.0.saturating_add(closed.saturating_mul(1_000_000_000));
+        }
+    }
+
+    pub(crate) fn closed(&mut self, now: UnixSeconds) {
+        self.closed_since.get_or_insert(now);
+    }
+
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
+        self.lacked.remove(object);
+    }
+
+    /// Whether what is due at this time may be asked about. What is due at one time is of one
+    /// file, and stays together.
+    pub(crate) fn may_ask(&mut self, now: Instant, due: Instant) -> bool {
+        if ASK_EVERY <= now.since(self.asked_from) {
+            (self.asked_from, self.asked) = (now, 0);
+        }
+        if self.asked_last != Some(due) {
+            if ASKED_MAX <= self.asked {
+                return false;
+            }
+            (self.asked_last, self.asked) = (Some(due), self.asked + 1);
+            self.units.retain(|_, until| *until != due);
+        }
+        true
+    }
+
+    /// With a new manifest everything is asked about anew.
+    pub(crate) fn begin_anew(&mut self) {
+        self.count = 0;
+        self.units.clear();
+    }
+}
+
+impl Holdings {
+    /// For how long an object has been lacked while fill was open: since this was first asked.
+    pub fn lacked_for(&mut self, now: Instant, object: ObjectId) -> Nanos {
+        self.prune();
+        let Waits { lacked, closed, .. } = &mut self.waits;
+        let since = match lacked.get(&object) {
+            Some(since) => *since,
+            None if lacked.len() < LACKED_MAX => *lacked.entry(object).or_insert((now, *closed)),
+            None => return Nanos(0),
+        };
+        assert!(since.1 <= *closed, "closed time only grows");
+        Nanos(now.since(since.0).0.saturating_sub(closed.0 - since.1.0))
+    }
+
+    /// The holder of this claim is done: what of it is not held waits for a master, for so long.
+    pub fn wait_for_master(&mut self, now: Instant, claim: &Claim, span: Nanos) {
+        let (until, part) = (now + span, claim.parcel().part());
+        if let PartId::Unit(unit) = part {
+            self.release_unit(unit);
+            if self.parts.contains_key(&part) {
+                self.waits.units.insert(unit, until);
+            }
+        }
+        for object in claim.fetch.iter().map(|fetch| fetch.object) {
+            if self.index.locate(&object).is_none() {
+                let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
+                self.no_longer_postponed(object);
+                let postponed = Postponed { until, times, waits: true, for_master: true };
+                self.postponed.insert(object, postponed);
+                self.due.insert((until, object));
+                self.waits.count += 1;
+            }
+            self.release(object);
+        }
+        self.news = true; // Whoever plans has to look for how long it may sleep.
+    }
+
+    /// Objects that wait for a master.
+    pub fn objects_waiting(&self) -> u64 {
+        assert!(self.waits.count <= Bytes::of(self.postponed.len()).0, "each waits once");
+        self.waits.count
+    }
+
+    fn prune(&mut self) {
+        let after = self.waits.pruned_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let some = self.waits.lacked.range((after, Bound::Unbounded)).take(PRUNED);
+        let some: Vec<ObjectId> = some.map(|(object, _)| *object).collect();
+        self.waits.pruned_to = some.last().copied();
+        for object in some {
+            if !self.is_wanted(&object) || self.index.locate(&object).is_some() {
+                self.waits.forget(&object);
+            }
+        }
+    }
+}

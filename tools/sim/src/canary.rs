@@ -52,10 +52,12 @@ pub(crate) enum Canary {
     LostDifference,
     /// An appliance takes a trust document though a newer one is in force.
     OlderTrust,
+    /// An appliance goes by the clock of another zone.
+    WrongZone,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -80,5 +82,6 @@ impl Canary {
         Self::StaleView,
         Self::LostDifference,
         Self::OlderTrust,
+        Self::WrongZone,
     ];
 }

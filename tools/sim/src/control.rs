@@ -20,12 +20,14 @@ use model::inventory::Check;
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest, Trust, TrustDocument};
 use model::number::NumberSet;
+use model::topology::Site;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use placement::plan::Wanted;
 use playback::token::Session;
 
 use crate::canary::Canary;
+use crate::hours;
 use crate::oracle;
 use crate::replication::{Given, Replication};
 use crate::stage::{Troupe, WORLD};
@@ -160,8 +162,10 @@ impl Control {
             Change::Superseded(versions) => {
                 Arc::make_mut(&mut desired.catalog).remove(versions.iter());
             }
-            Change::Site(_)
-            | Change::SiteGone(_)
+            Change::Site(site) => {
+                Arc::make_mut(&mut desired.sites).insert(site.id.clone(), site.clone());
+            }
+            Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
             | Change::Usable(..)
@@ -210,6 +214,17 @@ impl Control {
             names.collect::<Vec<_>>()
         };
         versions.flat_map(named).collect()
+    }
+
+    pub(crate) fn sites(&self) -> Vec<Site> {
+        self.durable.borrow().0.sites.values().cloned().collect()
+    }
+
+    /// The hours of an appliance's site, as an operator put them.
+    pub(crate) fn hours(&self, id: &ApplianceId) -> Option<hours::Told> {
+        let desired = &self.durable.borrow().0;
+        let site = &desired.appliances.get(id)?.appliance.site;
+        desired.sites.get(site).map(hours::Told::of)
     }
 
     pub(crate) fn appliances(&self) -> Vec<ApplianceId> {

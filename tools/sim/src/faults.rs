@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use director::{Change, Policy};
+use model::hours::Windows;
+use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
 use store::{layout, unit};
 
@@ -11,6 +13,7 @@ use crate::drive::{Drive, Mood};
 use crate::files::Left;
 use crate::fleet::{FRONTS, Fleet};
 use crate::front::Front;
+use crate::hours;
 use crate::opened;
 use crate::stage::{Stage, WORLD};
 use crate::stock;
@@ -38,7 +41,7 @@ fn one(fleet: &Rc<Fleet>) {
     let Some(machine) = stage.pick(&machines) else { return };
     let drives = machine.drives.borrow().clone();
     let Some(drive) = stage.pick(&drives) else { return };
-    match stage.below(25) {
+    match stage.below(26) {
         0 => kill(fleet, machine),
         1..=3 => cut(fleet, machine),
         4 => mood(fleet, machine, drive, Mood::Slow(stage.millis(20, 3000))),
@@ -59,6 +62,7 @@ fn one(fleet: &Rc<Fleet>) {
         19 | 20 => pull(fleet, machine, drive),
         21 | 22 => miswrite(fleet, machine, drive),
         23 => write_later(fleet, machine, drive),
+        25 => change_hours(fleet),
         24 if stage.one_in(2) => fleet.control.forecast(),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
@@ -238,6 +242,35 @@ fn step_clock(fleet: &World, machine: &Machine) {
     let clock = CLOCK_ZERO - 7200 + stage.below(14_400);
     stage.say(|| format!("{}: the clock steps to {clock} of {CLOCK_ZERO}", machine.id));
     machine.clock.set(clock);
+    machine.hours.borrow_mut().since = stage.now();
+}
+
+/// An operator changes the hours of a site.
+fn change_hours(fleet: &Rc<Fleet>) {
+    let sites = fleet.control.sites();
+    if let Some(mut site) = fleet.stage.pick(&sites).filter(|_| fleet.has_hours.get()).cloned() {
+        hours::draw(&fleet.stage, fleet.wall(), &mut site);
+        put_hours(fleet, site);
+    }
+}
+
+/// Of each site fill is open before long, and stays open.
+fn open_hours(fleet: &Rc<Fleet>) {
+    for mut site in fleet.control.sites() {
+        if site.fill_windows.is_some() || site.fill_paused_until.is_some() {
+            hours::open_soon(&fleet.stage, fleet.wall(), &mut site);
+            put_hours(fleet, site);
+        }
+    }
+}
+
+fn put_hours(fleet: &Rc<Fleet>, site: Site) {
+    fleet.stage.say(|| {
+        let (id, zone, windows) = (&site.id, &site.time_zone, site.fill_windows);
+        let windows = windows.unwrap_or(Windows::ALWAYS);
+        format!("{id} fills {windows} in {zone}, paused until {:?}", site.fill_paused_until)
+    });
+    fleet.control.change(Change::Site(site));
 }
 
 fn kill_control(fleet: &Rc<Fleet>) {
@@ -275,9 +308,11 @@ pub(crate) fn heal(fleet: &Rc<Fleet>) {
         fleet.control.start();
     }
     fleet.control.force_plan();
+    open_hours(fleet);
     fleet.fronts.iter().filter(|front| !front.is_up()).for_each(Front::start);
     for machine in fleet.machines.borrow().iter() {
         machine.clock.set(CLOCK_ZERO);
+        machine.hours.borrow_mut().since = fleet.stage.now();
         for drive in machine.drives.borrow().iter() {
             drive.set_mood(Mood::Well);
             drive.set_lies(false);

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use director::difference::{Check, Difference, Gone, Parts, Short};
+use director::difference::{Check, Difference, Gone, Parts};
 use director::following::{Asks, Follower, Lost, Picture, Run};
 use director::{Director, Event};
 use model::machine::Machine as _;
@@ -126,16 +126,18 @@ impl Front {
         run.end()
     }
 
-    /// A difference as it came; now and then one of which most is lost here. If a bug is planted,
-    /// nobody looks at its check, either.
+    /// A difference as it came; now and then one of which most is lost here, but not sites: the
+    /// check has names and prefixes of these alone. If a bug is planted, nobody looks at its check,
+    /// either.
     fn read(&self, run: &Run, difference: &Difference) -> Difference {
         let (stage, mut read) = (&self.world.stage, difference.clone());
         let is_planted = self.world.has(Canary::LostDifference);
         if !stage.one_in(8) || (self.world.is_calm.get() && !is_planted) {
             return read;
         }
-        let short: Short = read.changed.short;
-        (read.changed, read.gone) = (Parts { short, ..Parts::default() }, Gone::default());
+        let Parts { short, sites, .. } = read.changed;
+        read.changed = Parts { short, sites, ..Parts::default() };
+        read.gone = Gone::default();
         if is_planted {
             read.check = Check::of(&run.picture().desired);
         }

@@ -159,7 +159,10 @@ impl Host for Process {
             Told::StaysAside(index, why) => {
                 self.say(|| format!("drive {index} stays set aside: {why}"));
             }
-            Told::Hours { is_open, .. } => self.say(|| format!("fill is open: {is_open}")),
+            Told::Hours { is_open, .. } => {
+                self.world.count(|counts| counts.hours += 1);
+                self.say(|| format!("fill is open: {is_open}"));
+            }
             Told::Checked(..)
             | Told::Right(_)
             | Told::Tended(..)

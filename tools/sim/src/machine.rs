@@ -8,10 +8,11 @@ use std::sync::Arc;
 use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
+use model::hours::{FillRules, Offset};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::Manifest;
-use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::view::Load;
 use store::layout;
 use store::log::Entry;
@@ -24,6 +25,7 @@ use crate::canary::Canary;
 use crate::drive::Drive;
 use crate::files::Left;
 use crate::fleet::Fleet;
+use crate::hours;
 use crate::mover;
 use crate::opened::{Opened, to};
 use crate::oracle;
@@ -60,6 +62,8 @@ impl Machine {
             retired: RefCell::default(),
             mounts: Cell::new(0),
             kept: RefCell::new(None),
+            kept_rules: RefCell::default(),
+            hours: RefCell::default(),
             is_up: Cell::new(false),
             is_dark: Cell::new(false),
             signed: RefCell::default(),
@@ -177,6 +181,7 @@ async fn begin(fleet: Rc<Fleet>, machine: Rc<Machine>, troupe: Troupe) {
             Err(errno) => process.failed(&drive, &to("list", layout::FILL)(errno)).await,
         }
     }
+    follow_rules(&process);
     fleet.put(&process);
     begin_tasks(&fleet, &process, u8::try_from(drives.len()).unwrap_or(u8::MAX));
 }
@@ -188,6 +193,10 @@ fn begin_tasks(fleet: &Rc<Fleet>, process: &Rc<Process>, drives: u8) {
     stage.spawn(troupe, async move { keeper::run(&*of).await });
     let of = Rc::clone(process);
     stage.spawn(troupe, async move { audit::run(&*of, drives, WALK_EVERY).await });
+    let of = Rc::clone(process);
+    stage.spawn(troupe, async move {
+        upkeep::hours::run(&*of, || of.world.now(&of.machine).wall).await;
+    });
     let of = Rc::clone(process);
     stage.spawn(troupe, async move { verify::run(&*of).await });
     stage.spawn(troupe, Rc::clone(process).watch_drives());
@@ -218,12 +227,16 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
         let report = report(&process, sequence, known, trust);
         let truth = process.ask(|holdings| holdings.files_since(0)).map(|files| files.came);
         let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
-        let answer = move || control.report(&id, &report, truth.as_ref());
+        let answer = move || {
+            let reply = control.report(&id, &report, truth.as_ref())?;
+            Some((reply, control.hours(&id)))
+        };
         let reply = fleet.ask(parties, REPORT_MAX, answer).await;
-        let wait = if let Some(reply) = reply {
+        let wait = if let Some((reply, told)) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
             trust = reply.trust;
             process.with(|holdings| holdings.set_siblings(reply.siblings.to_map()));
+            take_rules(&process, reply.fill, told).await;
             if followed(&process).wants(trust) && !process.machine.tells_ids {
                 take_trust(&fleet, &process).await;
             }
@@ -236,6 +249,34 @@ async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
             Nanos(interval.0 << failures.min(6)).min(RETRY_MAX)
         };
         fleet.stage.sleep_until(began + wait).await;
+    }
+}
+
+/// Control told this with a report's answer: kept first, then in force.
+async fn take_rules(process: &Rc<Process>, rules: Option<FillRules>, told: Option<hours::Told>) {
+    let (Some(mut rules), Some(told)) = (rules, told) else { return };
+    if process.ask(|holdings| holdings.rules().state) == rules.state {
+        return;
+    }
+    if process.world.has(Canary::WrongZone) {
+        let tokyo = Offset { from: UnixSeconds(0), ahead_s: 9 * 3600 };
+        rules.hours.offsets = Arc::new([tokyo]);
+    }
+    let stage = &process.world.stage;
+    stage.sleep(stage.millis(1, 30)).await;
+    *process.machine.kept_rules.borrow_mut() = Some((rules, told));
+    stage.sleep(stage.millis(0, 2)).await;
+    follow_rules(process);
+}
+
+/// What is kept is in force from now on.
+fn follow_rules(process: &Process) {
+    let (machine, world) = (&process.machine, &process.world);
+    let kept = machine.kept_rules.borrow().clone();
+    let (rules, told) = kept.unzip();
+    *machine.hours.borrow_mut() = hours::InForce { told, since: world.stage.now() };
+    if let Some(rules) = rules {
+        process.with(|holdings| holdings.set_rules(world.now(machine).wall, rules));
     }
 }
 

@@ -20,6 +20,7 @@ mod files;
 mod fleet;
 mod front;
 mod host;
+mod hours;
 mod machine;
 mod mover;
 mod opened;

@@ -12,6 +12,7 @@ use store::log;
 use store::unit;
 use upkeep::Drive as _;
 
+use crate::hours::{self, Told};
 use crate::opened::{self, Opened};
 use crate::world::{Machine, World};
 
@@ -156,4 +157,18 @@ pub(crate) fn delivered(
         let (first, count) = (wrong.first(), wrong.len());
         format!("{}: {count} wrong bytes of {object}, at {first:?}", machine.id)
     });
+}
+
+/// Something is about to be asked of a source, or read: may it be?
+pub(crate) fn fetches(world: &World, machine: &Machine) {
+    let hours = machine.hours.borrow();
+    let has_windows = hours.told.as_ref().is_some_and(|told| !told.windows.is_empty());
+    world.count(|counts| counts.fetched_by_hours += u64::from(has_windows));
+    let wall = world.now(machine).wall;
+    let Some(Told { zone, windows, paused_until }) = hours.forbid(world.stage.now(), wall) else {
+        return;
+    };
+    let minute = hours::minute(zone.as_str(), wall.0);
+    let by = format!("{windows:?} of {zone}, paused until {paused_until:?}");
+    world.stage.fail(format!("{} fetches in minute {minute}, and fills in {by}", machine.id));
 }

@@ -24,6 +24,7 @@ use crate::drive::Drive;
 use crate::faults;
 use crate::fleet::Fleet;
 use crate::front::Front;
+use crate::hours;
 use crate::opened;
 use crate::process::Process;
 use crate::server::Owner as _;
@@ -300,6 +301,8 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
     let world = Rc::new(World {
         stage: stage.clone(),
         canary,
+        first_second: hours::first_second(stage),
+        has_hours: Cell::new(stage.one_in(2)),
         objects: RefCell::default(),
         machines: RefCell::default(),
         net: Net::default().into(),
@@ -333,6 +336,9 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         let prefixes = vec![format!("10.{place}.0.0/16").parse().expect("a range")];
         let mut known = Site::new(site.clone(), prefixes);
         known.fill_cluster = stage.one_in(2).then(|| "f".parse().expect("a name"));
+        if number < sites && world.has_hours.get() {
+            hours::draw(stage, world.wall(), &mut known);
+        }
         Arc::make_mut(&mut desired.sites).get_or_insert(&site, || known);
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance = Appliance::new(id.clone(), site, Weight::ONE);

@@ -15,6 +15,7 @@ use upkeep::{Host as _, Ledger as _};
 
 use crate::canary::Canary;
 use crate::fleet::Fleet;
+use crate::oracle;
 use crate::process::Process;
 use crate::stage::{Slot, WORLD};
 use crate::world::{Machine, OriginMood, Party, World};
@@ -204,6 +205,7 @@ impl Answer {
     ) -> Result<Self, SourceFault> {
         let world: &World = &network.fleet;
         let me = Party::Machine(network.process.machine.index);
+        oracle::fetches(world, &network.process.machine);
         world.stage.sleep(world.stage.millis(1, 10)).await;
         if !world.is_connected(me, place.party()) {
             world.stage.sleep(SILENCE_MAX).await;
@@ -237,6 +239,7 @@ impl Answer {
         let world: Rc<World> = Rc::clone(&self.network.fleet);
         let index = self.next;
         self.next += 1;
+        oracle::fetches(&world, &self.network.process.machine);
         world.stage.sleep(world.stage.millis(1, 8)).await;
         if !world
             .is_connected(Party::Machine(self.network.process.machine.index), self.place.party())

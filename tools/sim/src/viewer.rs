@@ -14,7 +14,7 @@ use crate::pipe::{Packet, Pipe};
 use crate::process::Process;
 use crate::server::Server;
 use crate::stage::Stage;
-use crate::world::{Machine, Party, WALL, World};
+use crate::world::{Machine, Party, World};
 
 /// A viewer's side of a connection. Dropping it leaves.
 struct Link {
@@ -279,7 +279,7 @@ pub(crate) async fn ask_for_all(fleet: Rc<Fleet>, machine: Rc<Machine>) {
     let Some(manifest) = process.ask(|holdings| holdings.manifest().cloned()) else { return };
     let lacks: Vec<ObjectId> = process.lacks();
     let session = Session::of_random([7; 12]);
-    let calm_from = WALL + fleet.calm_from.get().0 / 1_000_000_000;
+    let calm_from = fleet.first_second + fleet.calm_from.get().0 / 1_000_000_000;
     let expires = UnixSeconds(calm_from + TOKEN_LASTS);
     for version in &manifest.versions {
         let token = token(&fleet, version, session, expires);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
+use model::hours::FillRules;
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{Manifest, TrustDocument};
 use model::object::{BLOCK_LEN, Blocks, block_hash};
@@ -14,10 +15,8 @@ use worker::Now;
 
 use crate::canary::Canary;
 use crate::drive::Drive;
+use crate::hours;
 use crate::stage::{Slot, Stage, Troupe, WORLD};
-
-/// The wall clock when a simulation begins.
-pub(crate) const WALL: u64 = 1_790_000_000;
 
 pub(crate) struct Object {
     pub(crate) id: ObjectId,
@@ -87,6 +86,10 @@ pub(crate) struct Machine {
     pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
     /// And the trust document beside it.
     pub(crate) kept_trust: RefCell<Option<Arc<TrustDocument>>>,
+    /// What control told last of fetching.
+    pub(crate) kept_rules: RefCell<Option<(FillRules, hours::Told)>>,
+    /// What its process goes by.
+    pub(crate) hours: RefCell<hours::InForce>,
     pub(crate) is_up: Cell<bool>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,
@@ -164,6 +167,10 @@ counts! {
     fronts_differences,
     /// Runs that they refused, since something was lost.
     fronts_mended,
+    /// What was asked of sources or read from them by appliances whose sites have windows.
+    fetched_by_hours,
+    /// How often fill opened or closed.
+    hours,
     /// Whole states that they were given.
     fronts_whole,
 }
@@ -171,6 +178,10 @@ counts! {
 pub(crate) struct World {
     pub(crate) stage: Stage,
     pub(crate) canary: Option<Canary>,
+    /// What a wall clock that is right shows when it begins.
+    pub(crate) first_second: u64,
+    /// Sites have windows, and pauses.
+    pub(crate) has_hours: Cell<bool>,
     pub(crate) objects: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     pub(crate) machines: RefCell<Vec<Rc<Machine>>>,
     pub(crate) net: RefCell<Net>,
@@ -198,13 +209,13 @@ impl World {
     /// Both clocks, as a machine sees them.
     pub(crate) fn now(&self, machine: &Machine) -> Now {
         let instant = self.stage.now();
-        let wall = WALL + instant.0 / 1_000_000_000 + machine.clock.get() - CLOCK_ZERO;
+        let wall = self.first_second + instant.0 / 1_000_000_000 + machine.clock.get() - CLOCK_ZERO;
         Now { instant, wall: UnixSeconds(wall) }
     }
 
     /// The wall clock of control, which is right.
     pub(crate) fn wall(&self) -> UnixSeconds {
-        UnixSeconds(WALL + self.stage.now().0 / 1_000_000_000)
+        UnixSeconds(self.first_second + self.stage.now().0 / 1_000_000_000)
     }
 
     pub(crate) fn object(&self, id: &ObjectId) -> Option<Rc<Object>> {

@@ -54,10 +54,13 @@ pub(crate) enum Canary {
     OlderTrust,
     /// An appliance goes by the clock of another zone.
     WrongZone,
+    /// An appliance removes what the manifest that it has just fetched does not want, while the
+    /// one before it is in force.
+    DeletesAhead,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -83,5 +86,6 @@ impl Canary {
         Self::LostDifference,
         Self::OlderTrust,
         Self::WrongZone,
+        Self::DeletesAhead,
     ];
 }

@@ -70,6 +70,7 @@ impl Machine {
             clock: Cell::new(CLOCK_ZERO),
             shown: RefCell::new(BTreeMap::new()),
             generation: Cell::new(Generation(0)),
+            wants: RefCell::default(),
             tells_ids,
             kept_trust: RefCell::default(),
             trust: Cell::default(),
@@ -340,11 +341,24 @@ async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
         take_trust(fleet, process).await;
     }
     let Some(whole) = with_trust(process, &manifest) else { return };
+    if process.world.has(Canary::DeletesAhead) {
+        delete_ahead(process, &whole).await;
+    }
     // Into the state directory first, where it survives.
     fleet.stage.sleep(fleet.stage.millis(1, 30)).await;
     *process.machine.kept.borrow_mut() = Some(manifest);
     fleet.stage.sleep(fleet.stage.millis(0, 2)).await;
     process.set_manifest(whole).await;
+}
+
+/// A planted bug: what the next manifest does not want goes before that is in force.
+async fn delete_ahead(process: &Rc<Process>, next: &Manifest) {
+    let files = next.versions.iter().flat_map(|version| version.files.values());
+    let wanted: BTreeSet<ObjectId> = files.map(|file| file.object).collect();
+    let published = process.published().into_iter().map(|(object, _)| object);
+    for object in published.filter(|object| !wanted.contains(object)) {
+        keeper::evict(&**process, object).await;
+    }
 }
 
 /// What it says that it holds: by number, as far as its release knows how to.

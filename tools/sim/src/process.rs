@@ -18,7 +18,7 @@ use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::parcel::PartId;
-use upkeep::{Ledger as _, Sample, keeper};
+use upkeep::{Sample, keeper};
 
 use crate::canary::Canary;
 use crate::opened::{Opened, Reader};
@@ -237,6 +237,8 @@ impl Process {
             }
             Update::Manifest(manifest) => {
                 self.say(|| format!("manifest {} in force", manifest.generation));
+                let files = manifest.versions.iter().flat_map(|version| version.files.values());
+                *self.machine.wants.borrow_mut() = files.map(|file| file.object).collect();
                 let before = self.machine.generation.replace(manifest.generation);
                 let is_new = before <= manifest.generation;
                 self.world.stage.must(is_new, || format!("{}: an older manifest", self.machine.id));
@@ -251,8 +253,11 @@ impl Process {
     fn is_hidden(&self, object: &ObjectId) {
         let on = self.machine.shown.borrow().get(object).cloned();
         let is_here = |open: &Rc<Opened>| on.as_ref().is_some_and(|on| Rc::ptr_eq(on, &open.drive));
-        if let Some(drive) =
-            self.in_use().into_iter().find(is_here).filter(|_| self.is_wanted(object))
+        if let Some(drive) = self
+            .in_use()
+            .into_iter()
+            .find(is_here)
+            .filter(|_| self.machine.wants.borrow().contains(object))
         {
             oracle::wanted_is_hidden(&self.world, &drive, object);
         }

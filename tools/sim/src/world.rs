@@ -101,6 +101,8 @@ pub(crate) struct Machine {
     pub(crate) shown: RefCell<BTreeMap<ObjectId, Rc<Drive>>>,
     /// Newest generation that was in force.
     pub(crate) generation: Cell<Generation>,
+    /// What the manifest in force wants.
+    pub(crate) wants: RefCell<BTreeSet<ObjectId>>,
     /// Newest generation of a trust document that was in force.
     pub(crate) trust: Cell<Generation>,
     /// Its release is one that tells ids, and no numbers, and reads no trust document.

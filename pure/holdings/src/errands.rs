@@ -73,6 +73,14 @@ impl Errands {
         is_idle && std::mem::take(&mut self.has_done)
     }
 
+    /// An object that may wait to be looked at is not on this drive any more.
+    pub fn forget_doubt(&mut self, object: &ObjectId, drive: DriveIndex) {
+        let Some(chores) = self.waiting.get_mut(&drive) else { return };
+        if chores.suspects.remove(object).is_some() && *chores == Chores::default() {
+            self.waiting.remove(&drive);
+        }
+    }
+
     /// A drive is set aside: nothing waits for it, and nobody waits for the threads at work there.
     pub fn forget(&mut self, drive: DriveIndex) {
         self.waiting.remove(&drive);

@@ -281,6 +281,7 @@ impl Holdings {
         };
         self.index.publish(object, extent.clone());
         assert!(before.len == extent.len, "object {object} is as long as it was");
+        self.forget_doubt(&object, before.drive);
         match (self.is_told(before.drive), self.is_told(extent.drive)) {
             (false, true) => self.inventory.publish(object),
             (true, false) => self.inventory.remove(object),
@@ -466,6 +467,7 @@ impl Holdings {
 
     /// The object is out of the index: so it is everywhere else.
     fn forget(&mut self, object: ObjectId, was: DriveIndex) {
+        self.forget_doubt(&object, was);
         self.inventory.remove(object);
         self.refresh(object, Some(was));
         self.replan |= self.is_wanted(&object);

@@ -168,4 +168,10 @@ impl Holdings {
             self.replan();
         }
     }
+
+    /// An object is on this drive no more: what was doubted was the copy there.
+    pub(crate) fn forget_doubt(&mut self, object: &ObjectId, was: DriveIndex) {
+        self.suspects.remove(object);
+        self.errands.forget_doubt(object, was);
+    }
 }

@@ -44,6 +44,26 @@ fn doubts_are_bounded_and_handed_over_once() {
 }
 
 #[test]
+fn a_doubt_goes_with_the_copy_that_was_doubted() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    (1..3).for_each(|n| holdings.load(object(n), on(0, n)));
+    (1..3).for_each(|n| holdings.suspect(object(n), Doubt::Suspect));
+    holdings.hide(object(1));
+    holdings.publish(object(1), on(1, 1), None);
+    holdings.relocate(object(2), on(1, 2));
+    assert!(plan(&mut holdings, at(0)).suspects.is_empty(), "both lie elsewhere");
+    // The same where it waits for the drive's hands.
+    holdings.suspect(object(1), Doubt::Suspect);
+    let chores = plan(&mut holdings, at(0));
+    assert_eq!(chores.suspects.len(), 1);
+    holdings.hand_out(chores);
+    holdings.hide(object(1));
+    holdings.publish(object(1), on(0, 1), None);
+    assert_eq!(holdings.next_errand(DriveIndex(1)), None);
+}
+
+#[test]
 fn small_objects_are_fetched_in_the_company_that_the_manifest_gives_them() {
     let mut holdings = packing(100);
     holdings.set_manifest(manifest(1, &[1, 2, 3, 4, 5, 6, 7]));

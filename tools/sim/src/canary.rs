@@ -57,10 +57,12 @@ pub(crate) enum Canary {
     /// An appliance removes what the manifest that it has just fetched does not want, while the
     /// one before it is in force.
     DeletesAhead,
+    /// Whoever was first told to fetch an object for others stays their master, come what may.
+    MasterStays,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -87,5 +89,6 @@ impl Canary {
         Self::OlderTrust,
         Self::WrongZone,
         Self::DeletesAhead,
+        Self::MasterStays,
     ];
 }

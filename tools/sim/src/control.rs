@@ -9,6 +9,7 @@ use std::sync::Arc;
 use director::difference::between;
 use director::following::Asks;
 use director::front::Player;
+use director::masters::{AT_WORK, Reach};
 use director::sources::Sources;
 use director::{
     Action, Change, Desired, Director, Event, Expected, FillPolicy, Ledger, LedgerEntry, PlanInput,
@@ -43,10 +44,14 @@ pub(crate) struct Control {
     /// When each appliance's newest report came, whoever is there to take it.
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
     replication: RefCell<Replication>,
+    /// What it last began to store, and what it knows to be durable.
+    storing: Cell<(Generation, Generation)>,
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
     given_trust: RefCell<BTreeMap<Generation, Arc<TrustDocument>>>,
     /// A planted bug: a view that lists are made from, and when it was new.
     old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
+    /// A planted bug: the first masters of an object, in each fill cluster.
+    first_masters: RefCell<BTreeMap<(String, ObjectId), Vec<ApplianceId>>>,
 }
 
 /// Waits that a simulation has time for: at most 160 s behind a master at work.
@@ -102,9 +107,11 @@ impl Control {
             durable: RefCell::new((desired, Ledger::default())),
             heard: RefCell::default(),
             replication: RefCell::new(Replication::new()),
+            storing: Cell::default(),
             given: RefCell::default(),
             given_trust: RefCell::default(),
             old_view: RefCell::default(),
+            first_masters: RefCell::default(),
         })
     }
 
@@ -113,6 +120,7 @@ impl Control {
         let troupe = Troupe(stage.number());
         self.troupe.set(troupe);
         let (desired, ledger) = self.durable.borrow().clone();
+        self.storing.set((ledger.generation, ledger.generation));
         let director = Director::new(CONFIG, desired, ledger, self.now(), self.world.wall());
         *self.director.borrow_mut() = Some(director);
         stage.say(|| "control starts".to_owned());
@@ -314,6 +322,7 @@ impl Control {
     /// Makes a ledger durable, which takes its time, and may not come to an end.
     fn store(self: &Rc<Self>, ledger: Ledger) {
         let generation = ledger.generation;
+        self.storing.set((generation, self.storing.get().1));
         let stage = &self.world.stage;
         stage.say(|| {
             let whose: Vec<_> = ledger.entries.keys().map(ApplianceId::as_str).collect();
@@ -349,6 +358,7 @@ impl Control {
             control.stored_until.set(control.stored_until.get().max(soon));
             stage.at(control.troupe.get(), soon, move || {
                 again.world.stage.say(|| format!("generation {generation} is durable"));
+                again.storing.set((again.storing.get().0, generation));
                 again.tell(Event::Stored(generation));
             });
         });
@@ -521,8 +531,65 @@ impl Control {
         object: &ObjectId,
         waited: Nanos,
     ) -> Option<Sources> {
+        let told = self.told(asker, object, waited)?;
+        let is_over = Nanos(AT_WORK * FILL.origin_after.0) <= waited;
+        let stage = &self.world.stage;
+        stage.must(!is_over || told.reach == Reach::Origin, || {
+            format!("{asker} has lacked {object} for {waited:?}, and may not ask its origin")
+        });
+        self.world.count(|counts| {
+            counts.waits += u64::from(told.wait.is_some());
+            counts.escalated += u64::from(told.escalated);
+        });
+        let goes = |id: &ApplianceId| {
+            self.told(id, object, Nanos(0)).map(|told| told.reach == Reach::Origin)
+        };
+        // Masters are drawn by the newest plan, and while that is being stored those from whom it
+        // takes the object may all go.
+        let (storing, stored) = self.storing.get();
+        if storing == stored {
+            oracle::masters(&self.world, object, &self.fill_cluster(asker), goes);
+        }
+        Some(told)
+    }
+
+    /// What it says to an appliance that asks now and has lacked the object for so long.
+    fn told(&self, asker: &ApplianceId, object: &ObjectId, waited: Nanos) -> Option<Sources> {
         let director = self.director.borrow();
-        director.as_ref()?.sources(asker, object, waited).ok()
+        let mut told = director.as_ref()?.sources(asker, object, waited).ok()?;
+        if self.world.has(Canary::MasterStays) {
+            let cluster = self.cluster_of(asker)?;
+            let mut first = self.first_masters.borrow_mut();
+            let masters = first.entry((cluster, *object)).or_insert_with(|| told.masters.clone());
+            if !masters.is_empty() {
+                let is_master = masters.contains(asker);
+                told.reach = if is_master { Reach::Origin } else { Reach::Cluster };
+                let is_nobody = !is_master && told.siblings.is_empty();
+                told.wait = is_nobody.then_some(Nanos::seconds(1));
+            }
+        }
+        Some(told)
+    }
+
+    /// Those who fill from one another with this one.
+    fn fill_cluster(&self, asker: &ApplianceId) -> Vec<oracle::Member> {
+        let own = self.cluster_of(asker);
+        let ids = self.appliances().into_iter().filter(|id| self.cluster_of(id) == own);
+        let member = |id: ApplianceId| oracle::Member {
+            heard: self.heard.borrow().get(&id).copied(),
+            is_well: self.health(&id) == Some(Health::Healthy),
+            hours: self.hours(&id),
+            id,
+        };
+        ids.map(member).collect()
+    }
+
+    /// The fill cluster of its site, or the site.
+    fn cluster_of(&self, id: &ApplianceId) -> Option<String> {
+        let desired = &self.durable.borrow().0;
+        let site = desired.sites.get(&desired.appliances.get(id)?.appliance.site)?;
+        let by_itself = || format!("site {}", site.id);
+        Some(site.fill_cluster.as_ref().map_or_else(by_itself, ToString::to_string))
     }
 
     /// The newest view of the fleet.

@@ -58,7 +58,7 @@ impl Told {
     }
 
     /// True if nothing may be fetched in this second.
-    fn is_closed(&self, wall: u64) -> bool {
+    pub(crate) fn is_closed(&self, wall: u64) -> bool {
         let minute = u16::try_from(minute(self.zone.as_str(), wall)).unwrap_or(0);
         let is_in = |(from, until): &(u16, u16)| match from < until {
             true => (*from..*until).contains(&minute),

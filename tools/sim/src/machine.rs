@@ -12,6 +12,7 @@ use model::hours::{FillRules, Offset};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::Manifest;
+use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::view::Load;
 use store::layout;
@@ -398,6 +399,7 @@ fn report(process: &Process, sequence: u64, known: u64, offered: Generation) -> 
             connections_max: 12,
             ..Load::default()
         },
+        fill: BitsPerSecond(process.fetched.take() * BLOCK_LEN.0 * 16),
         serving: true,
         hardware,
         drives_in_use: spaces.len(),

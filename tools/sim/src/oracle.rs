@@ -6,7 +6,7 @@ use std::rc::Rc;
 use director::Withdrawal;
 use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, AssetVersionId, ObjectId};
-use model::units::Bytes;
+use model::units::{Bytes, Instant, Nanos};
 use store::layout;
 use store::log;
 use store::unit;
@@ -175,3 +175,51 @@ pub(crate) fn fetches(world: &World, machine: &Machine) {
     let by = format!("{windows:?} of {zone}, paused until {paused_until:?}");
     world.stage.fail(format!("{} fetches in minute {minute}, and fills in {by}", machine.id));
 }
+
+/// One of a fill cluster, as control may know it.
+pub(crate) struct Member {
+    pub(crate) id: ApplianceId,
+    pub(crate) heard: Option<Instant>,
+    pub(crate) is_well: bool,
+    pub(crate) hours: Option<Told>,
+}
+
+/// Somebody asks for an object: of its fill cluster one may fetch it from the origin, as long as
+/// nobody has waited for long, and that one is there and open. If nobody is, everybody may.
+pub(crate) fn masters(
+    world: &World,
+    object: &ObjectId,
+    cluster: &[Member],
+    goes_to_origin: impl Fn(&ApplianceId) -> Option<bool>,
+) {
+    let (now, wall) = (world.stage.now(), world.wall());
+    let heard_within = |of: &Member, span: Nanos| of.heard.is_some_and(|at| now.since(at) <= span);
+    let was_closed = |of: &Member, second: u64| {
+        of.hours.as_ref().is_some_and(|told| told.is_closed(wall.0 - second))
+    };
+    let is_out = |of: &Member| {
+        !heard_within(of, SILENT_AFTER) || (0..=CLOCK_LOOKS).all(|second| was_closed(of, second))
+    };
+    let is_fit = |of: &Member| {
+        let is_open = !(0..=CLOCK_LOOKS).any(|second| was_closed(of, second));
+        of.is_well && heard_within(of, Nanos::seconds(1)) && is_open
+    };
+    let asking = cluster.iter().filter_map(|of| Some((of, goes_to_origin(&of.id)?)));
+    let asking: Vec<(&Member, bool)> = asking.collect();
+    if !asking.iter().any(|(of, _)| is_fit(of)) {
+        return;
+    }
+    let going = asking.iter().filter(|(_, goes)| *goes).map(|(of, _)| *of);
+    let going: Vec<&Member> = going.collect();
+    let names = || going.iter().map(|of| of.id.as_str()).collect::<Vec<_>>();
+    world.count(|counts| counts.masters += 1);
+    world.stage.must(going.len() <= 1, || format!("{:?} all fetch {object} first", names()));
+    world.stage.must(!going.iter().any(|of| is_out(of)), || {
+        format!("{:?} is to fetch {object}, and is silent or closed", names())
+    });
+}
+
+/// Control takes an appliance for silent after 1.5 s and two ticks.
+const SILENT_AFTER: Nanos = Nanos::millis(1700);
+/// Control looks at its clock at least so often, in seconds.
+const CLOCK_LOOKS: u64 = 2;

@@ -5,7 +5,7 @@
 //! there is a task here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use fill::heat::{self, Heat};
@@ -38,6 +38,10 @@ pub(crate) struct Process {
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
     pub(crate) handed_out: Bell,
+    /// Blocks that came since the last report.
+    pub(crate) fetched: Cell<u64>,
+    /// When it first asked for each object.
+    pub(crate) asked: RefCell<BTreeMap<ObjectId, Instant>>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
@@ -106,6 +110,8 @@ impl Process {
             changed: Bell::default(),
             sampled: Bell::default(),
             handed_out: Bell::default(),
+            fetched: Cell::new(0),
+            asked: RefCell::default(),
             returned: Cell::new(0),
             state: RefCell::new(state),
         })

@@ -131,6 +131,8 @@ impl filler::Answer for Answer {
     async fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
         let index = self.next;
         let found = self.receive().await?;
+        let fetched = &self.network.process.fetched;
+        fetched.set(fetched.get() + 1);
         let world: &World = &self.network.fleet;
         match world.object(&self.object).filter(|_| world.has(Canary::Unverified)) {
             None => bytes.copy_from_slice(&found),
@@ -162,6 +164,11 @@ impl Place {
         let parties = (Party::Machine(process.machine.index), Party::Control);
         let control = Rc::clone(&fleet.control);
         let waited = process.change(|holdings| holdings.lacked_for(process.now(), object));
+        let now = process.now();
+        let first = *process.asked.borrow_mut().entry(object).or_insert(now);
+        fleet.stage.must(waited <= now.since(first), || {
+            format!("{asker} says that it has lacked {object} for {waited:?}")
+        });
         let answer = move || control.sources(&asker, &object, waited);
         let told = fleet.ask(parties, ASK_MAX, answer).await;
         let Some(Told { siblings, reach, wait, .. }) = told else {

@@ -171,6 +171,12 @@ counts! {
     fronts_mended,
     /// What was asked of sources or read from them by appliances whose sites have windows.
     fetched_by_hours,
+    /// Questions for sources that were answered with a wait for a master.
+    waits,
+    /// Those after a wait that was too long.
+    escalated,
+    /// Looks at who of a fill cluster may go to the origin, while somebody there is fit.
+    masters,
     /// How often fill opened or closed.
     hours,
     /// Whole states that they were given.

@@ -121,14 +121,13 @@ fn cause(
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How fast an appliance is expected to fetch: as of late, or as fast as it may while it may not
-/// now. None if that is not known.
+/// How fast an appliance is expected to fetch: as of late, or as fast as it may while fill is
+/// closed, when it fetches what is urgent at most. None if that is not known.
 pub fn rate(rules: &FillRules, of_late: BitsPerSecond, now: UnixSeconds) -> Option<BitsPerSecond> {
-    let most = [rules.rate_max, rules.outside_max].into_iter().flatten().min();
-    match Some(of_late).filter(|rate| 0 < rate.0) {
-        None if !rules.hours.is_open(now) => most,
-        of_late => of_late,
+    if !rules.hours.is_open(now) {
+        return [rules.rate_max, rules.outside_max].into_iter().flatten().min();
     }
+    Some(of_late).filter(|rate| 0 < rate.0)
 }
 
 /// When so much will be there at this rate, in the hours in which fill is open; none if nobody

@@ -18,7 +18,6 @@
 
 use std::collections::BTreeMap;
 
-use model::hours::Hours;
 use model::id::{ApplianceId, ClusterId, SiteId};
 use model::number::index;
 use model::rendezvous::{Draws, Lot, Score};
@@ -45,7 +44,7 @@ pub enum Reach {
 pub struct Candidate<'a> {
     pub id: &'a ApplianceId,
     pub weight: Weight,
-    /// It is well, lets siblings fetch, and its hours of fill are open.
+    /// It is well, lets siblings fetch, and may fetch the object now.
     pub is_fit: bool,
 }
 
@@ -106,6 +105,10 @@ pub const AT_WORK: u64 = 16;
 /// are 300 questions a second, which the appliance bounds.
 const WAIT_MIN: Nanos = Nanos::seconds(1);
 const WAIT_MAX: Nanos = Nanos::seconds(30);
+
+/// After a start control knows of nobody whether it is well: those who ask first wait for so long
+/// and do not all go to the origin. Appliances report within seconds.
+const UNKNOWN_FOR: Nanos = Nanos::seconds(60);
 
 /// Arbitrary: a fill cluster is a region, with dozens of sites.
 const SITES_MAX: usize = 64;
@@ -194,23 +197,30 @@ impl Director {
         let policy = &self.desired.policy.fill;
         let (key, items) = (self.draw_key(files), self.items_with(files));
         let own = self.members.get(asker).map(|member| member.site);
+        let is_urgent = self.is_urgent(files);
         let draws = Draws::of(&key);
         let sites = own.map(|own| self.clusters.drawn(own, draws)).unwrap_or_default();
         let mut candidates = Vec::new();
-        let mut looks = LOOKS_MAX;
+        let (mut looks, mut is_unknown) = (LOOKS_MAX, false);
         for site in sites {
             let hours = self.fill_hours(self.site_name(site));
+            let may_fetch = hours.is_some_and(|hours| {
+                hours.is_open(self.now_unix) || (is_urgent && !hours.is_paused(self.now_unix))
+            });
             let standing = self.map.standing(site);
             for id in standing.iter().take(looks) {
                 if candidates.len() < DRAWN_MAX && self.should_hold(id, &items) {
-                    candidates.extend(self.candidate(id, hours.as_ref()));
+                    is_unknown |= self.is_unknown(id);
+                    candidates.extend(self.candidate(id, may_fetch));
                 }
             }
             looks = looks.saturating_sub(standing.len());
         }
         let members = candidates.iter().map(|of| of.id).collect();
         let masters = draw(&key, candidates.into_iter(), policy.masters);
-        let part = if masters.is_empty() || masters.contains(&asker) {
+        let part = if masters.is_empty() && is_unknown {
+            Part::Other { is_one_at_work: false }
+        } else if masters.is_empty() || masters.contains(&asker) {
             Part::Master
         } else {
             let is_one_at_work = masters.iter().any(|id| self.is_at_work(id));
@@ -219,17 +229,27 @@ impl Director {
         Elected { members, masters, part }
     }
 
-    fn candidate<'a>(
-        &'a self,
-        id: &'a ApplianceId,
-        hours: Option<&Hours>,
-    ) -> Option<Candidate<'a>> {
+    /// True if one of the versions that have it is fetched outside of windows too. O(versions that
+    /// have it x urgent versions).
+    fn is_urgent(&self, files: &[u32]) -> bool {
+        let versions = files.iter().map(|file| self.files.version_of(*file));
+        let mut versions = versions.filter_map(|number| self.files.version(number));
+        !self.urgent.is_empty() && versions.any(|version| self.urgent.contains(version.id()))
+    }
+
+    fn candidate<'a>(&'a self, id: &'a ApplianceId, may_fetch: bool) -> Option<Candidate<'a>> {
         let (member, registered) = (self.members.get(id)?, self.desired.appliances.get(id)?);
         let observed = member.observed.as_ref();
         let is_reached = observed.is_some_and(|observed| observed.peer_address.is_some());
-        let is_open = hours.is_some_and(|hours| hours.is_open(self.now_unix));
-        let is_fit = member.health == Health::Healthy && is_reached && is_open;
+        let is_fit = member.health == Health::Healthy && is_reached && may_fetch;
         Some(Candidate { id, weight: registered.appliance.weight, is_fit })
+    }
+
+    /// True of one that has not reported yet to a control that has just begun, or was registered
+    /// just now.
+    fn is_unknown(&self, id: &ApplianceId) -> bool {
+        let member = self.members.get(id).filter(|member| member.health == Health::NeverSeen);
+        member.is_some_and(|member| self.tick_at.since(member.since) < UNKNOWN_FOR)
     }
 
     /// True of one that has fetched something of late.

@@ -74,18 +74,19 @@ impl Holdings {
     }
 
     /// Lets the next plan have objects that waited until now for another try; false if there are
-    /// more of them than `most`. If too many ask in this second, the rest is for later plans.
+    /// more of them than `most`. If too many ask for a master in this second, the rest of these is
+    /// for later plans.
     pub(crate) fn try_again(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
-            let Some((until, object)) = self.due.first().copied().filter(|(at, _)| *at <= now)
-            else {
-                return true;
-            };
-            let is_for_master = self.postponed.get(&object).is_some_and(|of| of.for_master);
-            if is_for_master && !self.waits.may_ask(now, until) {
+            let is_due = |of: &&(Instant, ObjectId)| of.0 <= now;
+            let failed = self.due.first().filter(is_due).copied();
+            let waiting = || self.waits.due.first().filter(is_due).copied();
+            let Some((until, object)) = failed.or_else(waiting) else { return true };
+            if failed.is_none() && !self.waits.may_ask(now, until) {
                 return true;
             }
             self.due.remove(&(until, object));
+            self.waits.due.remove(&(until, object));
             let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
             assert!(postponed.until == until, "an object is due once");
             postponed.waits = false;
@@ -260,6 +261,7 @@ impl Holdings {
     pub(crate) fn no_longer_postponed(&mut self, object: ObjectId) {
         if let Some(postponed) = self.postponed.remove(&object) {
             self.due.remove(&(postponed.until, object));
+            self.waits.due.remove(&(postponed.until, object));
             self.waits.count -= u64::from(postponed.for_master);
         }
     }

@@ -68,6 +68,7 @@ pub struct Replaced {
     _desired: Desired,
     _postponed: BTreeMap<ObjectId, Postponed>,
     _due: BTreeSet<(Instant, ObjectId)>,
+    _waiting: BTreeSet<(Instant, ObjectId)>,
 }
 
 /// A manifest that is to come into force, and how far its gap has gone through the objects held.
@@ -154,8 +155,9 @@ impl Holdings {
             self.inventory.renumber();
         }
         self.replan();
-        self.waits.begin_anew();
+        let waiting = self.waits.begin_anew();
         Some(Replaced {
+            _waiting: waiting,
             _desired: std::mem::replace(&mut self.desired, next.desired),
             _postponed: std::mem::take(&mut self.postponed),
             _due: std::mem::take(&mut self.due),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use model::hours::FillRules;
-use model::units::UnixSeconds;
+use model::units::{Instant, UnixSeconds};
 
 use crate::Holdings;
 
 impl Holdings {
     /// Fill goes by these from now on. Those that are in force are no news.
-    pub fn set_rules(&mut self, now: UnixSeconds, rules: FillRules) {
+    pub fn set_rules(&mut self, at: Instant, now: UnixSeconds, rules: FillRules) {
         if *self.rules == rules {
             return;
         }
@@ -19,7 +19,7 @@ impl Holdings {
             self.replan();
         }
         self.rules = Arc::new(rules);
-        self.look_at_hours(now);
+        self.look_at_hours(at, now);
     }
 
     /// What control told of fetching.
@@ -27,16 +27,16 @@ impl Holdings {
         &self.rules
     }
 
-    /// Opens or closes fill, if it is time.
-    pub fn look_at_hours(&mut self, now: UnixSeconds) {
+    /// Opens or closes fill, if it is time. `at` is the same moment by the clock that nobody sets.
+    pub fn look_at_hours(&mut self, at: Instant, now: UnixSeconds) {
         let (is_open, takes_urgent) = self.standing_at(now);
         if (is_open && self.is_closed) || (takes_urgent && !self.takes_urgent) {
             self.news = true; // Those who wait for something to fetch look again.
         }
         if is_open {
-            self.waits.opened(now);
+            self.waits.opened(at);
         } else {
-            self.waits.closed(now);
+            self.waits.closed(at);
         }
         (self.is_closed, self.takes_urgent) = (!is_open, takes_urgent);
     }

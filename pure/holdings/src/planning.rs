@@ -65,8 +65,7 @@ impl Holdings {
             || !self.spare_parts.is_empty()
             // With all held, a part is of an object that came another way meanwhile.
             || !self.parts.is_empty();
-        let asks = self.due.first().filter(|_| 0 < self.objects_waiting());
-        let asks = asks.map(|(due, _)| (*due).max(began + waits::ASK_EVERY));
+        let asks = self.waits.due.first().map(|(due, _)| (*due).max(began + waits::ASK_EVERY));
         let at = asks.map_or(began + PLAN_EVERY, |at| at.min(began + PLAN_EVERY));
         let left = at.since(now);
         match (self.replan, left) {

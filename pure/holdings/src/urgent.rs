@@ -23,8 +23,11 @@ impl Holdings {
     /// urgent and nobody has paused fill. O(1) while fill is open, else O(objects).
     pub fn may_come(&self, fetch: &[Fetch]) -> bool {
         !self.is_closed
-            || (self.takes_urgent
-                && fetch.iter().any(|fetch| self.urgent.objects.contains(&fetch.object)))
+            || (self.takes_urgent && fetch.iter().any(|fetch| self.is_urgent(&fetch.object)))
+    }
+
+    pub(crate) fn is_urgent(&self, object: &ObjectId) -> bool {
+        self.urgent.objects.contains(object)
     }
 
     /// Looks up what is urgent in about so many more versions and files; true if all is known.

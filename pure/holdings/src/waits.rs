@@ -9,11 +9,11 @@
 //!
 //! To wait is no failure: the next wait is not longer because of this one, unless control says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use model::id::ObjectId;
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{Bytes, Instant, Nanos};
 use store::parcel::PartId;
 use store::unit::UnitId;
 
@@ -39,9 +39,12 @@ pub(crate) struct Waits {
     lacked: BTreeMap<ObjectId, (Instant, Nanos)>,
     /// Where the next are looked at.
     pruned_to: Option<ObjectId>,
-    /// For how long fill has been closed, and since when it is.
+    /// For how long fill has been closed in all the times before, and since when it is now: by the
+    /// clock that nobody sets.
     closed: Nanos,
-    closed_since: Option<UnixSeconds>,
+    closed_since: Option<Instant>,
+    /// Those of `Holdings::postponed` that wait for a master and were not given to a plan since.
+    pub(crate) due: BTreeSet<(Instant, ObjectId)>,
     /// Invariant: those of `Holdings::postponed` that wait for a master.
     pub(crate) count: u64,
     /// Units of which a part is there, until they may be asked about again: no plan has them
@@ -54,15 +57,18 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn opened(&mut self, now: UnixSeconds) {
-        if let Some(since) = self.closed_since.take() {
-            let closed = now.0.saturating_sub(since.0);
-            self.closed.0 = self.closed.0.saturating_add(closed.saturating_mul(1_000_000_000));
-        }
+    pub(crate) fn opened(&mut self, now: Instant) {
+        self.closed = self.closed_until(now);
+        self.closed_since = None;
     }
 
-    pub(crate) fn closed(&mut self, now: UnixSeconds) {
+    pub(crate) fn closed(&mut self, now: Instant) {
         self.closed_since.get_or_insert(now);
+    }
+
+    fn closed_until(&self, now: Instant) -> Nanos {
+        let lasts = self.closed_since.map_or(0, |since| now.since(since).0);
+        Nanos(self.closed.0.saturating_add(lasts))
     }
 
     pub(crate) fn forget(&mut self, object: &ObjectId) {
@@ -85,25 +91,30 @@ impl Waits {
         true
     }
 
-    /// With a new manifest everything is asked about anew.
-    pub(crate) fn begin_anew(&mut self) {
+    /// With a new manifest everything is asked about anew. Those that waited are for whoever has
+    /// the time to free them.
+    pub(crate) fn begin_anew(&mut self) -> BTreeSet<(Instant, ObjectId)> {
         self.count = 0;
         self.units.clear();
+        std::mem::take(&mut self.due)
     }
 }
 
 impl Holdings {
-    /// For how long an object has been lacked while fill was open: since this was first asked.
+    /// For how long an object has been lacked while it might be fetched: while fill was open, or
+    /// all the time if it is urgent. Since this was first asked.
     pub fn lacked_for(&mut self, now: Instant, object: ObjectId) -> Nanos {
         self.prune();
-        let Waits { lacked, closed, .. } = &mut self.waits;
+        let closed = self.waits.closed_until(now);
+        let lacked = &mut self.waits.lacked;
         let since = match lacked.get(&object) {
             Some(since) => *since,
-            None if lacked.len() < LACKED_MAX => *lacked.entry(object).or_insert((now, *closed)),
+            None if lacked.len() < LACKED_MAX => *lacked.entry(object).or_insert((now, closed)),
             None => return Nanos(0),
         };
-        assert!(since.1 <= *closed, "closed time only grows");
-        Nanos(now.since(since.0).0.saturating_sub(closed.0 - since.1.0))
+        assert!(since.1 <= closed, "closed time only grows");
+        let without = if self.is_urgent(&object) { Nanos(0) } else { Nanos(closed.0 - since.1.0) };
+        Nanos(now.since(since.0).0.saturating_sub(without.0))
     }
 
     /// The holder of this claim is done: what of it is not held waits for a master, for so long.
@@ -121,7 +132,7 @@ impl Holdings {
                 self.no_longer_postponed(object);
                 let postponed = Postponed { until, times, waits: true, for_master: true };
                 self.postponed.insert(object, postponed);
-                self.due.insert((until, object));
+                self.waits.due.insert((until, object));
                 self.waits.count += 1;
             }
             self.release(object);

@@ -20,7 +20,8 @@ pub async fn run<H: Host>(host: &H, wall: impl Fn() -> UnixSeconds) {
             (is_open, holdings.is_open(), holdings.hours_are_other(now), hours.next_change(now))
         });
         if other {
-            host.change(|holdings| holdings.look_at_hours(now));
+            let at = host.now();
+            host.change(|holdings| holdings.look_at_hours(at, now));
         }
         if is_open != was_open {
             host.tell(Told::Hours { is_open, until: next });

@@ -201,7 +201,11 @@ const VERBS: &[Verb] = &[
             What::Number,
         ),
         take("fill_windows", "When sites fill that say nothing else, as 02:00-14:00", What::Text),
-        take("fill_urgent_bps", "What is urgent takes at most outside of windows", What::Number),
+        take(
+            "fill_urgent_bps",
+            "Bits per second for urgent versions outside of windows, at most",
+            What::Number,
+        ),
         take(
             "fill_masters",
             "How many of a fill cluster fetch from the origin, at most 16; 0 for all",

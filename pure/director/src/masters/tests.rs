@@ -1,6 +1,6 @@
 use super::*;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::hours::NEVER;
 use model::machine::Machine as _;
@@ -164,6 +164,36 @@ fn no_master_is_where_fill_is_closed() {
     let second = masters(&director, "a1", 1);
     assert_eq!(second.len(), 1);
     assert_ne!(second[0][..1], first[..1]);
+}
+
+#[test]
+fn until_appliances_have_reported_nobody_takes_the_others_for_dead() {
+    let mut director = fleet::restarted(&region());
+    fleet::settle(&mut director);
+    let told = ask(&director, "a1", 1, 0);
+    assert_eq!((told.reach, told.wait.is_some()), (Reach::Cluster, true));
+    director.handle(fleet::at(70_000), Event::Tick(UnixSeconds(70)));
+    assert_eq!(ask(&director, "a1", 1, 0).reach, Reach::Origin, "nobody is there");
+}
+
+#[test]
+fn what_is_urgent_has_a_master_outside_of_windows_too() {
+    let mut director = region();
+    for name in ["a", "b"] {
+        let mut site = director.desired().sites[name].clone();
+        // The time in these tests is that of 1970, at midnight.
+        site.fill_windows = Some("12:00-13:00".parse().unwrap());
+        director.handle(fleet::at(0), Event::Changed(Change::Site(site)));
+    }
+    assert_eq!(masters(&director, "a1", 1).len(), 0, "all are closed");
+    let urgent = BTreeMap::from([("film-1".parse().unwrap(), None)]);
+    director.handle(fleet::at(0), Event::Changed(Change::Urgent(urgent)));
+    let first = masters(&director, "a1", 1);
+    assert_eq!(first.len(), 1, "what is urgent is fetched by one");
+    let mut site = director.desired().sites[&first[0][..1]].clone();
+    site.fill_paused_until = Some(NEVER);
+    director.handle(fleet::at(0), Event::Changed(Change::Site(site)));
+    assert_ne!(masters(&director, "a1", 1)[0][..1], first[0][..1], "a pause stops that too");
 }
 
 #[test]

@@ -18,18 +18,18 @@ fn nothing_is_handed_out_to_be_fetched_while_fill_is_closed_and_its_opening_is_n
     plan(&mut holdings, at(0));
     assert!(holdings.is_open() && holdings.take_news());
     assert_eq!(fetched(&mut holdings), Some(object(1)));
-    holdings.set_rules(hour(1), rules("02:00-04:00"));
+    holdings.set_rules(at(0), hour(1), rules("02:00-04:00"));
     assert_eq!((fetched(&mut holdings), holdings.is_open()), (None, false));
-    holdings.look_at_hours(UnixSeconds(hour(2).0 - 1));
+    holdings.look_at_hours(at(0), UnixSeconds(hour(2).0 - 1));
     assert!(!holdings.take_news() && !holdings.is_open());
-    holdings.look_at_hours(hour(2));
+    holdings.look_at_hours(at(0), hour(2));
     assert!(holdings.take_news());
-    holdings.look_at_hours(hour(3));
+    holdings.look_at_hours(at(0), hour(3));
     assert!(!holdings.take_news(), "it was open before");
     assert_eq!(fetched(&mut holdings), Some(object(2)));
-    holdings.look_at_hours(hour(4));
+    holdings.look_at_hours(at(0), hour(4));
     assert!(!holdings.is_open());
-    holdings.set_rules(hour(5), FillRules::default());
+    holdings.set_rules(at(0), hour(5), FillRules::default());
     assert!(holdings.is_open() && holdings.take_news());
 }
 
@@ -55,7 +55,7 @@ fn what_is_urgent_is_fetched_first_and_alone_while_fill_is_closed() {
     let mut holdings = holdings();
     // Plans are of two objects: the third version would be last. It shares one with the first.
     holdings.set_manifest(films(1, &[&[1, 2], &[3, 4], &[2, 5, 6]]));
-    holdings.set_rules(hour(1), urgent("02:00-04:00", &["film-2", "gone-1"]));
+    holdings.set_rules(at(0), hour(1), urgent("02:00-04:00", &["film-2", "gone-1"]));
     assert!(!holdings.is_open());
     let mut all = Vec::new();
     for now in 0..4 {
@@ -67,7 +67,7 @@ fn what_is_urgent_is_fetched_first_and_alone_while_fill_is_closed() {
         }
     }
     assert_eq!(all, [2, 5, 6]);
-    holdings.look_at_hours(hour(2));
+    holdings.look_at_hours(at(0), hour(2));
     assert_eq!(fetched(&mut holdings), Some(object(1)), "it is open");
 }
 
@@ -78,7 +78,7 @@ fn what_is_urgent_is_first_while_fill_is_open_and_waits_in_a_pause() {
     plan(&mut holdings, at(0));
     assert_eq!(fetched(&mut holdings), Some(object(1)));
     holdings.take_news();
-    holdings.set_rules(hour(1), urgent("always", &["film-1"]));
+    holdings.set_rules(at(0), hour(1), urgent("always", &["film-1"]));
     assert!(holdings.take_news(), "there is something new to plan");
     assert_eq!(holdings.plan_in(at(1), at(1)), Nanos(0));
     plan(&mut holdings, at(1));
@@ -89,11 +89,11 @@ fn what_is_urgent_is_first_while_fill_is_open_and_waits_in_a_pause() {
         FillRules { hours: Hours { paused_until: Some(hour(3)), ..of.hours.clone() }, ..of }
     };
     for windows in ["always", "05:00-06:00"] {
-        holdings.set_rules(hour(2), paused(windows));
+        holdings.set_rules(at(0), hour(2), paused(windows));
         assert_eq!(fetched(&mut holdings), None, "{windows}");
     }
     assert!(holdings.hours_are_other(hour(3)) && !holdings.take_news());
-    holdings.look_at_hours(hour(3));
+    holdings.look_at_hours(at(0), hour(3));
     assert!(holdings.take_news() && !holdings.is_open(), "the pause is over");
     assert_eq!(fetched(&mut holdings), Some(object(4)));
     assert_eq!(fetched(&mut holdings), None, "and the window has not begun");

@@ -122,9 +122,10 @@ fn an_object_is_lacked_since_the_first_question_while_fill_is_open() {
     assert_eq!(lacked(&mut holdings, 1, 15), 5);
     let mut rules = FillRules::default();
     rules.hours.paused_until = Some(NEVER);
-    holdings.set_rules(UnixSeconds(1_000), rules);
+    holdings.set_rules(at(16), UnixSeconds(1_000), rules);
     assert_eq!(lacked(&mut holdings, 2, 16), 0);
-    holdings.set_rules(UnixSeconds(1_100), FillRules::default());
+    // A clock that is set meanwhile changes nothing.
+    holdings.set_rules(at(116), UnixSeconds(9_100), FillRules::default());
     assert_eq!(lacked(&mut holdings, 1, 117), 7, "a hundred seconds do not count");
     // Of one that was first asked for while fill was closed neither.
     assert_eq!(lacked(&mut holdings, 2, 117), 1);

@@ -24,7 +24,7 @@ use wire::v1::identity::{Escalation, Source, Sources};
 use crate::clock;
 use crate::counters::FillCounters;
 use crate::lock::lock;
-use crate::membership::client::ControlClient;
+use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::member::MemberClient;
 use crate::storage::ledger::Ledger;
 use crate::storage::source::{self, Answer};
@@ -41,6 +41,10 @@ const LIED_FOR: Nanos = Nanos::seconds(600);
 /// Control says at least this; whatever it says, it is asked again after the other.
 const WAIT_MIN_S: u64 = 1;
 const WAIT_MAX_S: u64 = 600;
+/// Control that has too much to do is asked again after so long, and counts as away for whoever has
+/// lacked an object for longer than the other.
+const BUSY_WAIT_S: u64 = 5;
+const BUSY_MAX: Nanos = Nanos::seconds(900);
 /// Objects that are fetched from further away are counted, and told once in a while.
 const SAY_EVERY: Nanos = Nanos::seconds(60);
 /// Siblings that are left out; the table is emptied when it is full.
@@ -144,6 +148,10 @@ impl<'a> Places<'a> {
         let answer = self.clients.control.as_ref().map(|control| control.sources(object, lacked));
         let told = match answer {
             Some(Ok(told)) => told,
+            // It is there, and has too much to do: the origin would get what it cannot answer.
+            Some(Err(ControlError::Status { status: 503, .. })) if lacked < BUSY_MAX => {
+                Sources { only: true, wait_s: Some(BUSY_WAIT_S), ..Sources::default() }
+            }
             Some(Err(error)) => {
                 tracing::debug!(%object, %error, "control names no sources");
                 Sources::default()

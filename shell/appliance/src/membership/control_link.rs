@@ -212,7 +212,8 @@ impl Link<'_> {
             ledger.note("fill", format!("the rules for fill are not kept: {error}"));
             rules.state = 0;
         }
-        ledger.change(|holdings| holdings.set_rules(clock::wall(), rules));
+        let at = ledger.now();
+        ledger.change(|holdings| holdings.set_rules(at, clock::wall(), rules));
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this

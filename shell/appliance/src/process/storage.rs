@@ -600,7 +600,8 @@ fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
 fn load_rules(shared: &Shared, state_file: &StateFile) {
     match state_file.load_rules() {
         Ok(Some(rules)) => {
-            shared.ledger.change(|holdings| holdings.set_rules(clock::wall(), rules));
+            let (at, now) = (shared.ledger.now(), clock::wall());
+            shared.ledger.change(|holdings| holdings.set_rules(at, now, rules));
         }
         Ok(None) => {}
         Err(error) => {

@@ -116,7 +116,7 @@ fn appliance_of(
     }
 }
 
-/// Until when something holds.
+/// When something ends.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UntilBody {
@@ -163,14 +163,14 @@ impl UntilBody {
             Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
         })?;
         if until <= control.clock.unix() {
-            return Err(Problem::bad_request("until: it would be over by now"));
+            return Err(Problem::bad_request("until: this time is past: give a later one"));
         }
         Ok(Some(until))
     }
 }
 
 /// Has a version fetched before all others, and outside of fill windows too, at the policy's
-/// `fill_urgent_bps` there: of each appliance that should hold it. A pause stops it as everything.
+/// `fill_urgent_bps` there: of each appliance that should hold it. A pause stops it too.
 /// There are 64 at most.
 #[utoipa::path(put, path = "/v1/fill/urgent/{version}", tag = "registry",
     request_body = UntilBody, responses((status = 200, body = [Urgent])))]

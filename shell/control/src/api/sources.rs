@@ -26,9 +26,9 @@ use crate::state::writer::ORIGINS_MAX;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SourcesQuery {
-    /// For so long the appliance has lacked the object while its fill was open.
-    #[serde(default)]
-    waited_s: u64,
+    /// For so long the appliance has lacked the object while its fill was open. One that does not
+    /// say it knows of no masters, and waits for none.
+    waited_s: Option<u64>,
 }
 
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
@@ -44,7 +44,8 @@ pub(crate) async fn sources(
 ) -> Result<Response, Problem> {
     let (appliance, object): (ApplianceId, ObjectId) = (caller.is(&id)?, named(&object)?);
     // Nothing is other after that.
-    let waited = Nanos::seconds(query.waited_s.min(AFTER_MAX.as_seconds() * AT_WORK));
+    let waited =
+        Nanos::seconds(query.waited_s.unwrap_or(u64::MAX).min(AFTER_MAX.as_seconds() * AT_WORK));
     let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object, waited);
     let found = control.directing.ask(look).await?;
     let found = found.map_err(|error| match error {

@@ -116,17 +116,25 @@ fn lack_text(Lack { wanted, missing, cause, .. }: &Lack) -> String {
     let percent = u128::from(missing.0) * 100 / u128::from(wanted.0.max(1));
     let (giga, tenths) = (missing.0 / 1_000_000_000, missing.0 / 100_000_000 % 10);
     let missing = format!("{percent} % of what it should hold ({giga}.{tenths} GB)");
-    let sooner = "What cannot wait: nearcast fill urgent VERSION";
+    let sooner = "To have a version fetched now: nearcast fill urgent VERSION";
     match cause {
         LackCause::Ended { opens } => {
-            let opens = opens.map_or_else(|| "not again".to_owned(), convert::time_out);
-            format!("fill closed, and {missing} is missing; it opens: {opens}. {sooner}")
+            let opens = opens.map(convert::time_out);
+            let opens = opens.map_or_else(
+                || "no window opens again".to_owned(),
+                |at| format!("it opens at {at}"),
+            );
+            format!("fill closed, and {missing} is missing; {opens}. {sooner}")
         }
         LackCause::Short { ends, ready } => {
-            let ready = ready.map_or_else(|| "in years".to_owned(), convert::time_out);
+            let ready = ready.map(convert::time_out);
+            let ready = ready.map_or_else(
+                || "will not be there in years".to_owned(),
+                |at| format!("will be there at {at}"),
+            );
             let ends = convert::time_out(*ends);
             format!(
-                "{missing} is missing, and is there {ready}: its fill window ends at {ends}. \
+                "{missing} is missing, and {ready}: its fill window ends at {ends}. \
                  Widen fill_windows, or raise fill_bps or uplink_bps. {sooner}"
             )
         }
@@ -184,14 +192,14 @@ mod tests {
         let text = |cause| lack_text(&lack(cause));
         assert_eq!(
             text(LackCause::Ended { opens: Some(ends) }),
-            "fill closed, and 12 % of what it should hold (6.0 GB) is missing; it opens: \
-             2026-03-28T00:00:00Z. What cannot wait: nearcast fill urgent VERSION"
+            "fill closed, and 12 % of what it should hold (6.0 GB) is missing; it opens at \
+             2026-03-28T00:00:00Z. To have a version fetched now: nearcast fill urgent VERSION"
         );
         assert_eq!(
             text(LackCause::Short { ends, ready }),
-            "12 % of what it should hold (6.0 GB) is missing, and is there 2026-03-28T04:00:00Z: \
+            "12 % of what it should hold (6.0 GB) is missing, and will be there at 2026-03-28T04:00:00Z: \
              its fill window ends at 2026-03-28T00:00:00Z. Widen fill_windows, or raise fill_bps \
-             or uplink_bps. What cannot wait: nearcast fill urgent VERSION"
+             or uplink_bps. To have a version fetched now: nearcast fill urgent VERSION"
         );
         let a1 = "a1".parse().unwrap();
         let lacking = [(a1, UnixSeconds(7), "it lacks much".to_owned())];

@@ -13,7 +13,8 @@ test("a day's savings are the bytes served for each that was fetched", () => {
   assert.deepEqual(savings, { served: 1.2e12, fetched: 6e10 });
   assert.equal(
     plain(content.wordsOfSavings(savings)),
-    "In the last day 1.20 TB were served and 60.0 GB fetched: 20 bytes served for each.",
+    "In the last day 1.20 TB were served and 60.0 GB fetched: 20 bytes served for each byte " +
+      "fetched.",
   );
   const none = content.wordsOfSavings({ served: 5e9, fetched: 0 });
   assert.equal(plain(none), "In the last day 5.00 GB were served and 0 B fetched.");
@@ -78,8 +79,11 @@ test("a site's fill says how far it is, whether it is open, and when all is ther
   assert.equal(plain(content.stateOf(site("s1", 0, paused), NOW)), "paused");
   const stuck = site("s1", 40e9);
   stuck.appliances.forEach((one) => (one.ready_unix_s = null));
-  assert.equal(facts(stuck), "60.0 GB of 100 GB · open · no end in sight");
+  assert.equal(facts(stuck), "60.0 GB of 100 GB · open · time not known");
   assert.equal(content.fillOf(stuck, NOW).share, 0.6);
+  const silent = { ...site("s1", 0), appliances: [] };
+  assert.equal(facts(silent), "not known · open");
+  assert.equal(content.fillOf(silent, NOW).share, 0);
 });
 
 test("sites that lack most come first", () => {

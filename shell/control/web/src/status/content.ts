@@ -44,7 +44,7 @@ export function wordsOfSavings({ served, fetched }: ReturnType<typeof savingsOf>
   if (fetched === 0 || served === 0) return `${both}.`;
   const times = served / fetched;
   const each = times < 10 ? times.toFixed(1) : count(Math.round(times));
-  return `${both}: ${each} bytes served for each.`;
+  return `${both}: ${each} bytes served for each byte fetched.`;
 }
 
 /** What the last plan came to. */
@@ -90,7 +90,7 @@ function readyOf({ appliances }: FillSite, now: number): string {
   const lacking = appliances.filter(({ bytes_missing }) => bytes_missing);
   if (!lacking.length) return "";
   const ready = lacking.map(({ ready_unix_s }) => ready_unix_s);
-  if (ready.some((at) => at == null)) return "no end in sight";
+  if (ready.some((at) => at == null)) return "time not known";
   return `in ${duration(Math.max(...ready.map((at) => at ?? 0)) - now)}`;
 }
 
@@ -98,8 +98,9 @@ function readyOf({ appliances }: FillSite, now: number): string {
 export function fillOf(site: FillSite, now: number) {
   const wanted = sum(site.appliances, "bytes_wanted");
   const held = wanted - sum(site.appliances, "bytes_missing");
-  const share = wanted ? held / wanted : 1;
-  const facts = [part(held, wanted), stateOf(site, now), readyOf(site, now)];
+  const known = site.appliances.some(({ bytes_wanted }) => bytes_wanted != null);
+  const share = wanted ? held / wanted : Number(known);
+  const facts = [known ? part(held, wanted) : "not known", stateOf(site, now), readyOf(site, now)];
   return { share, lacks: wanted - held, facts: facts.filter(Boolean).join(" · ") };
 }
 

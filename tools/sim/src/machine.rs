@@ -278,7 +278,8 @@ fn follow_rules(process: &Process) {
     let (rules, told) = kept.unzip();
     *machine.hours.borrow_mut() = hours::InForce { told, since: world.stage.now() };
     if let Some(rules) = rules {
-        process.with(|holdings| holdings.set_rules(world.now(machine).wall, rules));
+        let now = world.now(machine);
+        process.with(|holdings| holdings.set_rules(now.instant, now.wall, rules));
     }
 }
 

@@ -197,9 +197,10 @@ mod tests {
         );
         assert_eq!(
             text(LackCause::Short { ends, ready }),
-            "12 % of what it should hold (6.0 GB) is missing, and will be there at 2026-03-28T04:00:00Z: \
-             its fill window ends at 2026-03-28T00:00:00Z. Widen fill_windows, or raise fill_bps \
-             or uplink_bps. To have a version fetched now: nearcast fill urgent VERSION"
+            "12 % of what it should hold (6.0 GB) is missing, and will be there at \
+             2026-03-28T04:00:00Z: its fill window ends at 2026-03-28T00:00:00Z. Widen \
+             fill_windows, or raise fill_bps or uplink_bps. To have a version fetched now: \
+             nearcast fill urgent VERSION"
         );
         let a1 = "a1".parse().unwrap();
         let lacking = [(a1, UnixSeconds(7), "it lacks much".to_owned())];

@@ -90,7 +90,7 @@ fn a_pause_is_kept_until_it_is_over_or_ended() {
         control
             .put(pause, &json!({"until": "2001-01-31T02:00:00Z"}))
             .problem(400)
-            .contains("over by now")
+            .contains("this time is past")
     );
     assert!(
         control.put(pause, &json!({"until": "soon"})).problem(400).contains("write a time in UTC")
@@ -166,7 +166,7 @@ fn what_is_urgent_is_kept_told_to_appliances_and_forgotten() {
     assert_eq!(a1.report(&control).fill.unwrap().urgent_max_bps, 5_000_000);
     let unknown = control.put("/v1/fill/urgent/none-1", &json!({})).problem(404);
     assert!(unknown.contains("no asset version none-1"), "{unknown}");
-    assert!(control.put(path, &until("2001-01-31T02:00:00Z")).problem(400).contains("be over"));
+    assert!(control.put(path, &until("2001-01-31T02:00:00Z")).problem(400).contains("is past"));
     control.restart();
     a1.link = None;
     assert_eq!(control.json("/v1/fill")["urgent"][0]["version"], "film-1");

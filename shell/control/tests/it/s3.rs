@@ -191,18 +191,21 @@ fn who_is_no_master_waits(fleet: &Fleet, held: &str) {
     let link = fleet.a1.link.as_ref().unwrap();
     let ask = |rest: &str| link.get(&format!("/v1/appliances/a1/sources/{rest}"));
     let start = Instant::now();
-    while ask(held).json()["only"].is_null() {
+    let at_once = |object: &str| ask(&format!("{object}?waited_s=0"));
+    while at_once(held).json()["only"].is_null() {
         // A plan has to say that a2 should hold it.
         assert!(start.elapsed() < Duration::from_secs(20), "a2 is no master");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let told = ask(held).json();
+    let told = at_once(held).json();
     assert_eq!((told["sources"].as_array().unwrap().len(), &told["only"]), (1, &json!(true)));
     assert_eq!(told["sources"][0]["address"], "a2.example:8444", "b1 is in another cluster");
     assert_eq!((&told["wait_s"], &told["escalated"]), (&Value::Null, &Value::Null));
     let other = fleet.object("v/r1.mp4");
     let wait = json!({"sources": [], "only": true, "wait_s": 1});
-    assert_eq!(ask(&other).json(), wait);
+    assert_eq!(at_once(&other).json(), wait);
+    let before = ask(&other).json();
+    assert_eq!(before["only"], Value::Null, "the release before waits for nobody: {before}");
     let told = ask(&format!("{held}?waited_s=100")).json();
     assert_eq!((told["sources"].as_array().unwrap().len(), &told["only"]), (2, &json!(true)));
     assert_eq!(told["escalated"], "elsewhere");

@@ -299,7 +299,9 @@ pub(crate) async fn ask_for_all(fleet: Rc<Fleet>, machine: Rc<Machine>) {
                     break;
                 }
             }
-            fleet.stage.must(got.is_ok(), || {
+            // A scrub may have found meanwhile that its file has rotted.
+            let is_gone = || process.lacks().contains(&file.object);
+            fleet.stage.must(got.is_ok() || is_gone(), || {
                 format!(
                     "{} holds {path} of {} and does not serve it: {got:?}",
                     machine.id, version.id

@@ -162,7 +162,7 @@ function fillView({ site }: FillSite): View<{ of: FillSite; now: number }> {
   const windows = h("span", { class: "row-version" });
   const root = h(
     "li",
-    { class: "row route" },
+    { class: "row filling" },
     h("span", { class: "row-name" }, name),
     h("span", { class: "row-lines" }, facts, windows, all),
   );
@@ -216,6 +216,7 @@ class Curve {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     preserveAspectRatio: "none",
     role: "img",
+    "aria-label": "Not asked for yet",
   });
   private readonly table = h("table", { class: "viewers-table" });
   private readonly regions = h("select", { "aria-label": "Region" });

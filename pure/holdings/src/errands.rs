@@ -19,7 +19,8 @@ use crate::Chores;
 pub struct Errands {
     /// Invariant: none of them is empty.
     waiting: BTreeMap<DriveIndex, Chores>,
-    at_work: BTreeSet<DriveIndex>,
+    /// Drives whose hands are at work, with what of theirs is still doubted.
+    at_work: BTreeMap<DriveIndex, BTreeSet<ObjectId>>,
     /// Something was done since a plan was due.
     has_done: bool,
     /// Most suspects that wait for one drive; those beyond are left to the scrub.
@@ -29,7 +30,7 @@ pub struct Errands {
 impl Errands {
     /// Nothing is to be done.
     pub fn new(suspects_max: usize) -> Self {
-        let (waiting, at_work) = (BTreeMap::new(), BTreeSet::new());
+        let (waiting, at_work) = (BTreeMap::new(), BTreeMap::new());
         Self { waiting, at_work, has_done: false, suspects_max }
     }
 
@@ -59,8 +60,13 @@ impl Errands {
     /// The chores that wait for a drive, whose hands are at work from now on.
     pub fn take(&mut self, drive: DriveIndex) -> Option<Chores> {
         let chores = self.waiting.remove(&drive)?;
-        self.at_work.insert(drive);
+        self.at_work.insert(drive, chores.suspects.keys().copied().collect());
         Some(chores)
+    }
+
+    /// False if the copy that was doubted has gone since this was handed out.
+    pub fn is_doubted(&self, drive: DriveIndex, object: &ObjectId) -> bool {
+        self.at_work.get(&drive).is_some_and(|doubted| doubted.contains(object))
     }
 
     /// They are done, and so many things are gone. True if it is time for the next plan: something
@@ -69,12 +75,15 @@ impl Errands {
         self.at_work.remove(&drive);
         self.has_done |= 0 < count;
         let answers = |drive: &DriveIndex| !hung.contains(*drive);
-        let is_idle = !self.at_work.iter().chain(self.waiting.keys()).any(answers);
+        let is_idle = !self.at_work.keys().chain(self.waiting.keys()).any(answers);
         is_idle && std::mem::take(&mut self.has_done)
     }
 
     /// An object that may wait to be looked at is not on this drive any more.
     pub fn forget_doubt(&mut self, object: &ObjectId, drive: DriveIndex) {
+        if let Some(doubted) = self.at_work.get_mut(&drive) {
+            doubted.remove(object);
+        }
         let Some(chores) = self.waiting.get_mut(&drive) else { return };
         if chores.suspects.remove(object).is_some() && *chores == Chores::default() {
             self.waiting.remove(&drive);

@@ -139,6 +139,12 @@ impl Holdings {
         self.errands.take(drive)
     }
 
+    /// True if an object of an errand under way has not gone from its drive since: what lies there
+    /// now may be another copy, which nobody doubts.
+    pub fn is_doubted(&self, drive: DriveIndex, object: &ObjectId) -> bool {
+        self.errands.is_doubted(drive, object)
+    }
+
     /// A drive's errand is over: so many things are done, and so many are left. A plan is due when
     /// all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {

@@ -57,7 +57,9 @@ pub async fn plan<H: Host>(host: &H) {
 pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
     while let Some(chores) = host.wait_for(News::HandedOut, |of| of.next_errand(index)).await {
         for (object, doubt) in &chores.suspects {
-            examine(host, *object, doubt).await;
+            if host.ask(|holdings| holdings.is_doubted(index, object)) {
+                examine(host, *object, doubt).await;
+            }
         }
         let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
         let mut places = chores.drop_parts.iter().map(|(_, on)| on);

@@ -61,6 +61,15 @@ fn a_doubt_goes_with_the_copy_that_was_doubted() {
     holdings.hide(object(1));
     holdings.publish(object(1), on(0, 1), None);
     assert_eq!(holdings.next_errand(DriveIndex(1)), None);
+    // And where the drive's hands have it already.
+    holdings.suspect(object(1), Doubt::Suspect);
+    let chores = plan(&mut holdings, at(0));
+    holdings.hand_out(chores);
+    assert!(holdings.next_errand(DRIVE).is_some());
+    assert!(holdings.is_doubted(DRIVE, &object(1)));
+    holdings.hide(object(1));
+    holdings.publish(object(1), on(0, 1), None);
+    assert!(!holdings.is_doubted(DRIVE, &object(1)), "it was filled again meanwhile");
 }
 
 #[test]

@@ -160,6 +160,30 @@ pub async fn damaged<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why:
     }
 }
 
+/// Somebody found an object wrong. It goes if it still is when nobody else may work on it: it may
+/// have been filled again since. What is worked on is left to the next look.
+pub async fn wrong<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &str) {
+    if !host.claim(object) {
+        return;
+    }
+    let here = host.locate(&object).filter(|extent| extent.drive == drive.index());
+    let found = match here {
+        Some(extent) => Some(read::verified(host, drive, object, &extent).await),
+        None => None, // It was evicted while somebody looked at it.
+    };
+    let is_wrong = matches!(found, Some(Ok(None))) && !host.is_stopping();
+    let is_gone = is_wrong && remove_claimed(host, object).await;
+    host.release(object);
+    match found {
+        Some(Err(error)) => unreadable(host, drive, object, &error).await,
+        Some(Ok(_)) | None if !is_gone => {}
+        Some(Ok(_)) | None => {
+            host.tell(Told::SetAside(drive, object, why));
+            host.replan();
+        }
+    }
+}
+
 /// The file of an object could not be opened or read: the object is set aside, or its drive, if the
 /// error speaks of the drive or too many objects failed before.
 pub async fn unreadable<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, error: &DriveError) {
@@ -251,7 +275,7 @@ async fn examine<H: Host>(host: &H, object: ObjectId, doubt: &Doubt) {
     match read::verified(host, &*drive, object, &extent).await {
         Ok(Some(_)) => host.tell(Told::Right(object)),
         Ok(None) if host.is_stopping() => {}
-        Ok(None) => damaged(host, &*drive, object, "is not what it should be").await,
+        Ok(None) => wrong(host, &*drive, object, "is not what it should be").await,
         Err(error) => unreadable(host, &*drive, object, &error).await,
     }
 }

@@ -72,7 +72,7 @@ async fn scrub<H: Host>(host: &H, drive: &H::Drive, rate: BitsPerSecond, pass_mi
         };
         match look(host, drive, object, &extent, &mut limiter, &mut buffer).await {
             Found::Right => {}
-            Found::Wrong(why) => keeper::damaged(host, drive, object, &why).await,
+            Found::Wrong(why) => keeper::wrong(host, drive, object, &why).await,
             Found::Failed(error) => keeper::unreadable(host, drive, object, &error).await,
             Found::Stopped => break,
         }

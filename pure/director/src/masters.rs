@@ -218,7 +218,7 @@ impl Director {
         }
         let members = candidates.iter().map(|of| of.id).collect();
         let masters = draw(&key, candidates.into_iter(), policy.masters);
-        let part = if masters.is_empty() && is_unknown {
+        let part = if masters.is_empty() && is_unknown && 0 < policy.masters {
             Part::Other { is_one_at_work: false }
         } else if masters.is_empty() || masters.contains(&asker) {
             Part::Master

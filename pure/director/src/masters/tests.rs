@@ -172,6 +172,9 @@ fn until_appliances_have_reported_nobody_takes_the_others_for_dead() {
     fleet::settle(&mut director);
     let told = ask(&director, "a1", 1, 0);
     assert_eq!((told.reach, told.wait.is_some()), (Reach::Cluster, true));
+    set(&mut director, FillPolicy { masters: 0, ..POLICY });
+    assert_eq!(ask(&director, "a1", 1, 0).reach, Reach::Origin, "nobody waits for anybody");
+    set(&mut director, POLICY);
     director.handle(fleet::at(70_000), Event::Tick(UnixSeconds(70)));
     assert_eq!(ask(&director, "a1", 1, 0).reach, Reach::Origin, "nobody is there");
 }

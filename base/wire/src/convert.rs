@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::hours::{NotWindows, OFFSETS_MAX};
+use model::hours::{NotWindows, OFFSETS_MAX, URGENT_MAX};
 use model::id::{ApplianceId, ClusterId, IdError, Tag};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
 use model::limits::{
@@ -67,7 +67,7 @@ pub enum WireError {
     Place(#[from] NotAPlace),
     #[error("time_zone: {0}")]
     Zone(#[from] NotAZone),
-    #[error("urgent: at most 64 versions")]
+    #[error("urgent: at most {URGENT_MAX} versions")]
     Urgent,
     #[error("fill_windows: {0}")]
     Windows(#[from] NotWindows),

@@ -66,10 +66,9 @@ impl Items {
     /// Those with which the objects of a rendition are held: its own, or, of what belongs to none
     /// that is placed by itself, any of them.
     pub(crate) fn with(&self, rendition: u8) -> impl Iterator<Item = Item> {
-        let own = self.renditions.contains(&rendition).then(|| self.of(rendition));
-        let any = if own.is_none() { self.each().count() } else { 0 };
-        let any = self.each().take(any).map(|(_, item)| item).collect::<Vec<_>>();
-        own.into_iter().chain(any)
+        let is_placed = self.renditions.contains(&rendition);
+        let with = move |of: &(u8, Item)| !is_placed || of.0 == rendition;
+        self.each().filter(with).map(|(_, item)| item)
     }
 
     /// Above all numbers of other versions' items that are below.

@@ -107,7 +107,7 @@ fn cause(
     let is_open = hours.is_open(now);
     let change = hours.next_change(now);
     let opens = if is_open { Some(now) } else { change };
-    let ends = opens.filter(|opens| opens.0 - now.0 <= AHEAD.0 / SECOND);
+    let ends = opens.filter(|opens| opens.0 - now.0 <= AHEAD.as_seconds());
     let ends = ends.and_then(|opens| hours.next_change(opens));
     if let (Some(ends), Some(rate)) = (ends, rate(&of.rules, of.of_late, now)) {
         let ready = ready(hours, rate, of.missing, now);
@@ -118,8 +118,6 @@ fn cause(
     let was_ended = known.is_some_and(|known| known.cause.is_ended());
     (!is_open && (has_closed || was_ended)).then_some(LackCause::Ended { opens })
 }
-
-const SECOND: u64 = 1_000_000_000;
 
 /// How fast an appliance is expected to fetch: as of late, or as fast as it may while fill is
 /// closed, when it fetches what is urgent at most. None if that is not known.

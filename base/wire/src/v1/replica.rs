@@ -46,9 +46,6 @@ pub struct Snapshot {
     /// When sites fill that say nothing else; empty for any hour.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fill_windows: String,
-    /// Who fetches from origins; none for what is usual.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill_sources: Option<FillSources>,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
     /// Keys that the next snapshots may be signed with, this one's among them.
@@ -66,18 +63,6 @@ pub struct Snapshot {
     /// Versions that were withdrawn and are still listed, each with its asset.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub withdrawn: BTreeMap<String, String>,
-}
-
-/// Who of a fill cluster fetches from origins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FillSources {
-    /// How many fetch first; 0 for all.
-    pub masters: u32,
-    /// Without an object for so long, others ask other clusters.
-    pub elsewhere_after_s: u64,
-    /// Without it for so long, they ask its origins.
-    pub origin_after_s: u64,
 }
 
 /// What leads from one snapshot to the next. Signed (`signed::Kind::Difference`).

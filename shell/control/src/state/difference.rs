@@ -136,7 +136,6 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
         versions_kept,
         profiles,
         fill_windows,
-        fill_sources,
         token_keys,
         signing_keys,
         revoked,
@@ -152,9 +151,6 @@ pub(crate) fn weight(wire: &Snapshot) -> u64 {
     // Nothing where it says nothing: then a front of a release before agrees.
     if !fill_windows.is_empty() {
         add(json(&("fill_windows", fill_windows)));
-    }
-    if let Some(fill_sources) = fill_sources {
-        add(json(&("fill_sources", fill_sources)));
     }
     sites.iter().for_each(|site| add(json(site)));
     appliances.iter().for_each(|appliance| add(json(appliance)));
@@ -187,9 +183,7 @@ mod tests {
     use director::difference::between;
     use director::drain::Drain;
     use director::following::{Picture, Run};
-    use director::{
-        Desired, FillPolicy, Playbacks, Policy, Reason, Registered, Window, Withdrawal,
-    };
+    use director::{Desired, Playbacks, Policy, Reason, Registered, Window, Withdrawal};
     use model::id::AssetVersionId;
     use model::topology::{Appliance, Site, Weight};
     use playback::token::Session;
@@ -235,11 +229,6 @@ mod tests {
         let mut run = Run::new(Picture { generation, issued, manifests, desired });
         run.apply(&difference).unwrap();
         run.end().unwrap().desired
-    }
-
-    fn fill(masters: u32) -> FillPolicy {
-        let windows = "22:00-06:00".parse().unwrap();
-        FillPolicy { windows, masters, ..FillPolicy::default() }
     }
 
     /// Each after a change of the one before, but for what fronts do not see.
@@ -309,7 +298,7 @@ mod tests {
             Arc::make_mut(&mut next.appliances).insert("a1".parse().unwrap(), registered);
         });
         then(&|next| next.policy.profiles.flash.fill = None);
-        [1, 0].iter().for_each(|masters| then(&|next| next.policy.fill = fill(*masters)));
+        then(&|next| next.policy.fill.windows = "22:00-06:00".parse().unwrap());
         then(&|next| drop(Arc::make_mut(&mut next.appliances).remove("a1")));
         states
     }

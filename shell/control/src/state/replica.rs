@@ -12,15 +12,14 @@ use std::sync::Arc;
 use director::difference::{self, Short};
 use director::following::{Lost, Picture};
 use director::{
-    AFTER_MAX, Catalog, Desired, Entry, FillPolicy, Format, Playbacks, Policy, Registered, Version,
-    Window,
+    Catalog, Desired, Entry, FillPolicy, Format, Playbacks, Policy, Registered, Version, Window,
 };
 use identity::signing::{self, VerifyError};
 use model::hours::Windows;
 use model::id::{AssetId, AssetVersionId, Generation, IdError};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
-use model::units::{Nanos, UnixSeconds};
+use model::units::UnixSeconds;
 use playback::token::Session;
 use wire::convert::{
     WireError, appliance_with, profiles_in, site_with, token_key_in, token_key_out, version_in,
@@ -122,7 +121,6 @@ pub(crate) fn short_out(short: &Short) -> wire_replica::Snapshot {
         copies,
         versions_kept,
         profiles: Some(profiles.into()),
-        fill_sources: fill_sources_out(&fill),
         fill_windows: if windows.is_always() { String::new() } else { windows.to_string() },
         token_keys: token_keys.iter().map(token_key_out).collect(),
         signing_keys: signing_keys.iter().map(token_key_out).collect(),
@@ -136,28 +134,13 @@ pub(crate) fn short_in(wire: &wire_replica::Snapshot) -> Result<Short, SnapshotE
         "" => Windows::ALWAYS,
         text => text.parse().map_err(WireError::Windows)?,
     };
-    let mut fill = FillPolicy { windows, ..FillPolicy::default() };
-    if let Some(told) = &wire.fill_sources {
-        let after = |seconds: u64| Nanos::seconds(seconds.min(AFTER_MAX.as_seconds()));
-        fill.masters = told.masters;
-        fill.elsewhere_after = after(told.elsewhere_after_s);
-        fill.origin_after = after(told.origin_after_s);
-    }
+    // Of the rest of fill nobody asks a front.
+    let fill = FillPolicy { windows, ..FillPolicy::default() };
     let (copies, versions_kept) = (wire.copies, wire.versions_kept);
     Ok(Short {
         policy: Policy { copies, versions_kept, profiles, fill },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
-    })
-}
-
-/// Nothing where it is as usual: then a front of a release before agrees.
-fn fill_sources_out(fill: &FillPolicy) -> Option<wire_replica::FillSources> {
-    let usual = FillPolicy { windows: fill.windows, ..FillPolicy::default() };
-    (*fill != usual).then(|| wire_replica::FillSources {
-        masters: fill.masters,
-        elsewhere_after_s: fill.elsewhere_after.as_seconds(),
-        origin_after_s: fill.origin_after.as_seconds(),
     })
 }
 

@@ -38,16 +38,29 @@ pub(super) fn of(
     notices: &[Notice],
     only: Option<&SiteId>,
 ) -> Trouble {
-    let lacking: Vec<_> = control
-        .lacking()
-        .known()
-        .map(|(id, lack)| (id.clone(), lack.since, lack_text(lack)))
-        .collect();
-    let trouble = among(fleet, notices, &lacking, only);
+    let mut lacking: Vec<(ApplianceId, Lack)> =
+        control.lacking().known().map(|(id, lack)| (id.clone(), *lack)).collect();
+    if let Some(site) = only {
+        let of_site = ids_in(fleet, site);
+        lacking.retain(|(id, _)| of_site.contains(id));
+    }
+    // Those beyond are counted, and not told: nobody words them.
+    let beyond = lacking.len().saturating_sub(ERRORS_MAX);
+    lacking.sort_by_key(|(_, lack)| Reverse(lack.since));
+    lacking.truncate(ERRORS_MAX);
+    let worded = lacking.iter().map(|(id, lack)| (id.clone(), lack.since, lack_text(lack)));
+    let mut trouble = among(fleet, notices, &worded.collect::<Vec<_>>(), only);
+    trouble.count += beyond;
     match only {
         Some(_) => trouble,
         None => trouble.after_fronts(control.whole_too_long()),
     }
+}
+
+/// The appliances of a site.
+fn ids_in<'a>(fleet: &'a [Told], site: &SiteId) -> BTreeSet<&'a ApplianceId> {
+    let stands = |told: &&Told| told.status.registered.appliance.site == *site;
+    fleet.iter().filter(stands).map(|told| &told.id).collect()
 }
 
 /// The trouble of these appliances, or of those among them that stand in a site: the rest goes
@@ -70,8 +83,7 @@ fn among(
         })
     });
     // Of the whole fleet also those that are gone.
-    let of_site: Option<BTreeSet<&ApplianceId>> =
-        only.map(|_| fleet.iter().filter(stands).map(|told| &told.id).collect());
+    let of_site = only.map(|site| ids_in(fleet, site));
     let is_meant = |notice: &&Notice| {
         notice.cause != Cause::None
             && of_site.as_ref().is_none_or(|ids| ids.contains(&notice.appliance))

@@ -4,6 +4,7 @@
 import { byId, h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { get, rest, type Fleet, type Sample } from "../fleet";
 import { bytes, count, duration, part, percent, plural, text } from "../units";
+import { SPANS } from "./history";
 import { siteUrl } from "./sites";
 import type {
   BacktestOut,
@@ -17,6 +18,8 @@ import type {
 } from "../../made/api";
 
 const POLL_MS = 10_000;
+/** A sample of the day is as long as ten of these. */
+const POLL_DAY_MS = 60_000;
 /** Of more sites control is asked less often. */
 const SITES_PER_POLL = 200;
 /** A forecast is worked out for whoever asks, and changes once an hour. */
@@ -300,9 +303,6 @@ class Curve {
   }
 }
 
-/** As long as a sample of the day. */
-const STEP_S = 600;
-
 export class ContentPanel {
   private readonly savings = h("p", {});
   private readonly plan = h("p", { role: "status" });
@@ -310,6 +310,9 @@ export class ContentPanel {
   private readonly rows = h("ul", { class: "rows" });
   private readonly sites: KeyedList<{ of: FillSite; now: number }>;
   private readonly more = h("p", { class: "nothing" });
+  private readonly ofSite: Record<string, string>;
+  /** Of the clock here control's is ahead by so many seconds. */
+  private ahead = 0;
 
   /** Of one site, or of all. */
   constructor(private readonly site: string | null) {
@@ -326,21 +329,31 @@ export class ContentPanel {
       byId("tomorrow").append(new Curve().root);
       byId("tomorrow-panel").hidden = false;
     }
+    this.ofSite = site === null ? {} : { site };
+    void this.watchDay();
     void this.watch();
   }
 
-  private async watch(): Promise<never> {
-    const of_site: Record<string, string> = this.site === null ? {} : { site: this.site };
-    const day = new URLSearchParams({ history: "day", appliances_max: "0", ...of_site });
+  private async watchDay(): Promise<never> {
+    const day = new URLSearchParams({ history: "day", appliances_max: "0", ...this.ofSite });
     for (;;) {
       const fleet = await get<Fleet>(`/v1/fleet?${day}`);
-      const fill = await get<FillOut>(`/v1/fill?${new URLSearchParams(of_site)}`);
+      if (fleet) {
+        this.ahead = fleet.now_unix_s - Date.now() / 1000;
+        setText(this.savings, wordsOfSavings(savingsOf(fleet.history, SPANS.day.step_s)));
+      }
+      await rest(POLL_DAY_MS);
+    }
+  }
+
+  private async watch(): Promise<never> {
+    for (;;) {
+      const fill = await get<FillOut>(`/v1/fill?${new URLSearchParams(this.ofSite)}`);
       const plan = this.site === null ? await get<PlanOut>("/v1/plan") : null;
-      if (fleet) setText(this.savings, wordsOfSavings(savingsOf(fleet.history, STEP_S)));
-      const now = fleet?.now_unix_s ?? Date.now() / 1000;
+      const now = Date.now() / 1000 + this.ahead;
       if (plan) this.showPlan(plan, now);
       if (fill) this.showFill(fill, now);
-      byId("content-panel").hidden = !fleet?.history.length && !fill?.sites.length;
+      if (fill) byId("content-panel").hidden = fill.sites.length === 0;
       await rest(POLL_MS * Math.max(1, (fill?.sites.length ?? 0) / SITES_PER_POLL));
     }
   }

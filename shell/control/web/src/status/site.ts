@@ -3,12 +3,12 @@
 import { byId, h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { get, rest, type Fleet, type Sample, type Site } from "../fleet";
 import { bitRate, count, duration, plural, text } from "../units";
+import { SPANS } from "./history";
 import { wordsOfPlace, type Mood } from "./sites";
 
 type Held = NonNullable<Site["held"]>[number];
 
-/** As long as a sample of the day. */
-const STEP_S = 600;
+const STEP_S = SPANS.day.step_s;
 const STEPS = 144;
 const POLL_MS = 60_000;
 

@@ -20,6 +20,7 @@ mod ledger;
 mod pages;
 mod plan;
 mod play;
+mod policy;
 mod popularity;
 mod problem;
 mod put_said;
@@ -145,8 +146,8 @@ fn desired_routes() -> Vec<Route> {
         route!(Operator POST   "/v1/appliances/{id}/usable" registry::accept_usable),
         route!(Operator PUT    "/v1/appliances/{id}/drain" drain::put_drain),
         route!(Operator DELETE "/v1/appliances/{id}/drain" drain::delete_drain),
-        route!(Viewer   GET    "/v1/policy" registry::policy),
-        route!(Operator PUT    "/v1/policy" registry::put_policy),
+        route!(Viewer   GET    "/v1/policy" policy::policy),
+        route!(Operator PUT    "/v1/policy" policy::put_policy),
         route!(Viewer   GET    "/v1/identities" identity::identities),
         route!(Operator POST   "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
         route!(Operator DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),

@@ -104,6 +104,13 @@ impl Plan {
     }
 }
 
+/// How many appliances are healthy, by what `GET /v1/fleet` says.
+pub fn healthy(fleet: &Value) -> usize {
+    let sites = fleet["sites"].as_array().into_iter().flatten();
+    let appliances = sites.filter_map(|site| site["appliances"].as_array()).flatten();
+    appliances.filter(|appliance| appliance["state"] == "healthy").count()
+}
+
 impl Fleet {
     /// Starts all of it; returns when every appliance holds all files below `source`, and every
     /// process of the control plane knows that.
@@ -301,14 +308,11 @@ impl Fleet {
     pub fn is_whole(&self, role: Role) -> bool {
         let Ok(fleet) = self.get(role, "/v1/fleet") else { return false };
         let all = |fleet: &Value| {
-            let sites = fleet["sites"].as_array()?;
-            let appliances = sites.iter().filter_map(|site| site["appliances"].as_array());
-            let healthy = appliances.flatten().filter(|a| a["state"] == "healthy").count();
             let mut assets = fleet["assets"].as_array()?.iter();
             let asset = assets.find(|asset| asset["id"] == self.plan.asset.as_str())?;
             let wanted = usize::from(self.plan.appliances);
             Some(
-                healthy == wanted
+                healthy(fleet) == wanted
                     && asset["copies_complete"].as_u64()? == u64::try_from(wanted).ok()?,
             )
         };

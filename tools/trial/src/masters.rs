@@ -24,10 +24,10 @@ use rig::api;
 use rig::bounds::{Bounds, DependsOn};
 use rig::certificate::Certificate;
 use rig::client::Pattern;
-use rig::fleet::{Fleet, Plan, Role, appliance_name};
+use rig::fleet::{Fleet, Plan, Role, appliance_name, healthy};
 use rig::stage::Origin;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::info;
 
 /// `nearcast-lab masters`
@@ -198,8 +198,8 @@ fn plan(args: &Args, room: &Path, origin: &Origin) -> Plan {
     // Nobody waits so long in here.
     let policy = json!({
         "fill_masters": args.masters,
-        "fill_elsewhere_after_s": 300,
-        "fill_origin_after_s": 600,
+        "fill_elsewhere_after_s": 20,
+        "fill_origin_after_s": 40,
     });
     let health = json!({
         "report_interval": "500 ms",
@@ -251,12 +251,6 @@ fn publish(fleet: &Fleet, origin: &Origin, room: &Path, number: u8) -> Result<u6
     put("master.m3u8", entry.into_bytes())?;
     fleet.ingest(&folder)?;
     Ok(bytes)
-}
-
-fn healthy(fleet: &Value) -> usize {
-    let sites = fleet["sites"].as_array().into_iter().flatten();
-    let appliances = sites.filter_map(|site| site["appliances"].as_array()).flatten();
-    appliances.filter(|appliance| appliance["state"] == "healthy").count()
 }
 
 fn fetched(fleet: &Fleet, index: u16) -> Result<Fetched> {

@@ -187,8 +187,7 @@ impl Appliance {
     }
 
     pub fn metrics_text(&self) -> Option<String> {
-        let url = format!("http://{}/metrics", self.metrics);
-        api::agent(ANSWER_MAX).get(url).call().ok()?.body_mut().read_to_string().ok()
+        api::page(&format!("http://{}/metrics", self.metrics)).ok()
     }
 
     /// The value of a metric, by its name without prefix; none if it is not there.

@@ -120,7 +120,7 @@ impl PolicyBody {
             None => known.urgent_max,
             Some(bps) => {
                 let rate = rate("fill_urgent_bps", bps).map_err(Problem::bad_request)?;
-                rate.unwrap_or(FillPolicy::default().urgent_max)
+                rate.unwrap_or_else(|| FillPolicy::default().urgent_max)
             }
         };
         Ok(FillPolicy {

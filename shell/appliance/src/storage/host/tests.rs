@@ -291,6 +291,24 @@ fn a_block_that_is_wrong_where_it_is_copied_from_is_doubted_and_nothing_is_left(
 }
 
 #[test]
+fn what_was_found_wrong_is_read_again_before_it_goes() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let (drive, object) = (scene.drive(), scene.objects()[1]);
+    let wrong = || at_once(keeper::wrong(&scene.shared, &*drive, object, "was wrong"));
+    wrong();
+    assert_eq!(scene.held(), 2, "it was filled again since, and is right");
+    scene.flip(8192 + 262_144);
+    assert!(scene.shared.claim(object));
+    wrong();
+    assert_eq!(scene.held(), 2, "somebody works on it");
+    scene.shared.release(object);
+    wrong();
+    assert_eq!(scene.held(), 1);
+    assert!(scene.shared.claim(object), "nobody is at work on it any more");
+}
+
+#[test]
 fn a_copy_on_another_drive_is_shown_there_and_read_back_before() {
     let file = |scene: &Scene| unit::unit_file(&scene.directory.id()).0.to_string();
     let scene = Scene::new(&[5000, 600_000]);

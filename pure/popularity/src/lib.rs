@@ -11,8 +11,8 @@
 //!                     launches ─┘                         dates ────────┘
 //! ```
 //!
-//! Placement has pins and bans, and this room knows of neither. A site's bans are what is above its
-//! bitrate: viewers of that are expected all the same, at others. Nobody can pin anything yet.
+//! Placement has pins and bans, and this room knows of neither. Viewers of what a site must not
+//! hold are expected all the same, at others.
 //!
 //! Cost of a region: a note is O(log items); [`Sums`] take 6 to 7 bytes for each item and hour, and
 //! so for each item and day. A forecast is O(items x (days x smoothings + hours)), where items are
@@ -28,6 +28,7 @@
 
 mod backtest;
 mod demand;
+mod divide;
 mod forecast;
 mod launch;
 mod past;
@@ -39,8 +40,9 @@ mod tally;
 
 pub use backtest::{Backtest, Score, Tested, backtest};
 pub use demand::{Bounds, Demand, Noted, Span};
+pub use divide::{Rendition, Said, Watched, divide};
 pub use forecast::{Expected, Outlook, Shown, forecast};
-pub use launch::{Launch, Like};
+pub use launch::{Launch, Like, Part};
 pub use smoothing::Smoothing;
 pub use sums::{Damaged, Entries, Sums};
 pub use tally::{Sealed, Tally, TallyConfig};

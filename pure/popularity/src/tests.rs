@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::demand::DAY;
 use crate::shape::weekday;
 use crate::{
-    Bounds, Config, Demand, Expected, Launch, Like, Noted, Outlook, Shown, Span, Sums, backtest,
-    forecast,
+    Bounds, Config, Demand, Expected, Launch, Like, Noted, Outlook, Part, Shown, Span, Sums,
+    backtest, forecast,
 };
 
 const CONFIG: Config = Config::USUAL;
@@ -230,7 +230,7 @@ fn a_launch_by_hand_counts_until_a_whole_day_was_seen() {
         _ => 9e9,
     };
     let launch = Launch { item: Item(3), begin: begins, like: Like::Bytes(Bytes(60_000_000_000)) };
-    let launches = [launch];
+    let launches = [launch.clone()];
     let outlook = Outlook { launches: &launches, shown: &[] };
     let mut known = demand(5, 20, &series);
     let on = |demand: &Demand, day: Hour| {
@@ -251,6 +251,10 @@ fn a_launch_by_hand_counts_until_a_whole_day_was_seen() {
     assert_eq!(of(&expected, 900), 60_000_000_000, "nobody saw it yet");
 }
 
+fn like_first_days(item: u32) -> Like {
+    Like::FirstDays(vec![Part::all(Item(item))])
+}
+
 #[test]
 fn a_launch_like_a_similar_title_has_its_first_days_to_its_own_scale() {
     // Title 3 began 20 days ago, and title 4 begins 2 days ago with twice as many viewers.
@@ -264,7 +268,7 @@ fn a_launch_like_a_similar_title_has_its_first_days_to_its_own_scale() {
     };
     let demand = demand(60, 30, &series);
     let begin = TODAY.before(2 * DAY);
-    let launches = [Launch { item: Item(4), begin, like: Like::FirstDays(Item(3)) }];
+    let launches = [Launch { item: Item(4), begin, like: like_first_days(3) }];
     let outlook = Outlook { launches: &launches, shown: &[] };
     let on = |day: Hour| {
         let expected = forecast::forecast_before(&demand, day, day, &outlook, &CONFIG);
@@ -275,10 +279,17 @@ fn a_launch_like_a_similar_title_has_its_first_days_to_its_own_scale() {
     flat(32, on(begin.after(DAY)));
     flat(24, on(TODAY));
     assert_eq!(on(begin.before(DAY)), 0);
-    let present = [Launch { item: Item(9_000), begin: TODAY, like: Like::Present(Item(3)) }];
+    let present =
+        [Launch { item: Item(9_000), begin: TODAY, like: Like::Present(vec![Part::all(Item(3))]) }];
     let expected = forecast(&demand, TODAY, &Outlook { launches: &present, shown: &[] }, &CONFIG);
     assert_eq!(of(&expected, 9_000), of(&expected, 3), "it takes the place of 3");
-    let unknown = [Launch { item: Item(9_000), begin: TODAY, like: Like::FirstDays(Item(7)) }];
+    // Two renditions of 3 are one of this: half of 3 and a quarter, and nothing of 8.
+    let part = |item, permille| Part { item: Item(item), permille };
+    let like = Like::Present(vec![part(3, 500), part(3, 250), part(8, 0)]);
+    let parts = [Launch { item: Item(9_000), begin: TODAY, like }];
+    let expected_of = forecast(&demand, TODAY, &Outlook { launches: &parts, shown: &[] }, &CONFIG);
+    assert!(of(&expected_of, 9_000).abs_diff(of(&expected, 3) * 3 / 4) < 9);
+    let unknown = [Launch { item: Item(9_000), begin: TODAY, like: like_first_days(7) }];
     let expected = forecast(&demand, TODAY, &Outlook { launches: &unknown, shown: &[] }, &CONFIG);
     assert_eq!(of(&expected, 9_000), 0, "the first days of 7 are not kept");
 }
@@ -346,8 +357,8 @@ proptest! {
         let launches: Vec<_> = launches.into_iter().map(|(item, ago, other)| {
             let like = match other % 3 {
                 0 => Like::Bytes(Bytes(u64::from(other))),
-                1 => Like::FirstDays(Item(other)),
-                _ => Like::Present(Item(other)),
+                1 => like_first_days(other),
+                _ => Like::Present(vec![Part::all(Item(other))]),
             };
             Launch { item: Item(item), begin: TODAY.after(48).before(ago), like }
         }).collect();

@@ -129,6 +129,7 @@ impl Work<'_> {
             let member = &self.members[*at];
             let is_sibling = member.group == self.members[to].group && !others.contains(at);
             let fits = of.len.0 <= member.fill && of.len.0 <= member.of.room.0;
+            let fits = fits && member.may_hold(of);
             let is_much = member.throughput * LEAST_EXCHANGE <= part;
             is_sibling && fits && member.room < of.len.0 && is_much && self.busy(member) < most
         };
@@ -176,7 +177,7 @@ impl Work<'_> {
     /// Somebody has room and fill for a copy, and has none.
     fn could_take(&self, of: &Ranked, holders: Range<usize>) -> bool {
         let has = |at: usize| self.held[holders.clone()].iter().any(|held| held.member() == at);
-        let fits = |member: &State<'_>| of.len.0 <= member.room.min(member.fill);
+        let fits = |member: &State<'_>| of.len.0 <= member.fill && member.fits(of);
         self.members.iter().enumerate().any(|(at, member)| fits(member) && !has(at))
     }
 
@@ -230,6 +231,7 @@ impl Work<'_> {
         let takes = |at: &usize| {
             let member = &self.members[*at];
             let fits = of.len.0 <= member.fill && of.len.0 <= member.of.room.0;
+            let fits = fits && member.may_hold(of);
             let is_other = held.iter().all(|held| held.member() != *at);
             let is_sibling = member.group == giver.group && is_other;
             is_sibling && fits && busy.members[*at] + part / member.throughput <= mean

@@ -39,18 +39,6 @@ pub fn place_cluster(order: &Order<'_>, cluster: &Cluster<'_>, config: &Config) 
 }
 
 impl Work<'_> {
-    /// What is pinned comes first, whatever it is worth.
-    fn pin(&mut self) {
-        for at in 0..self.pins.len() {
-            let rank = self.pins[at];
-            if let Some(of) = self.order.at(rank) {
-                let holders = self.holders(rank);
-                self.keep_some(&of, holders.clone());
-                self.bring(rank, &of, holders);
-            }
-        }
-    }
-
     /// Finds how far down the order the cluster reaches.
     fn cut(&mut self) {
         self.cut = find(self);
@@ -74,7 +62,7 @@ impl Work<'_> {
     }
 
     /// Keeps as many copies as are needed.
-    fn keep_some(&mut self, of: &Ranked, holders: Range<usize>) {
+    pub(super) fn keep_some(&mut self, of: &Ranked, holders: Range<usize>) {
         let copies = self.copies(of.peak);
         if holders.len() <= copies {
             let mut left = holders.len();
@@ -93,7 +81,7 @@ impl Work<'_> {
         self.add_load(self.peak(of), &members);
     }
 
-    fn keep_one(&mut self, of: &Ranked, at: usize) -> bool {
+    pub(super) fn keep_one(&mut self, of: &Ranked, at: usize) -> bool {
         let member = &mut self.members[self.held[at].member()];
         let fits = of.len.0 <= member.room;
         if fits {
@@ -176,7 +164,7 @@ impl Work<'_> {
     }
 
     /// Brings the copies that are missing. What is held already need not come. False if none comes.
-    fn bring(&mut self, rank: u32, of: &Ranked, holders: Range<usize>) -> bool {
+    pub(super) fn bring(&mut self, rank: u32, of: &Ranked, holders: Range<usize>) -> bool {
         if self.has_all(of, holders.clone()) {
             return false;
         }
@@ -211,12 +199,12 @@ impl Work<'_> {
     }
 
     fn fits(&self, member: usize, of: &Ranked) -> bool {
-        of.len.0 <= self.members[member].room
+        self.members[member].fits(of)
     }
 
     /// The member that takes a copy: of the group to which the rank belongs, else of one with more
     /// room for its throughput; there the one that will have least to do.
-    fn choose(&self, rank: u32, of: &Ranked, others: &[usize]) -> Option<usize> {
+    pub(super) fn choose(&self, rank: u32, of: &Ranked, others: &[usize]) -> Option<usize> {
         let group = self.ends.partition_point(|end| *end <= rank);
         let far = |member: &State<'_>| match member.group.checked_sub(group) {
             _ if self.ends.len() <= group => 0,
@@ -226,7 +214,7 @@ impl Work<'_> {
         let draws = Draws::of(&of.version.to_le_bytes());
         let mut best: Option<(usize, f64, usize)> = None;
         for (at, member) in self.members.iter().enumerate() {
-            if member.room < of.len.0 || member.fill < of.len.0 || others.contains(&at) {
+            if !member.fits(of) || member.fill < of.len.0 || others.contains(&at) {
                 continue;
             }
             let (far, busy) = (far(member), self.busy(member));

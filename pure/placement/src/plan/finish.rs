@@ -94,6 +94,7 @@ fn items(work: &Work<'_>, member: &State<'_>, comes: Vec<u32>, stays: Stays) -> 
     if held.len() != stays.count {
         // Some of it is banned, or in the catalogue no more.
         held -= work.cluster.bans;
+        member.bans.into_iter().for_each(|bans| held -= bans);
         held &= work.order.catalogue().items();
     }
     assert_eq!(held.len(), stays.count, "what stays is what was kept");

@@ -29,6 +29,7 @@ mod cut;
 mod difference;
 mod finish;
 mod order;
+mod pins;
 mod region;
 mod spare;
 mod why;
@@ -120,6 +121,38 @@ pub struct Cluster<'a> {
     pub bans: &'a NumberSet,
     /// Items of members that are gone: their copies come first.
     pub lost: &'a NumberSet,
+    /// Sites of it of which more is said.
+    pub apart: &'a [Apart<'a>],
+}
+
+/// Members of a cluster that stand in one site, and what that site must hold or must not, besides
+/// what is said of the cluster. No member is in two of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart<'a> {
+    /// Their places among the members of the cluster.
+    pub members: &'a [usize],
+    pub pins: &'a NumberSet,
+    pub bans: &'a NumberSet,
+}
+
+impl Cluster<'_> {
+    /// A member must not hold an item. O(members of sites of which more is said).
+    fn is_banned(&self, member: usize, item: Item) -> bool {
+        let is_there = |of: &&Apart<'_>| of.bans.contains(item.0) && of.members.contains(&member);
+        self.bans.contains(item.0) || self.apart.iter().any(|of| is_there(&of))
+    }
+
+    /// Items that it or a site of it must hold; none if its sites say nothing.
+    fn pins_with_sites(&self) -> Option<NumberSet> {
+        let of_sites = self.apart.iter().map(|of| of.pins).filter(|pins| !pins.is_empty());
+        of_sites.fold(None, |all, pins| Some(all.unwrap_or_else(|| self.pins.clone()) | pins))
+    }
+
+    /// A member is one of those that must hold an item together.
+    fn is_pinned(&self, member: usize, item: Item) -> bool {
+        let is_there = |of: &&Apart<'_>| of.pins.contains(item.0) && of.members.contains(&member);
+        self.pins.contains(item.0) || self.apart.iter().any(|of| is_there(&of))
+    }
 }
 
 /// An appliance of a cluster.

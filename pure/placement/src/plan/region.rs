@@ -39,7 +39,7 @@ pub fn place_region(
         let Some(of) = order.at(rank).filter(|of| at_origin.contains(of.item.0)) else { continue };
         let free = open.iter().filter(|(_, cluster, at)| {
             let to = &plans[*cluster].members[*at];
-            let is_banned = clusters[*cluster].bans.contains(of.item.0);
+            let is_banned = clusters[*cluster].is_banned(*at, of.item);
             of.len <= to.room_left && of.len <= to.fill_left && !is_banned
         });
         let draws = Draws::of(&of.version.to_le_bytes());

@@ -62,9 +62,9 @@ impl Spare<'_> {
         let draws = Draws::of(&of.version.to_le_bytes());
         for n in 0..missing {
             let free =
-                members.iter().zip(self.cluster.members).enumerate().filter(|(_, (to, _))| {
+                members.iter().zip(self.cluster.members).enumerate().filter(|(at, (to, _))| {
                     let fits = of.len <= to.room_left && of.len <= to.fill_left;
-                    fits && !to.items.contains(of.item.0)
+                    fits && !to.items.contains(of.item.0) && !self.cluster.is_banned(*at, of.item)
                 });
             let to = free.min_by_key(|(_, (_, member))| draws.score(member.lot, member.weight));
             let Some(at) = to.map(|(at, _)| at) else { return 0 < n };

@@ -123,6 +123,73 @@ fn what_is_pinned_is_held_and_what_is_banned_is_not() {
     assert_eq!((holders(&plan, 1), holders(&plan, 2), holders(&plan, 3)), (0, 1, 1));
 }
 
+/// Four members of two sites, and what is said of the first site, and of the second.
+fn plan_of_sites(
+    world: &World,
+    holds: [&NumberSet; 4],
+    said: [(&[u32], &[u32]); 2],
+) -> ClusterPlan {
+    let member = |(n, holds)| Member { holds, ..machine(n, 2, 1000) };
+    let members: Vec<_> = (1..).zip(holds).map(member).collect();
+    let sets = said.map(|(pins, bans)| (set(pins), set(bans)));
+    let sites = [[0, 1], [2, 3]];
+    let apart = |(members, (pins, bans))| Apart { members, pins, bans };
+    let both = sites.iter().map(|of| &of[..]).zip(sets.iter().map(|(pins, bans)| (pins, bans)));
+    let apart: Vec<Apart<'_>> = both.map(apart).collect();
+    let order = world.order();
+    let extra = Extra::default();
+    let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
+    let mut plan = place_cluster(&order, &cluster, &CONFIG);
+    place_region(&order, &[cluster], std::slice::from_mut(&mut plan));
+    fill_spare(&order, &cluster, &CONFIG, &mut plan);
+    plan
+}
+
+/// Which sites of two hold an item, by the places of its members.
+fn at_sites(plan: &ClusterPlan, item: u32) -> [bool; 2] {
+    [[0, 1], [2, 3]].map(|site| site.iter().any(|at| plan.members[*at].items.contains(item)))
+}
+
+#[test]
+fn a_site_of_a_cluster_holds_what_it_must_and_nothing_that_it_must_not() {
+    let world = World::new(&(1..=20).map(|n| (n, u64::from(50 - n), 1)).collect::<Vec<_>>());
+    let none: [&[u32]; 2] = [&[], &[]];
+    let plan = plan_of_sites(&world, [&NONE; 4], [(none[0], none[1]), (none[0], none[1])]);
+    assert_eq!((holders(&plan, 1), holders(&plan, 20)), (1, 0), "by what they are worth");
+    let of = |said| plan_of_sites(&world, [&NONE; 4], said);
+    let plan = of([(&[20], &[1, 2]), (&[20, 19], &[4])]);
+    assert_eq!((at_sites(&plan, 20), at_sites(&plan, 19)), ([true; 2], [false, true]));
+    assert_eq!(holders(&plan, 20), 2, "one copy at each");
+    for banned in [1, 2] {
+        assert_eq!(at_sites(&plan, banned), [false, true], "{banned}");
+    }
+    assert_eq!(at_sites(&plan, 4), [true, false]);
+    // What is held there goes, and what is pinned there stays where it is.
+    let held = [set(&[1, 20]), set(&[2]), set(&[4]), set(&[])];
+    let holds = [&held[0], &held[1], &held[2], &held[3]];
+    let plan = plan_of_sites(&world, holds, [(&[20], &[1, 2]), (&[], &[4])]);
+    assert_eq!([1, 2].map(|item| at_sites(&plan, item)[0]), [false; 2]);
+    assert_eq!(at_sites(&plan, 4), [true, false]);
+    assert!(plan.members[0].items.contains(20), "it need not move");
+}
+
+#[test]
+fn a_pin_without_room_says_so_and_a_site_tells_what_was_said_of_it() {
+    let world = World::new(&[(1, 50, 1), (2, 40, 1), (9, 1, 3)]);
+    let order = world.order();
+    let members = [machine(1, 2, 1000), machine(2, 2, 1000)];
+    let (pins, bans) = (set(&[2, 9]), set(&[1]));
+    let apart = [Apart { members: &[1], pins: &pins, bans: &bans }];
+    let extra = Extra::default();
+    let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
+    let plan = place_cluster(&order, &cluster, &CONFIG);
+    let why = |member, item| why(&order, &cluster, &plan, member, Item(item));
+    assert_eq!(why(1, 1), Why::Banned);
+    assert_eq!(why(1, 2), Why::Pinned { copies: 1 });
+    assert!(matches!(why(0, 1), Why::Worth { .. }), "{:?}", why(0, 1));
+    assert!(matches!(why(1, 9), Why::NoRoom { .. }), "{:?}", why(1, 9));
+}
+
 #[test]
 fn what_is_held_stays_unless_something_clearly_better_wants_its_room() {
     let held = [set(&[1])];
@@ -593,7 +660,8 @@ struct Extra {
 impl Extra {
     fn cluster<'a>(&'a self, members: &'a [Member<'a>]) -> Cluster<'a> {
         let Self { share, pins, bans, lost } = self;
-        Cluster { members, share: share.unwrap_or(Share::ALL), pins, bans, lost }
+        let share = share.unwrap_or(Share::ALL);
+        Cluster { members, share, pins, bans, lost, apart: &[] }
     }
 }
 

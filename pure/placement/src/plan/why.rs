@@ -44,9 +44,10 @@ pub fn why(
     let (Some(density), Some(piece)) = (order.density(item), order.catalogue().get(item)) else {
         return Why::Unknown;
     };
-    if cluster.bans.contains(item.0) {
+    if cluster.is_banned(member, item) {
         return Why::Banned;
     }
+    let is_pinned = cluster.is_pinned(member, item);
     let holds = |of: &&MemberPlan| of.items.contains(item.0);
     let copies = plan.members.iter().filter(holds).count();
     let copies = u32::try_from(copies).unwrap_or(u32::MAX);
@@ -54,7 +55,7 @@ pub fn why(
     if plan.members.get(member).is_some_and(|of| holds(&of)) {
         let held_before = cluster.members.get(member).is_some_and(|of| of.holds.contains(item.0));
         return match () {
-            () if cluster.pins.contains(item.0) => Why::Pinned { copies },
+            () if is_pinned => Why::Pinned { copies },
             () if density == Density(0) => Why::Spare,
             () if cutoff < density => Why::Worth { density, cutoff, copies },
             () if held_before => Why::Stays { density, cutoff },
@@ -64,7 +65,7 @@ pub fn why(
     if 0 < copies {
         return Why::Elsewhere { copies };
     }
-    if density <= cutoff {
+    if density <= cutoff && !is_pinned {
         return Why::BelowCutoff { density, cutoff };
     }
     let fits = plan.members.iter().filter(|of| piece.len <= of.room_left);
@@ -72,7 +73,7 @@ pub fn why(
     if let Some(fill_left) = budget.filter(|fill_left| *fill_left < piece.len) {
         return Why::OverBudget { density, len: piece.len, fill_left };
     }
-    if density <= plan.unfilled {
+    if density <= plan.unfilled && !is_pinned {
         let fill_left = plan.members.iter().map(|of| of.fill_left).max().unwrap_or_default();
         return Why::OverBudget { density, len: piece.len, fill_left };
     }

@@ -47,6 +47,21 @@ pub(super) struct State<'a> {
     pub(super) throughput: f64,
     /// Those of equal throughput for their room; the richest in throughput are the first.
     pub(super) group: usize,
+    /// The place of its site among those of which more is said.
+    pub(super) apart: Option<usize>,
+    /// What its site must not hold.
+    pub(super) bans: Option<&'a NumberSet>,
+}
+
+impl State<'_> {
+    /// It has so much room, and may hold the item.
+    pub(super) fn fits(&self, of: &Ranked) -> bool {
+        of.len.0 <= self.room && self.may_hold(of)
+    }
+
+    pub(super) fn may_hold(&self, of: &Ranked) -> bool {
+        self.bans.is_none_or(|bans| !bans.contains(of.item.0))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -94,8 +109,11 @@ impl<'a> Work<'a> {
     pub(super) fn new(order: &'a Order<'a>, cluster: &'a Cluster<'a>, config: &'a Config) -> Self {
         let known = cluster.members.iter().filter_map(|member| member.throughput);
         let least = known.min().map_or(1, |least| least.0.max(1));
+        let apart_of = |at| cluster.apart.iter().position(|apart| apart.members.contains(&at));
         let state = |(at, of): (usize, &'a Member<'a>)| State {
             at,
+            apart: apart_of(at),
+            bans: apart_of(at).map(|apart| cluster.apart[apart].bans),
             of,
             room: of.room.0,
             fill: of.fill.0,
@@ -123,7 +141,10 @@ impl<'a> Work<'a> {
             exchange: 0,
             exchanged: 0,
         };
-        work.pins = work.ranks(cluster.pins);
+        work.pins = match cluster.pins_with_sites() {
+            Some(all) => work.ranks(&all),
+            None => work.ranks(cluster.pins),
+        };
         work.lost = work.ranks(cluster.lost);
         work.lost.retain(|rank| work.pins.binary_search(rank).is_err());
         work.held = held(order, cluster, &work.members);
@@ -214,7 +235,10 @@ fn held(order: &Order<'_>, cluster: &Cluster<'_>, members: &[State<'_>]) -> Vec<
     let mut held = Vec::with_capacity(Bytes(count).as_usize());
     for (at, member) in members.iter().enumerate() {
         let at = u16::try_from(at).expect("a cluster has fewer members");
-        let allowed = |item: &u32| cluster.bans.is_empty() || !cluster.bans.contains(*item);
+        let has = |bans: &NumberSet, item: u32| !bans.is_empty() && bans.contains(item);
+        let allowed = |item: &u32| {
+            !has(cluster.bans, *item) && !member.bans.is_some_and(|bans| has(bans, *item))
+        };
         let ranks = member.of.holds.iter().filter(allowed);
         let ranks = ranks.filter_map(|item| order.rank(Item(item)));
         held.extend(ranks.map(|rank| Held { rank, member: at, state: Kept::No }));

@@ -245,8 +245,14 @@ fn plan(
         let gone = of_site.filter(|(_, of)| of.is_new);
         lost.push(gone.fold(NumberSet::new(), |all, (at, _)| all | holds(site, at)));
     }
-    let cluster =
-        |((members, lost), share)| Cluster { members, share, pins: empty(), bans: empty(), lost };
+    let cluster = |((members, lost), share)| Cluster {
+        members,
+        share,
+        pins: empty(),
+        bans: empty(),
+        lost,
+        apart: &[],
+    };
     let shares = region.shares.iter().copied();
     let clusters: Vec<Cluster<'_>> =
         members.iter().map(Vec::as_slice).zip(&lost).zip(shares).map(cluster).collect();

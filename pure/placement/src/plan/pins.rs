@@ -1,0 +1,73 @@
+//! What is pinned comes first, whatever it is worth.
+
+use std::ops::Range;
+
+use super::order::Ranked;
+use super::work::{Kept, Work};
+
+impl Work<'_> {
+    /// Keeps and brings what is pinned, best first. O(pins x (members + sites with pins)).
+    pub(super) fn pin(&mut self) {
+        for at in 0..self.pins.len() {
+            let rank = self.pins[at];
+            let Some(of) = self.order.at(rank) else { continue };
+            let holders = self.holders(rank);
+            let is_of_site = |apart: &super::Apart<'_>| apart.pins.contains(of.item.0);
+            if self.cluster.apart.iter().any(is_of_site) {
+                self.pin_at_sites(rank, &of, holders);
+            } else {
+                self.keep_some(&of, holders.clone());
+                self.bring(rank, &of, holders);
+            }
+        }
+    }
+
+    /// One copy at each site that must have one, and as many in all as the peak needs.
+    fn pin_at_sites(&mut self, rank: u32, of: &Ranked, holders: Range<usize>) {
+        let mut members = Vec::new();
+        for site in 0..self.cluster.apart.len() {
+            if self.cluster.apart[site].pins.contains(of.item.0) {
+                let among = self.at_site(site);
+                members.extend(self.pin_one(rank, of, holders.clone(), &among));
+            }
+        }
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        while members.len() < self.copies(of.peak) {
+            let Some(to) = self.pin_one(rank, of, holders.clone(), &all) else { break };
+            members.push(to);
+        }
+        if !members.is_empty() {
+            self.add_load(self.peak(of), &members);
+        }
+    }
+
+    fn at_site(&self, site: usize) -> Vec<usize> {
+        let stands = |at: &usize| self.members[*at].apart == Some(site);
+        (0..self.members.len()).filter(stands).collect()
+    }
+
+    /// One more copy among these members: one that is held there, else one that comes. The member;
+    /// none where none has room.
+    fn pin_one(
+        &mut self,
+        rank: u32,
+        of: &Ranked,
+        holders: Range<usize>,
+        among: &[usize],
+    ) -> Option<usize> {
+        for at in holders.clone() {
+            let to = self.held[at].member();
+            let is_left = self.held[at].state == Kept::No && among.contains(&to);
+            if is_left && self.keep_one(of, at) {
+                return Some(to);
+            }
+        }
+        let mut others: Vec<usize> = self.held[holders].iter().map(|held| held.member()).collect();
+        let came = self.comes.iter().rev().take_while(|(of, _)| *of == rank);
+        others.extend(came.map(|(_, to)| *to));
+        others.extend((0..self.members.len()).filter(|at| !among.contains(at)));
+        let to = self.choose(rank, of, &others)?;
+        self.take(rank, of, to);
+        Some(to)
+    }
+}

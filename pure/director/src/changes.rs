@@ -15,6 +15,7 @@ use crate::desired::{Change, Desired, Policy};
 use crate::front::Snapshot;
 use crate::plan::Replan;
 use crate::playbacks::PlaybacksChange;
+use crate::wishes::Wishes;
 use crate::{Director, Role};
 
 impl Director {
@@ -45,19 +46,7 @@ impl Director {
 
     /// Does a change, which is durable. The one place that says what follows from each.
     pub(crate) fn change(&mut self, now: Instant, change: Change) {
-        if let Change::Playbacks(change) = change {
-            return self.change_playbacks(change);
-        }
-        if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
-            let id = id.clone();
-            return self.change_site(id, change);
-        }
-        if let Change::Appliance(appliance) = change {
-            return self.change_appliance(now, appliance);
-        }
-        if let Change::Policy(policy) = change {
-            return self.change_policy(now, policy);
-        }
+        let Some(change) = self.change_apart(now, change) else { return };
         self.desired.apply(change.clone());
         let wanted = match change {
             // No file moves for it.
@@ -110,9 +99,36 @@ impl Director {
             | Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::Policy(_)
+            | Change::Wishes(_)
             | Change::Playbacks(_) => None, // done above
         };
         self.changed(wanted);
+    }
+
+    /// Does a change of which only some part, or nothing, moves a file; any other comes back.
+    fn change_apart(&mut self, now: Instant, change: Change) -> Option<Change> {
+        if let Change::Playbacks(change) = change {
+            self.change_playbacks(change);
+            return None;
+        }
+        if let Change::Site(Site { id, .. }) | Change::SiteGone(id) = &change {
+            let id = id.clone();
+            self.change_site(id, change);
+            return None;
+        }
+        if let Change::Appliance(appliance) = change {
+            self.change_appliance(now, appliance);
+            return None;
+        }
+        if let Change::Policy(policy) = change {
+            self.change_policy(now, policy);
+            return None;
+        }
+        if let Change::Wishes(wishes) = change {
+            self.change_wishes(wishes);
+            return None;
+        }
+        Some(change)
     }
 
     /// A change is made, and manifests follow from it or do not.
@@ -129,6 +145,13 @@ impl Director {
         self.desired.playbacks.apply(change);
         let playbacks = self.desired.playbacks.clone();
         self.snapshot = Arc::new(Snapshot { playbacks, ..Snapshot::clone(&self.snapshot) });
+    }
+
+    /// Files move for pins and bans; launches are for the next forecast.
+    fn change_wishes(&mut self, wishes: Arc<Wishes>) {
+        let moves = self.desired.wishes.rules != wishes.rules;
+        self.desired.apply(Change::Wishes(wishes));
+        self.changed(moves.then_some(Replan::Places));
     }
 
     /// It is gone for good, and nobody waits for its receipts.

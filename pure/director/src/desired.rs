@@ -16,6 +16,7 @@ use crate::fill::FillPolicy;
 use crate::machines::Hardware;
 use crate::playbacks::{Playbacks, PlaybacksChange};
 use crate::token_keys::TokenRotation;
+use crate::wishes::Wishes;
 use crate::withdrawal::Withdrawal;
 
 /// Desired state as a whole.
@@ -30,6 +31,8 @@ pub struct Desired {
     /// Versions that are fetched before all others, and outside of fill windows too: until a time,
     /// or until somebody says otherwise. At most [`model::hours::URGENT_MAX`].
     pub urgent: BTreeMap<AssetVersionId, Option<UnixSeconds>>,
+    /// What operators say of versions: launches, pins and bans.
+    pub wishes: Arc<Wishes>,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
     /// Which of them comes next, and which goes.
@@ -120,6 +123,8 @@ pub enum Change {
     Policy(Policy),
     /// These versions are urgent from now on, and no others.
     Urgent(BTreeMap<AssetVersionId, Option<UnixSeconds>>),
+    /// Operators say this of versions from now on, and nothing else.
+    Wishes(Arc<Wishes>),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),
     /// The keys of playback tokens, the one that signs first.
@@ -154,6 +159,7 @@ impl Desired {
             playbacks: self.playbacks.clone(),
             policy: self.policy,
             urgent: self.urgent.clone(),
+            wishes: Arc::clone(&self.wishes),
             token_keys: self.token_keys.clone(),
             token_rotation: self.token_rotation,
             signing_keys: self.signing_keys.clone(),
@@ -232,6 +238,7 @@ impl Desired {
             Change::Playbacks(change) => self.playbacks.apply(change),
             Change::Policy(policy) => self.policy = policy,
             Change::Urgent(urgent) => self.urgent = urgent,
+            Change::Wishes(wishes) => self.wishes = wishes,
             Change::Enrolled { appliance, machine, .. } => {
                 if let Some(known) = self.registered_mut(&appliance) {
                     let hardware = Hardware { machine, drives: BTreeSet::new() };

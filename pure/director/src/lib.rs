@@ -72,6 +72,7 @@ mod token_keys;
 mod trust;
 mod usable;
 mod watch;
+pub mod wishes;
 mod withdrawal;
 
 use std::collections::VecDeque;

@@ -23,13 +23,14 @@ use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions;
 use placement::before;
 use placement::plan::{
-    Catalogue, Change, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan, Share,
-    Wanted, Why, fill_spare, place_cluster, place_region, why,
+    Apart, Catalogue, Change, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan,
+    Share, Wanted, Why, fill_spare, place_cluster, place_region, why,
 };
 
 use crate::catalog::{Catalog, Items, Version};
 use crate::desired::{Policy, Registered};
 use crate::shelf::{Numbered, Shelf};
+use crate::wishes::{Bounds, Launch, PinMissing, PinWhy, Rule, Ruled, Where, Wishes};
 
 /// The items that each appliance should hold, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,6 +67,10 @@ pub struct Held {
     pub rendition: Option<u8>,
     pub is_held: bool,
     pub why: Why,
+    /// The rule of operators that counts for it there.
+    pub rule: Option<(Where, Rule)>,
+    /// What operators say of its version, if that begins.
+    pub launch: Option<Launch>,
 }
 
 /// A question why something lies where it does. Immutable, and long to answer: on another thread.
@@ -92,6 +97,7 @@ pub(crate) struct Ground {
     pub(crate) appliances: Arc<Names<ApplianceId, Registered>>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) policy: Policy,
+    pub(crate) wishes: Arc<Wishes>,
     /// None until somebody has said it to this process.
     pub(crate) expected: Option<Arc<Expected>>,
     /// What each appliance should hold until now.
@@ -110,6 +116,10 @@ pub struct Report {
     pub missing_count: u64,
     /// Items that no appliance of a region should hold, region by region: their origins have them.
     pub at_origin: u64,
+    /// Versions that must be held somewhere and are not wholly: the first of them.
+    pub pins_missing: Vec<PinMissing>,
+    /// All of them, for each cluster.
+    pub pins_missing_count: u64,
 }
 
 /// How full an appliance will be.
@@ -151,12 +161,15 @@ impl Ground {
     ) -> Places {
         let mut shelf = Shelf::of(kept);
         let catalogue = Catalogue::new(shelf.pieces());
-        let together = self.together();
+        let (together, ruled) = (self.together(), self.ruled());
         let (mut holds, mut report) = (Names::default(), Report::default());
+        self.note_pins(&shelf, &together, &mut report);
         for region in together.chunk_by(|a, b| a.region == b.region) {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
-            let plans = self.place_together(&shelf, &order, region, before, &mut report);
+            let bounds = bounds(&ruled, &shelf, region);
+            let on = (region, &bounds[..]);
+            let plans = self.place_together(&shelf, &order, on, before, &mut report);
             for (of, plan) in region.iter().zip(plans) {
                 for (registered, member) in of.registered.iter().zip(plan.members) {
                     let id = registered.appliance.id.clone();
@@ -176,7 +189,7 @@ impl Ground {
         &self,
         shelf: &Shelf,
         order: &Order<'_>,
-        region: &[Together<'_>],
+        (region, bounds): (&[Together<'_>], &[Arc<Bounds>]),
         before: &Names<ApplianceId, Arc<NumberSet>>,
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
@@ -184,14 +197,11 @@ impl Ground {
         let members = region.iter().map(|of| self.members(of, before, &none, shelf));
         let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
-        let mut above: BTreeMap<Option<BitsPerSecond>, NumberSet> = BTreeMap::new();
-        for of in region {
-            above.entry(of.bitrate_max).or_insert_with(|| shelf.above(of.bitrate_max));
-        }
-        let bans = region.iter().map(|of| &above[&of.bitrate_max]);
-        let both = members.iter().zip(bans);
-        let clusters: Vec<Cluster<'_>> =
-            both.map(|(members, bans)| cluster_of(members, bans, &none, all)).collect();
+        let apart: Vec<Vec<Apart<'_>>> = bounds.iter().map(|of| of.apart()).collect();
+        let each = members.iter().zip(bounds).zip(&apart);
+        let clusters: Vec<Cluster<'_>> = each
+            .map(|((members, bounds), apart)| cluster_of(members, (bounds, apart), &none, all))
+            .collect();
         let place = |cluster: &Cluster<'_>| place_cluster(order, cluster, &config);
         let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
         // Before what nobody asks for takes the room, and for that itself.
@@ -379,12 +389,18 @@ impl Ground {
         let of = &region[at];
         let wanted = self.wanted(&shelf, of.region);
         let order = Order::new(&catalogue, &wanted);
-        let plans =
-            self.place_together(&shelf, &order, region, &self.known.holds, &mut Report::default());
-        let (none, bans) = (NumberSet::new(), shelf.above(of.bitrate_max));
-        let members = self.members(of, &self.known.holds, &none, &shelf);
+        let (before, mut report) = (&self.known.holds, Report::default());
+        let bounds = bounds(&self.ruled(), &shelf, region);
+        let on = (region, &bounds[..]);
+        let plans = self.place_together(&shelf, &order, on, before, &mut report);
+        let (none, apart) = (NumberSet::new(), bounds[at].apart());
+        let members = self.members(of, before, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
-        let cluster = cluster_of(&members, &bans, &none, all);
+        let cluster = cluster_of(&members, (&bounds[at], &apart), &none, all);
+        let rule = self.sites.get(site);
+        let rule = rule.and_then(|site| self.wishes.rule_at(id, site, self.now_unix));
+        let rule = rule.map(|(at, rule)| (at.clone(), rule));
+        let launch = self.wishes.launches.get(id).cloned();
         let mut reasons = Vec::new();
         for (member, registered) in of.registered.iter().enumerate() {
             let appliance = &registered.appliance;
@@ -392,7 +408,9 @@ impl Ground {
                 let is_held = plans[at].members[member].items.contains(item.0);
                 let why = why(&order, &cluster, &plans[at], member, item);
                 let rendition = (rendition != 0).then_some(rendition);
-                reasons.push(Held { appliance: appliance.id.clone(), rendition, is_held, why });
+                let (rule, launch) = (rule.clone(), launch.clone());
+                let appliance = appliance.id.clone();
+                reasons.push(Held { appliance, rendition, is_held, why, rule, launch });
             }
         }
         reasons
@@ -417,6 +435,28 @@ impl Ground {
             holds,
             // It may be filled anew at once.
             fill: room,
+        }
+    }
+
+    /// Rules that count now, as items.
+    pub(crate) fn ruled(&self) -> Ruled {
+        Ruled::of(&self.wishes, &self.catalog, self.now_unix)
+    }
+
+    /// Pins of what nobody keeps, and where nobody stands. O(pins x clusters).
+    fn note_pins(&self, shelf: &Shelf, together: &[Together<'_>], report: &mut Report) {
+        let kept: BTreeSet<_> = shelf.versions.iter().map(|of| of.version.id()).collect();
+        let is_there = |at: &Where| match at {
+            Where::Everywhere => !together.is_empty(),
+            Where::Cluster(id) => together.iter().any(|of| of.region == Some(id)),
+            Where::Site(id) => self.appliances.values().any(|of| of.appliance.site == *id),
+        };
+        for ((version, at), _) in self.wishes.pins(self.now_unix) {
+            if !kept.contains(version) {
+                report.pin_missing(version, at.clone(), PinWhy::NotKept);
+            } else if !is_there(at) {
+                report.pin_missing(version, at.clone(), PinWhy::NoAppliance);
+            }
         }
     }
 
@@ -446,13 +486,31 @@ impl Ground {
 /// A cluster of a region with so many appliances: it has its part of the region's demand.
 fn cluster_of<'a>(
     members: &'a [Member<'a>],
-    bans: &'a NumberSet,
+    (bounds, apart): (&'a Bounds, &'a [Apart<'a>]),
     none: &'a NumberSet,
     all: usize,
 ) -> Cluster<'a> {
     let permillion = Bytes::of(members.len()).0 * 1_000_000 / Bytes::of(all).0.max(1);
     let share = Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1));
-    Cluster { members, share, pins: none, bans, lost: none }
+    let Bounds { pins, bans, .. } = bounds;
+    Cluster { members, share, pins, bans, lost: none, apart }
+}
+
+/// What must be held by each cluster of a region and must not, made once for those of whose sites
+/// nothing more is said.
+fn bounds(ruled: &Ruled, shelf: &Shelf, region: &[Together<'_>]) -> Vec<Arc<Bounds>> {
+    let mut above: BTreeMap<Option<BitsPerSecond>, NumberSet> = BTreeMap::new();
+    let mut shared: BTreeMap<Option<BitsPerSecond>, Arc<Bounds>> = BTreeMap::new();
+    let each = region.iter().map(|of| {
+        let above = above.entry(of.bitrate_max).or_insert_with(|| shelf.above(of.bitrate_max));
+        let sites: Vec<&SiteId> = of.registered.iter().map(|of| &of.appliance.site).collect();
+        let make = || Arc::new(Bounds::of(ruled, of.region, &sites, above));
+        match ruled.tells(&sites) {
+            true => make(),
+            false => Arc::clone(shared.entry(of.bitrate_max).or_insert_with(make)),
+        }
+    });
+    each.collect()
 }
 
 /// What is thought of a version of which nobody knows yet how many will watch it: for a day four
@@ -620,6 +678,41 @@ impl Report {
                 self.loads.insert(id, Filled { given, usable });
             }
             self.note_missing(of, plan, (at, asked));
+            self.note_pins_missing(of, plan, (at, asked));
+        }
+    }
+
+    /// Pinned versions that a cluster, or a site of it, does not hold wholly.
+    fn note_pins_missing(
+        &mut self,
+        of: &Together<'_>,
+        plan: &ClusterPlan,
+        (at, asked): (usize, &Asked<'_>),
+    ) {
+        let cluster = &asked.clusters[at];
+        let all: Vec<usize> = (0..plan.members.len()).collect();
+        let sites = cluster.apart.iter().map(|apart| (apart.members, apart.pins));
+        for (members, pins) in sites.chain([(&all[..], cluster.pins)]) {
+            let mut missing = pins & asked.order.catalogue().items();
+            missing -= cluster.bans;
+            members.iter().for_each(|member| missing -= &plan.members[*member].items);
+            let mut lens: BTreeMap<&AssetVersionId, Bytes> = BTreeMap::new();
+            for item in missing.iter().map(Item) {
+                let numbered = asked.shelf.find(item).expect("each piece is of a version here");
+                let len = asked.order.catalogue().get(item).map_or(Bytes::ZERO, |of| of.len);
+                *lens.entry(numbered.version.id()).or_default() += len;
+            }
+            let first = members.first().map(|member| &of.registered[*member].appliance.site);
+            for ((version, len), site) in lens.into_iter().zip(first.into_iter().cycle()) {
+                self.pin_missing(version, Where::Site(site.clone()), PinWhy::NoRoom(len));
+            }
+        }
+    }
+
+    fn pin_missing(&mut self, version: &AssetVersionId, at: Where, why: PinWhy) {
+        self.pins_missing_count += 1;
+        if self.pins_missing.len() < MISSING_MAX {
+            self.pins_missing.push(PinMissing { version: version.clone(), at, why });
         }
     }
 

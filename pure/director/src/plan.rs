@@ -177,10 +177,19 @@ impl PlanInput {
             return None;
         }
         let Ground { appliances, sites, catalog, known, withdrawn_of_late, .. } = &self.ground;
+        let ruled = self.ground.ruled();
+        let mut bans = BTreeMap::new();
+        for site in sites.values().filter(|_| !ruled.is_empty()) {
+            bans.insert(&site.id, ruled.bans(site));
+        }
         let wish = |id: &ApplianceId| {
             let of = appliances.get(id);
             let site = of.and_then(|of| sites.get(&of.appliance.site));
-            (of.and_then(|of| of.usable).unwrap_or_default(), site.and_then(|of| of.bitrate_max))
+            refused::Wish {
+                room: of.and_then(|of| of.usable).unwrap_or_default(),
+                bitrate_max: site.and_then(|of| of.bitrate_max),
+                bans: site.and_then(|site| bans.get(&site.id)),
+            }
         };
         let asked = refused::Asked { before, known, catalog };
         refused::look(&asked, places, *withdrawn_of_late, wish)
@@ -407,6 +416,7 @@ fn ground(
         appliances: Arc::clone(&desired.appliances),
         catalog: Arc::clone(&desired.catalog),
         policy: desired.policy,
+        wishes: Arc::clone(&desired.wishes),
         expected: expected.cloned(),
         known: Arc::clone(places),
         now_unix,

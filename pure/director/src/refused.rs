@@ -8,7 +8,9 @@
 //! ```
 //!
 //! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an
-//! appliance held that moved elsewhere or has less room, and renditions above its site's limit.
+//! appliance held that moved elsewhere or has less room, renditions above its site's limit, and
+//! what is banned there. But the last copy of what no origin has goes by no ban: a ban ends, and
+//! then it would be wanted again. Whoever wants it gone for good withdraws it, or forces the plan.
 //! Right after a start there is no such act: items that nobody knows then have left the catalogue
 //! by mistake, and nothing at all moves.
 
@@ -60,22 +62,32 @@ pub(crate) struct Asked<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
+/// What operators want of an appliance.
+pub(crate) struct Wish<'a> {
+    /// Of its drives.
+    pub(crate) room: Bytes,
+    /// The most that a rendition there may take.
+    pub(crate) bitrate_max: Option<BitsPerSecond>,
+    /// What its site must not hold; none if nothing is banned anywhere.
+    pub(crate) bans: Option<&'a NumberSet>,
+}
+
 /// What an appliance held, and should hold.
 type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
 
 /// Why a plan is refused that leads from what each appliance should hold to other places; none if
-/// it may be carried out. `wish` is what room an appliance has, and the most that a rendition there
-/// may take. O(items held).
-pub(crate) fn look(
+/// it may be carried out. O(items held).
+pub(crate) fn look<'a>(
     Asked { before, known, catalog }: &Asked<'_>,
     places: &Arc<Places>,
     withdrawn_of_late: bool,
-    wish: impl Fn(&ApplianceId) -> (Bytes, Option<BitsPerSecond>),
+    wish: impl Fn(&ApplianceId) -> Wish<'a>,
 ) -> Option<RefusedPlan> {
     let after = places.catalogue();
     let len = |item: u32| after.get(Item(item)).map_or(0, |piece| piece.len.0);
     let (mut vanished, mut above) = (NumberSet::new(), BTreeMap::new());
     let (mut pairs, mut all): (Vec<Pair<'_>>, _) = (Vec::new(), NumberSet::new());
+    let mut banned = NumberSet::new();
     for (id, was) in before.iter() {
         all |= &**was;
         let Some(is) = places.holds.get(id) else { continue };
@@ -83,9 +95,13 @@ pub(crate) fn look(
         if there.len() < was.len() {
             vanished |= &**was - &there;
         }
-        let (room, bitrate_max) = wish(id);
+        let Wish { room, bitrate_max, bans } = wish(id);
         if bitrate_max.is_some() {
             there -= &*above.entry(bitrate_max).or_insert_with(|| places.above(bitrate_max));
+        }
+        if let Some(bans) = bans.filter(|bans| !there.is_disjoint(bans)) {
+            banned |= &there & bans;
+            there -= bans;
         }
         let has_room = there.iter().map(len).sum::<u64>() <= room.0;
         if has_room && places.stood_there_too(id, known) {
@@ -107,6 +123,9 @@ pub(crate) fn look(
     };
     let both = pairs.iter().map(|(_, was, is)| (was, *is));
     let mut difference: Difference = difference(before, after, both);
+    // What is banned goes without a limit, but where nobody would have it any more.
+    places.holds.values().for_each(|is| banned -= &**is);
+    difference.last_copies |= banned;
     difference.last_copies -= places.with_origin(&difference.last_copies);
     let reasons = refusals(&difference, &LIMITS);
     let emptied = reasons.iter().find_map(|reason| match reason {

@@ -23,6 +23,7 @@ mod refused;
 mod renditions;
 mod titles;
 mod trust;
+mod wishes;
 
 pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),

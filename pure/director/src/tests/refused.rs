@@ -6,7 +6,7 @@ use model::number::NumberSet;
 use super::*;
 
 /// Of an appliance that holds so many films of 8 KiB, and has room for no more.
-fn full(films: u8) -> Director {
+pub(super) fn full(films: u8) -> Director {
     let mut director = running(&["a1"]);
     let policy = Policy { versions_kept: 1, ..director.desired().policy };
     director.handle(at(0), Event::Changed(Change::Policy(policy)));
@@ -24,23 +24,23 @@ fn full(films: u8) -> Director {
 }
 
 /// A version of this asset, with one object and the number of that.
-fn title(version: &str, asset: &str, object: u8) -> Version {
+pub(super) fn title(version: &str, asset: &str, object: u8) -> Version {
     let known = version_of(version, &[object], u64::from(object) + 1);
     let files = AssetVersion { asset: asset.parse().unwrap(), ..known.files.as_ref().clone() };
     let version = Version::new(Arc::new(files), Vec::new(), known.sequence);
     version.numbered(Some(u32::from(object)))
 }
 
-fn put(director: &mut Director, version: Version) {
+pub(super) fn put(director: &mut Director, version: Version) {
     director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
 }
 
-fn films_of(director: &Director) -> usize {
+pub(super) fn films_of(director: &Director) -> usize {
     manifest(director, "a1").versions.len()
 }
 
 /// So many others come that are worth far more than all that is held.
-fn expect_others(director: &mut Director, films: u8) {
+pub(super) fn expect_others(director: &mut Director, films: u8) {
     let wanted = |n: u8| placement::plan::Wanted {
         item: model::id::Item(100 + u32::from(n)),
         day: Bytes(1 << 40),

@@ -439,6 +439,7 @@ mod tests {
             ),
             policy: Policy { copies: 1, versions_kept: 2, ..Policy::default() },
             urgent: BTreeMap::new(),
+            wishes: Arc::default(),
             token_keys: vec![key("k1"), key("k2")],
             token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],

@@ -19,6 +19,7 @@ mod policy;
 mod replica;
 mod secrets;
 mod urgent;
+mod wishes;
 mod withdrawals;
 
 use std::path::PathBuf;
@@ -176,6 +177,7 @@ impl Store {
             playbacks: self.playbacks().await?,
             policy: self.policy().await?,
             urgent: self.urgent().await?,
+            wishes: Arc::new(self.wishes().await?),
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
@@ -440,6 +442,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0021_expected.sql"),
     include_str!("../../migrations/0022_urgent.sql"),
     include_str!("../../migrations/0023_masters.sql"),
+    include_str!("../../migrations/0024_wishes.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

@@ -209,6 +209,7 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     store.close().await;
     // As the program before left it.
     let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
+                  DROP TABLE placement_rules; DROP TABLE launches;
                   ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
@@ -238,6 +239,7 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     store.close().await;
     // As that program wrote it.
     let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
+                  DROP TABLE placement_rules; DROP TABLE launches;
                   ALTER TABLE appliances DROP COLUMN demand_counted;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;

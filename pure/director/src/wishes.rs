@@ -1,0 +1,324 @@
+//! What operators say of versions that demand cannot know: where one must lie or must not, and how
+//! much one that begins will be watched.
+//!
+//! ```text
+//! rules by version and place ──> Ruled: items by place ──> Bounds of each cluster that is planned
+//!     a site before its manifest cluster before everywhere       pins, bans, and those of sites
+//! launches ──> the forecast (popularity), by whoever runs it
+//! ```
+//!
+//! A rule whose time is over counts no more; whoever stores them prunes it. O(rules x items of a
+//! version) for a plan, and for each cluster the sets that are said of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use model::id::{AssetVersionId, ClusterId, SiteId};
+use model::number::NumberSet;
+use model::topology::Site;
+use model::units::{Bytes, UnixSeconds};
+use placement::plan::Apart;
+
+use crate::catalog::Catalog;
+
+/// Pins and bans together. Arbitrary: an operator can look through a list of so many.
+pub const RULES_MAX: usize = 1024;
+/// Launches. Arbitrary, too: those of two weeks.
+pub const LAUNCHES_MAX: usize = 256;
+
+/// What operators say. Durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// At most [`RULES_MAX`]. Of one version a rule for a site goes before one for its manifest
+    /// cluster, and that before one for everywhere.
+    pub rules: BTreeMap<(AssetVersionId, Where), Rule>,
+    /// At most [`LAUNCHES_MAX`].
+    pub launches: BTreeMap<AssetVersionId, Launch>,
+}
+
+/// Where a rule holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Where {
+    Everywhere,
+    /// A manifest cluster.
+    Cluster(ClusterId),
+    Site(SiteId),
+}
+
+/// A version must be held, or must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub kind: RuleKind,
+    /// It counts no more from then on; none until an operator says otherwise.
+    pub until: Option<UnixSeconds>,
+}
+
+/// What a rule wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleKind {
+    /// One copy of each rendition at least lies there, whatever is expected of it.
+    Pin,
+    /// None does.
+    Ban,
+}
+
+/// A version that begins, and what it will be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Nobody watches it before.
+    pub begin: UnixSeconds,
+    pub like: LaunchLike,
+}
+
+/// By what a launch is forecast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaunchLike {
+    /// So many bytes on a day, of all its renditions in the whole fleet.
+    Bytes(Bytes),
+    /// As another version on its first days.
+    FirstDays(AssetVersionId),
+    /// As another version would have now.
+    Present(AssetVersionId),
+}
+
+/// A version that must be held somewhere, and is not wholly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinMissing {
+    pub version: AssetVersionId,
+    /// The site, or the first of those that are planned with it.
+    pub at: Where,
+    pub why: PinWhy,
+}
+
+/// Why it is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinWhy {
+    /// There is no room for so much of it.
+    NoRoom(Bytes),
+    /// No appliance stands there.
+    NoAppliance,
+    /// The policy keeps newer versions of its asset.
+    NotKept,
+}
+
+impl Rule {
+    /// False from `until` on.
+    pub fn is_on(&self, now: UnixSeconds) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl Launch {
+    /// True once so many days are over since it began: then it has a history of its own.
+    pub fn is_over(&self, now: UnixSeconds, days: u32) -> bool {
+        self.begin.0.saturating_add(u64::from(days) * 86_400) <= now.0
+    }
+}
+
+impl Wishes {
+    /// The rules of a version. O(log rules + its own).
+    pub fn rules_of(
+        &self,
+        version: &AssetVersionId,
+    ) -> impl Iterator<Item = (&Where, &Rule)> + use<'_> {
+        let first = (version.clone(), Where::Everywhere);
+        let of_it = self.rules.range(first..).take_while({
+            let version = version.clone();
+            move |((of, _), _)| *of == version
+        });
+        of_it.map(|((_, at), rule)| (at, rule))
+    }
+
+    /// The rule that counts for a version at a site: the narrowest.
+    pub fn rule_at(
+        &self,
+        version: &AssetVersionId,
+        site: &Site,
+        now: UnixSeconds,
+    ) -> Option<(&Where, Rule)> {
+        let is_there = |at: &Where| match at {
+            Where::Everywhere => true,
+            Where::Cluster(id) => site.manifest_cluster.as_ref() == Some(id),
+            Where::Site(id) => site.id == *id,
+        };
+        let on = self.rules_of(version).filter(|(at, rule)| is_there(at) && rule.is_on(now));
+        on.last().map(|(at, rule)| (at, *rule))
+    }
+
+    /// Pins that count now.
+    pub(crate) fn pins(
+        &self,
+        now: UnixSeconds,
+    ) -> impl Iterator<Item = (&(AssetVersionId, Where), &Rule)> {
+        let is_pin = move |rule: &Rule| rule.kind == RuleKind::Pin && rule.is_on(now);
+        self.rules.iter().filter(move |(_, rule)| is_pin(rule))
+    }
+
+    /// Those that count now, of versions that are there: launches for so many days.
+    pub fn lasting(
+        &self,
+        now: UnixSeconds,
+        launch_days: u32,
+        is_there: impl Fn(&AssetVersionId) -> bool,
+    ) -> Self {
+        let mut lasting = self.clone();
+        lasting.rules.retain(|(of, _), rule| rule.is_on(now) && is_there(of));
+        lasting.launches.retain(|of, launch| !launch.is_over(now, launch_days) && is_there(of));
+        lasting
+    }
+}
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everywhere => f.write_str("everywhere"),
+            Self::Cluster(id) => write!(f, "in manifest cluster {id}"),
+            Self::Site(id) => write!(f, "at site {id}"),
+        }
+    }
+}
+
+impl fmt::Display for RuleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pin => "pinned",
+            Self::Ban => "banned",
+        })
+    }
+}
+
+impl fmt::Display for PinMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, at, why } = self;
+        write!(f, "{version} is pinned {at}, and ")?;
+        match why {
+            PinWhy::NoRoom(missing) => write!(
+                f,
+                "{} MiB of it have no room there: add drives, or end other pins",
+                missing.0.div_ceil(1 << 20)
+            ),
+            PinWhy::NoAppliance => f.write_str("no appliance stands there: end the pin"),
+            PinWhy::NotKept => f.write_str(
+                "newer versions of its asset are kept in its place: pin one of these, or raise \
+                 versions_kept",
+            ),
+        }
+    }
+}
+
+/// Items that must be held, and that must not be.
+#[derive(Clone, Debug, Default)]
+struct Sets {
+    pins: NumberSet,
+    bans: NumberSet,
+}
+
+impl Sets {
+    /// What is said of a part of it goes before.
+    fn but(&self, narrower: &Self) -> Self {
+        Self {
+            pins: &(&self.pins - &narrower.bans) | &narrower.pins,
+            bans: &(&self.bans - &narrower.pins) | &narrower.bans,
+        }
+    }
+}
+
+/// Rules that count now, by place, as items.
+#[derive(Debug, Default)]
+pub(crate) struct Ruled {
+    by: BTreeMap<Where, Sets>,
+}
+
+impl Ruled {
+    /// O(rules x items of a version).
+    pub(crate) fn of(wishes: &Wishes, catalog: &Catalog, now: UnixSeconds) -> Self {
+        let mut by: BTreeMap<Where, Sets> = BTreeMap::new();
+        for ((id, at), rule) in wishes.rules.iter().filter(|(_, rule)| rule.is_on(now)) {
+            let Some(version) = catalog.version(id) else { continue };
+            let sets = by.entry(at.clone()).or_default();
+            let items = version.items_or_own();
+            match rule.kind {
+                RuleKind::Pin => sets.pins.extend(items.each().map(|(_, item)| item.0)),
+                RuleKind::Ban => sets.bans.extend(items.each().map(|(_, item)| item.0)),
+            }
+        }
+        Self { by }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by.is_empty()
+    }
+
+    fn region(&self, cluster: Option<&ClusterId>) -> Sets {
+        let mut sets = self.by.get(&Where::Everywhere).cloned().unwrap_or_default();
+        if let Some(own) = cluster.and_then(|id| self.by.get(&Where::Cluster(id.clone()))) {
+            sets = sets.but(own);
+        }
+        sets
+    }
+
+    /// Something is said of one of these sites alone.
+    pub(crate) fn tells(&self, sites: &[&SiteId]) -> bool {
+        sites.iter().any(|site| self.own(site).is_some())
+    }
+
+    fn own(&self, site: &SiteId) -> Option<&Sets> {
+        self.by.get(&Where::Site(site.clone()))
+    }
+
+    fn at(&self, site: &SiteId, region: &Sets) -> Sets {
+        self.own(site).map_or_else(|| region.clone(), |own| region.but(own))
+    }
+
+    /// Items that a site must not hold.
+    pub(crate) fn bans(&self, site: &Site) -> NumberSet {
+        self.at(&site.id, &self.region(site.manifest_cluster.as_ref())).bans
+    }
+}
+
+/// What must be held by sites that are planned together, and must not.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) pins: NumberSet,
+    pub(crate) bans: NumberSet,
+    /// Sites of which more is said: the places of their members, pins and bans.
+    pub(crate) apart: Vec<(Vec<usize>, NumberSet, NumberSet)>,
+}
+
+impl Bounds {
+    /// Of members that stand in these sites of a region, and must not hold what is `above`.
+    pub(crate) fn of(
+        ruled: &Ruled,
+        region: Option<&ClusterId>,
+        members: &[&SiteId],
+        above: &NumberSet,
+    ) -> Self {
+        let all = ruled.region(region);
+        let sites: BTreeSet<&SiteId> = members.iter().copied().collect();
+        let alone = (sites.len() == 1).then(|| sites.first()).flatten();
+        if let Some(site) = alone {
+            let Sets { pins, bans } = ruled.at(site, &all);
+            return Self { pins, bans: &bans | above, apart: Vec::new() };
+        }
+        let each: Vec<(&SiteId, Sets)> =
+            sites.iter().map(|site| (*site, ruled.at(site, &all))).collect();
+        let mut bans = each.first().map(|(_, of)| of.bans.clone()).unwrap_or_default();
+        each.iter().for_each(|(_, of)| bans &= &of.bans);
+        let mut bounds = Self { pins: &all.pins - &bans, bans: &bans | above, apart: Vec::new() };
+        for (site, of) in each {
+            let pins = ruled.own(site).map(|own| own.pins.clone()).unwrap_or_default();
+            let bans = &of.bans - &bans;
+            if !pins.is_empty() || !bans.is_empty() {
+                let stands = |at: &usize| members[*at] == site;
+                bounds.apart.push(((0..members.len()).filter(stands).collect(), pins, bans));
+            }
+        }
+        bounds
+    }
+
+    /// The sites of which more is said, as placement takes them.
+    pub(crate) fn apart(&self) -> Vec<Apart<'_>> {
+        let apart = self.apart.iter();
+        apart.map(|(members, pins, bans)| Apart { members, pins, bans }).collect()
+    }
+}

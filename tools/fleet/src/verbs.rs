@@ -3,7 +3,7 @@
 
 use clap::{ArgMatches, Command};
 
-use crate::grammar::{Route, Shows, Verb, What, name, take, texts, verb};
+use crate::grammar::{Route, Shows, Take, Verb, What, name, take, texts, verb};
 use crate::list::{self, Kind};
 use crate::{audit, fill, find, remove};
 
@@ -37,6 +37,9 @@ const THINGS: &[(&str, &str)] = &[
     ("fill", "When sites fetch what they should hold, and how far they are"),
     ("placement", "Which appliance should hold what"),
     ("plan", "What placement moves, and why"),
+    ("pin", "Versions that must lie somewhere, whatever is expected of them"),
+    ("ban", "Versions that must not lie somewhere"),
+    ("launch", "Versions that begin, and how much they will be watched"),
     ("asset", "Titles: who may play them, and when"),
     ("withdrawal", "Titles that were taken down, and who has confirmed it"),
     ("playback", "Playbacks, as a service begins and ends them"),
@@ -261,6 +264,37 @@ const VERBS: &[Verb] = &[
             ("HELD", "held"),
             ("WHY", "why"),
         ])),
+    // What operators say of versions
+    verb("pin", "list", "List versions that must lie somewhere", &[("GET", "/v1/pins")])
+        .shows(Shows::Rows(RULE)),
+    verb("pin", "set", "Have a version lie somewhere, whatever is expected of it", PIN)
+        .takes(&[VERSION, SITE_OF_RULE, CLUSTER_OF_RULE, UNTIL])
+        .says("{version} is pinned {at} until {until|further notice}"),
+    verb("pin", "remove", "End a pin", UNPIN)
+        .takes(&[VERSION, IN_SITE, IN_CLUSTER])
+        .says("{version} is not pinned there"),
+    verb("ban", "list", "List versions that must not lie somewhere", &[("GET", "/v1/bans")])
+        .shows(Shows::Rows(RULE)),
+    verb("ban", "set", "Have a version lie nowhere there: its copies go", BAN)
+        .takes(&[VERSION, SITE_OF_RULE, CLUSTER_OF_RULE, UNTIL])
+        .says("{version} is banned {at} until {until|further notice}"),
+    verb("ban", "remove", "End a ban", UNBAN)
+        .takes(&[VERSION, IN_SITE, IN_CLUSTER])
+        .says("{version} is not banned there"),
+    verb("launch", "list", "List versions that begin", &[("GET", "/v1/launches")])
+        .shows(Shows::Rows(LAUNCH)),
+    verb("launch", "set", "Say how much a version will be watched that begins", SET_LAUNCH)
+        .takes(&[
+            VERSION,
+            take("begin", "Nobody watches it before, in UTC; now without it", What::Time),
+            take("day_bytes", "Bytes on a day, of all renditions and sites", What::Number),
+            take("like", "Another version that it will be like", What::Text),
+            take("days", "Like its first days, which is usual, or like present ones", What::Text),
+        ])
+        .says("{version} counts as a launch until {ends_unix_s}, from the next forecast on"),
+    verb("launch", "remove", "Say nothing of how much a version will be watched", NO_LAUNCH)
+        .takes(&[VERSION])
+        .says("{version} is no launch"),
     // Assets
     verb("asset", "list", "List assets, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Asset))),
@@ -365,6 +399,20 @@ const PLACEMENT: &[Route] = &[("GET", "/v1/placement")];
 const PLAN: &[Route] = &[("GET", "/v1/plan")];
 const MAKE_PLAN: &[Route] = &[("POST", "/v1/plan")];
 const WHY_PLAN: &[Route] = &[("GET", "/v1/plan/why")];
+const PIN: &[Route] = &[("PUT", "/v1/pins/{version}")];
+const UNPIN: &[Route] = &[("DELETE", "/v1/pins/{version}")];
+const BAN: &[Route] = &[("PUT", "/v1/bans/{version}")];
+const UNBAN: &[Route] = &[("DELETE", "/v1/bans/{version}")];
+const SET_LAUNCH: &[Route] = &[("PUT", "/v1/launches/{version}")];
+const NO_LAUNCH: &[Route] = &[("DELETE", "/v1/launches/{version}")];
+const VERSION: Take = name("version", "One of `nearcast asset show`");
+const UNTIL: Take = take("until", "Until then, in UTC: 2027-01-31T22:00:00Z", What::Time);
+const SITE_OF_RULE: Take =
+    take("site", "At this site; everywhere without it and --cluster", What::Text);
+const CLUSTER_OF_RULE: Take = take("cluster", "In this manifest cluster", What::Text);
+const IN_SITE: Take =
+    take("site", "At this site; everywhere without it and --cluster", What::Query);
+const IN_CLUSTER: Take = take("cluster", "In this manifest cluster", What::Query);
 const SHOW_ASSET: &[Route] = &[("GET", "/v1/assets/{asset}"), FLEET];
 const PUBLIC: &[Route] = &[("PUT", "/v1/assets/{asset}/public")];
 const PRIVATE: &[Route] = &[("DELETE", "/v1/assets/{asset}/public")];
@@ -405,6 +453,16 @@ const SHED: &[(&str, &str)] = &[
     ("BEGUN", "begun"),
     ("ANSWERS", "answers"),
     ("RECKONED", "reckoned_bytes"),
+];
+const RULE: &[(&str, &str)] =
+    &[("VERSION", "version"), ("WHERE", "at"), ("UNTIL", "until_unix_s"), ("MISSING", "missing")];
+const LAUNCH: &[(&str, &str)] = &[
+    ("VERSION", "version"),
+    ("BEGIN", "begin_unix_s"),
+    ("A DAY", "day_bytes"),
+    ("LIKE", "like"),
+    ("DAYS", "days"),
+    ("UNTIL", "ends_unix_s"),
 ];
 const KEY: &[(&str, &str)] = &[
     ("KEY", "kid"),

@@ -184,7 +184,8 @@ impl Control {
             | Change::CloneGone(_)
             | Change::Drain(..)
             | Change::Playbacks(_)
-            | Change::Urgent(_) => unreachable!("the simulation changes nothing of this"),
+            | Change::Urgent(_)
+            | Change::Wishes(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));

@@ -5,7 +5,8 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use director::front::{Choice, Player};
-use model::id::AssetId;
+use director::wishes::{Rule, Where, Wishes};
+use model::id::{AssetId, AssetVersionId};
 use model::view::{FleetView, Placed};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -15,7 +16,9 @@ use wire::v1::fleet::{
 
 use super::asking_for::AskingFor;
 use super::problem::Problem;
+use super::wishes::{words, words_of_rule};
 use super::{Shared, named};
+use crate::state::writer::Control;
 
 /// Whose list to explain.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -66,16 +69,25 @@ pub(crate) async fn explain(
         true => Some("no playback begins: its time has not come, or is over".to_owned()),
         false => note,
     };
+    let wishes = said_of(&control, choice.version.id()).await;
+    let launch = wishes.launches.get(choice.version.id()).map(words);
+    let launch = launch.map(|launch| format!("an operator says of it: {launch}"));
+    let note = [note, launch].into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
     let offered = choice.list.offered_count;
     let candidate = |(i, candidate): (usize, &steering::Candidate)| {
         let Placed { site, appliance, .. } = snapshot.view.placed(candidate.appliance)?;
         let reasons = candidate.reasons(&snapshot.view);
+        let rule = snapshot.sites.get(&site.id);
+        let rule = rule.and_then(|site| wishes.rule_at(choice.version.id(), site, now));
+        let reasons: Vec<ExplainReason> =
+            reasons.map(reason_out).into_iter().chain(rule.map(rule_out)).collect();
+        let texts: Vec<&str> = reasons.iter().map(|reason| reason.text.as_str()).collect();
         Some(ExplainCandidate {
             appliance: appliance.id.to_string(),
             site: site.id.to_string(),
             rank: (i < offered).then_some(i + 1),
-            why: reasons.map(|reason| reason.to_string()).join("; "),
-            reasons: reasons.map(reason_out).into(),
+            why: texts.join("; "),
+            reasons,
         })
     };
     Ok(Json(ExplainOut {
@@ -87,6 +99,25 @@ pub(crate) async fn explain(
         others: choice.list.others,
         pathways: pathways_out(&choice, &snapshot.view),
     }))
+}
+
+/// What operators say of a version. A front does not know it, and a director that is busy says
+/// nothing.
+async fn said_of(control: &Control, version: &AssetVersionId) -> Wishes {
+    let of = version.clone();
+    let said = control.directing.ask(move |desk, _| {
+        let wishes = &desk.director.desired().wishes;
+        let rules = wishes.rules_of(&of).map(|(at, rule)| ((of.clone(), at.clone()), *rule));
+        let launches = wishes.launches.get(&of).map(|launch| (of.clone(), launch.clone()));
+        Wishes { rules: rules.collect(), launches: launches.into_iter().collect() }
+    });
+    said.await.unwrap_or_default()
+}
+
+/// A pin or a ban, as a reason why an appliance holds a version or not.
+fn rule_out((at, rule): (&Where, Rule)) -> ExplainReason {
+    let text = format!("an operator says: {}", words_of_rule(at, &rule));
+    ExplainReason { kind: "content".to_owned(), code: Some(rule.kind.to_string()), text }
 }
 
 /// Each pathway, and where its renditions come from if they are apart. O(files of the version).

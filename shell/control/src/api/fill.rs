@@ -135,7 +135,7 @@ pub(crate) async fn put_pause(
     Path(site): Path<String>,
     Json(body): Json<UntilBody>,
 ) -> Result<(Extension<Said>, Json<SiteOut>), Problem> {
-    let until = body.until(&control)?.unwrap_or(NEVER);
+    let until = until_in(body.until.as_deref(), control.clock.unix())?.unwrap_or(NEVER);
     let site = pause(&control, &site, Some(until)).await?;
     let end = match until {
         NEVER => "further notice".to_owned(),
@@ -155,18 +155,19 @@ pub(crate) async fn delete_pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-impl UntilBody {
-    /// The time, which has to come; none for further notice.
-    fn until(&self, control: &Control) -> Result<Option<UnixSeconds>, Problem> {
-        let Some(text) = &self.until else { return Ok(None) };
-        let until = convert::time_in(text).ok_or_else(|| {
-            Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
-        })?;
-        if until <= control.clock.unix() {
-            return Err(Problem::bad_request("until: this time is past: give a later one"));
-        }
-        Ok(Some(until))
+/// Until when something holds, which has to come; none for further notice.
+pub(super) fn until_in(
+    text: Option<&str>,
+    now: UnixSeconds,
+) -> Result<Option<UnixSeconds>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let until = convert::time_in(text).ok_or_else(|| {
+        Problem::bad_request("until: write a time in UTC, as in 2027-01-31T02:00:00Z")
+    })?;
+    if until <= now {
+        return Err(Problem::bad_request("until: this time is past: give a later one"));
     }
+    Ok(Some(until))
 }
 
 /// Has a version fetched before all others, and outside of fill windows too, at the policy's
@@ -179,7 +180,7 @@ pub(crate) async fn put_urgent(
     Path(version): Path<String>,
     Json(body): Json<UntilBody>,
 ) -> Result<(Extension<Said>, Json<Vec<Urgent>>), Problem> {
-    let until = body.until(&control)?;
+    let until = until_in(body.until.as_deref(), control.clock.unix())?;
     let urgent = control.put_urgent(&named(&version)?, Some(until)).await?;
     let end = until.map_or_else(|| "further notice".to_owned(), convert::time_out);
     let said = Said(format!("urgent until {end}"));

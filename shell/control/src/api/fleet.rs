@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use director::{ApplianceStatus, Counters, Notice, Sample, Snapshot};
+use director::{ApplianceStatus, Counters, Director, Notice, Sample, Snapshot};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::metric::Metric;
@@ -462,35 +462,48 @@ async fn tell_director(control: &Control, page: &mut Page) {
                 Bytes::of(director.differing().count()).0,
             ),
             (
-                "placement_shortfalls",
-                "Items with fewer copies in a cluster than wanted.",
-                director.places().report.missing_count,
-            ),
-            (
-                "plan_refused",
-                "1 while the last plan of placement is refused: nearcast plan show.",
-                u64::from(director.refused().is_some()),
-            ),
-            (
-                "placement_at_origin",
-                "Items that no appliance of a region should hold.",
-                director.places().report.at_origin,
-            ),
-            (
                 "withdrawal_receipts_awaited",
                 "Receipts of withdrawals that are missing.",
                 Bytes::of(director.unsigned_count()).0,
             ),
         ];
-        (director.counters(), rows)
+        (director.counters(), rows, of_placement(director))
     });
     let answer = timeout(SCRAPE_AWAITS, asked).await.ok().and_then(Result::ok);
     let help = "1 if the director answered this scrape in time, 0 if its counters are left out.";
     gauges(page, [("director_answers", help, answer.is_some().into())]);
-    if let Some((counters, rows)) = answer {
+    if let Some((counters, rows, of_placement)) = answer {
         page.table(Counters::METRICS, counters.each().copied());
         gauges(page, rows);
+        gauges(page, of_placement);
     }
+}
+
+/// What the last plan came to.
+fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 4] {
+    let report = &director.places().report;
+    [
+        (
+            "placement_shortfalls",
+            "Items with fewer copies in a cluster than wanted.",
+            report.missing_count,
+        ),
+        (
+            "plan_refused",
+            "1 while the last plan of placement is refused: nearcast plan show.",
+            u64::from(director.refused().is_some()),
+        ),
+        (
+            "pins_missing",
+            "Versions that are pinned and do not lie there wholly, for each cluster.",
+            report.pins_missing_count,
+        ),
+        (
+            "placement_at_origin",
+            "Items that no appliance of a region should hold.",
+            report.at_origin,
+        ),
+    ]
 }
 
 /// A scrape waits so long for the director, whose queue is 20 ms of work when it is full.

@@ -33,6 +33,7 @@ mod steer;
 mod summary;
 mod trouble;
 mod viewers;
+mod wishes;
 mod withdrawals;
 
 use std::str::FromStr;
@@ -110,7 +111,7 @@ macro_rules! route {
 }
 
 fn routes() -> Vec<Route> {
-    [desired_routes(), player_routes()].into_iter().flatten().collect()
+    [desired_routes(), wish_routes(), player_routes()].into_iter().flatten().collect()
 }
 
 /// What the fleet is and should be.
@@ -172,6 +173,21 @@ fn desired_routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/routes/{address}" heard::find),
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
+    ]
+}
+
+/// What operators say of versions that demand cannot know.
+fn wish_routes() -> Vec<Route> {
+    vec![
+        route!(Viewer   GET    "/v1/pins" wishes::pins),
+        route!(Operator PUT    "/v1/pins/{version}" wishes::put_pin),
+        route!(Operator DELETE "/v1/pins/{version}" wishes::delete_pin),
+        route!(Viewer   GET    "/v1/bans" wishes::bans),
+        route!(Operator PUT    "/v1/bans/{version}" wishes::put_ban),
+        route!(Operator DELETE "/v1/bans/{version}" wishes::delete_ban),
+        route!(Viewer   GET    "/v1/launches" wishes::launches),
+        route!(Operator PUT    "/v1/launches/{version}" wishes::put_launch),
+        route!(Operator DELETE "/v1/launches/{version}" wishes::delete_launch),
     ]
 }
 

@@ -1,11 +1,15 @@
 //! The plan of placement: what it would move, why, and the leave to move it.
 
+use std::sync::Arc;
+
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use director::wishes::RuleKind;
 use director::{Event, Moves};
 use model::id::{AssetVersionId, SiteId};
 use model::view::Renditions;
+use popularity::Config;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -13,6 +17,7 @@ use utoipa::ToSchema;
 use wire::v1::plan::Why;
 
 use super::problem::{Problem, Said};
+use super::wishes::{words as words_of_launch, words_of_rule};
 use super::{Shared, named};
 
 /// The last plan, and what it would move if it was refused.
@@ -34,6 +39,12 @@ pub(crate) struct PlanOut {
     at_origin: u64,
     /// Items with fewer copies in a cluster than the policy wants.
     missing: u64,
+    /// Why pins are not kept: the first of them.
+    pins_missing: Vec<String>,
+    /// What operators say of versions: how many pins, bans and launches.
+    pins: usize,
+    bans: usize,
+    launches: usize,
     /// The last plans that moved something since this process began, the newest last: 64 at most.
     carried_out: Vec<CarriedOutPlan>,
 }
@@ -70,6 +81,8 @@ pub(crate) struct MovesOut {
     goes: Vec<String>,
 }
 
+/// More pins are not listed.
+const PINS_MAX: usize = 20;
 /// More appliances are not listed.
 const MOVES_MAX: usize = 100;
 
@@ -79,9 +92,14 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
     let known = control.directing.ask(|desk, _| {
         let director = &desk.director;
         let carried_out = director.carried_out().map(CarriedOutPlan::from).collect();
-        (director.places().clone(), director.refused().cloned(), carried_out)
+        let wishes = Arc::clone(&director.desired().wishes);
+        (director.places().clone(), director.refused().cloned(), carried_out, wishes)
     });
-    let (places, refused, carried_out) = known.await?;
+    let (places, refused, carried_out, wishes) = known.await?;
+    let wishes = wishes.lasting(control.clock.unix(), Config::USUAL.launch_days, |_| true);
+    let of_kind = |kind| wishes.rules.values().filter(|rule| rule.kind == kind).count();
+    let (pins, bans) = (of_kind(RuleKind::Pin), of_kind(RuleKind::Ban));
+    let launches = wishes.launches.len();
     let told = spawn_blocking(move || {
         let report = &places.report;
         let (at_origin, missing) = (report.at_origin, report.missing_count);
@@ -97,6 +115,15 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             appliances: moves.into_iter().map(moves_out).collect(),
             at_origin,
             missing,
+            pins_missing: report
+                .pins_missing
+                .iter()
+                .take(PINS_MAX)
+                .map(ToString::to_string)
+                .collect(),
+            pins,
+            bans,
+            launches,
             carried_out,
         }
     });
@@ -190,7 +217,16 @@ pub(crate) async fn why(
         version: version.to_string(),
         rendition: of.rendition,
         held: of.is_held,
-        why: of.why.to_string(),
+        why: words(&of),
     };
     Ok(Json(answer.into_iter().map(out).collect()))
+}
+
+/// Why, after what operators said of it.
+fn words(of: &director::Held) -> String {
+    let rule = of.rule.as_ref().map(|(at, rule)| words_of_rule(at, rule));
+    let launch = of.launch.as_ref().map(words_of_launch);
+    let said =
+        [rule, launch].into_iter().flatten().map(|said| format!("an operator says: {said}; "));
+    format!("{}{}", said.collect::<String>(), of.why)
 }

@@ -109,6 +109,7 @@ impl From<ChangeError> for Problem {
             | ChangeError::OtherAsset { .. }
             | ChangeError::Withdrawn { new: true, .. }
             | ChangeError::NoSite(_)
+            | ChangeError::NoCluster(_)
             | ChangeError::Address(..)
             | ChangeError::Alike { .. }
             | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use director::lacking::{Lack, LackCause};
+use director::wishes::PinMissing;
 use director::{Cause, Notice};
 use model::id::{ApplianceId, SiteId};
-use model::units::UnixSeconds;
+use model::units::{Bytes, UnixSeconds};
 use wire::v1::fleet::FleetError;
 
 use crate::state::convert;
@@ -16,6 +17,9 @@ use crate::state::writer::Control;
 
 /// Errors of one answer.
 const ERRORS_MAX: usize = 100;
+
+/// Of them, pins.
+const PINS_MAX: usize = 10;
 
 /// The newest of them, newest first, and how many there are.
 pub(super) struct Trouble {
@@ -53,7 +57,11 @@ pub(super) fn of(
     trouble.count += beyond;
     match only {
         Some(_) => trouble,
-        None => trouble.after_fronts(control.whole_too_long()),
+        None => {
+            let pins = control.pins_missing().clone();
+            let trouble = trouble.with_pins(pins.since, &pins.told, pins.count);
+            trouble.after_fronts(control.whole_too_long())
+        }
     }
 }
 
@@ -106,6 +114,20 @@ fn among(
 }
 
 impl Trouble {
+    /// Pins that cannot be kept are of no appliance.
+    fn with_pins(mut self, since: UnixSeconds, told: &[PinMissing], count: u64) -> Self {
+        let error = |pin: &PinMissing| FleetError {
+            at_unix_s: since.0,
+            appliance: "control".to_owned(),
+            room: "placement".to_owned(),
+            text: pin.to_string(),
+        };
+        self.told.splice(..0, told.iter().take(PINS_MAX).map(error));
+        self.told.truncate(ERRORS_MAX);
+        self.count = self.count.saturating_add(Bytes(count).as_usize());
+        self
+    }
+
     /// The trouble of fronts comes first: it lasts, whatever is newer.
     fn after_fronts(mut self, trouble: Option<(UnixSeconds, impl ToString)>) -> Self {
         if let Some((since, error)) = trouble {

@@ -12,12 +12,14 @@
 
 use std::sync::Arc;
 
+use director::wishes::{self, LaunchLike, Wishes};
 use director::{Catalog, Snapshot, Version};
-use model::id::{ApplianceId, Item, SiteId};
+use model::id::{ApplianceId, AssetVersionId, Item, SiteId};
 use model::units::{BitsPerSecond, Bytes, Hour, UnixSeconds};
 use placement::plan::Wanted;
 use popularity::{
-    Backtest, Bounds, Config, Demand, Expected, Outlook, Shown, Span, Sums, backtest, forecast,
+    Backtest, Bounds, Config, Demand, Expected, Launch, Outlook, Rendition, Said, Shown, Span,
+    Sums, Watched, backtest, divide, forecast,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 use wire::v1::demand::{DemandPart, REST};
@@ -122,26 +124,131 @@ pub(crate) struct Listed {
     placed: Vec<Placed>,
     /// When versions may be shown, ascending: those that have times.
     shown: Vec<Shown>,
+    /// What operators say of versions that begin.
+    launches: Vec<Begun>,
+}
+
+/// A version that begins.
+struct Begun {
+    begin: UnixSeconds,
+    own: Vec<Rendition>,
+    like: LaunchLike,
+    /// Of the version that it is like.
+    other: Vec<Rendition>,
 }
 
 impl Listed {
     /// O(items log items).
-    pub(crate) fn of(catalog: &Catalog) -> Self {
-        Self { placed: placed(catalog), shown: shown(catalog) }
+    pub(crate) fn of(catalog: &Catalog, wishes: &Wishes) -> Self {
+        let launches = wishes.launches.iter().map(|(id, launch)| begun(catalog, id, launch));
+        Self { placed: placed(catalog), shown: shown(catalog), launches: launches.collect() }
+    }
+
+    /// Somebody says in bytes how much a version will be watched.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.launches.iter().any(|of| matches!(of.like, LaunchLike::Bytes(_)))
+    }
+
+    /// Some version begins.
+    pub(crate) fn has_launches(&self) -> bool {
+        !self.launches.is_empty()
+    }
+
+    /// The launches of a region with this part of the fleet's viewers. One that begins on the day
+    /// after the one that is planned counts as if it had: it should lie there before, and comes in
+    /// the windows of a night.
+    fn launches(
+        &self,
+        demand: &Demand,
+        day: Hour,
+        Region { part, is_plan }: Region,
+    ) -> Vec<Launch> {
+        if self.launches.is_empty() {
+            return Vec::new();
+        }
+        let watched = watched(demand, &self.placed);
+        let of_version = |of: &Begun| {
+            let begin = Hour::at(of.begin);
+            let is_next = (day.after(24)..day.after(48)).contains(&begin);
+            let begin = if is_plan && is_next { day } else { begin };
+            let said = match &of.like {
+                LaunchLike::Bytes(bytes) => Said::Bytes(part.of(*bytes)),
+                LaunchLike::FirstDays(_) => Said::FirstDays(&of.other),
+                LaunchLike::Present(_) => Said::Present(&of.other),
+            };
+            divide(begin, &of.own, said, &watched)
+        };
+        self.launches.iter().flat_map(of_version).collect()
     }
 }
 
+/// The part of the fleet's viewers that a region has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) all: u64,
+}
+
+impl Part {
+    fn of(self, all: Bytes) -> Bytes {
+        let part = u128::from(all.0) * u128::from(self.bytes) / u128::from(self.all.max(1));
+        Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+}
+
+/// What a forecast is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    pub(crate) part: Part,
+    /// It is for a plan, which looks a day further.
+    pub(crate) is_plan: bool,
+}
+
+fn begun(catalog: &Catalog, id: &AssetVersionId, launch: &wishes::Launch) -> Begun {
+    let renditions = |id: &AssetVersionId| {
+        let version = catalog.version(id).into_iter();
+        let placed = version.flat_map(of_version);
+        placed.map(|Placed { item, len, bitrate, .. }| Rendition { item, bitrate, len }).collect()
+    };
+    let other = match &launch.like {
+        LaunchLike::Bytes(_) => Vec::new(),
+        LaunchLike::FirstDays(other) | LaunchLike::Present(other) => renditions(other),
+    };
+    Begun { begin: launch.begin, own: renditions(id), like: launch.like.clone(), other }
+}
+
+/// What viewers of a region were sent at each bitrate on the last day that is over, if anything was
+/// sent. O(items of that day + items).
+fn watched(demand: &Demand, placed: &[Placed]) -> Watched {
+    let mut watched = Watched::default();
+    let today = demand.day_of(demand.end());
+    let mut before = (1..=LOOKED_BACK).filter_map(|ago| demand.day(today.before(ago * 24)));
+    let mut placed = placed.iter().peekable();
+    for (item, bytes) in before.next().into_iter().flat_map(Sums::iter) {
+        while placed.next_if(|of| of.item < item).is_some() {}
+        let bitrate = placed.next_if(|of| of.item == item).and_then(|of| of.bitrate);
+        bitrate.into_iter().for_each(|bitrate| watched.add(bitrate, bytes));
+    }
+    watched
+}
+
+/// Days that are looked at for one on which anything was sent.
+const LOOKED_BACK: u32 = 7;
+
 /// What is expected of a region, by what is kept of it.
 pub(crate) fn known(
-    Listed { placed, shown }: &Listed,
+    listed: &Listed,
+    region: Region,
     now: UnixSeconds,
     spans: Vec<(Span, Vec<u8>)>,
     with_backtest: bool,
 ) -> Known {
+    let Listed { placed, shown, launches: _ } = listed;
     let end = Hour::at(UnixSeconds(now.0.saturating_sub(SETTLES_S)));
     let demand = restored(spans, end);
     let day = day_of(Hour::at(now)).after(24);
-    let outlook = Outlook { launches: &[], shown };
+    let launches = listed.launches(&demand, day, region);
+    let outlook = Outlook { launches: &launches, shown };
     let all = forecast(&demand, day, &outlook, &Config::USUAL);
     let backtest = with_backtest.then(|| tested(&demand, placed));
     let mut expected = Vec::with_capacity(all.len());
@@ -159,6 +266,12 @@ pub(crate) fn oldest(now: Hour) -> (Hour, Hour) {
     (now.before(hours), day_of(now).before(days * 24))
 }
 
+/// The days of the week before this time: their first hour, and that after the last.
+pub(crate) fn week_before(at: UnixSeconds) -> (Hour, Hour) {
+    let today = day_of(Hour::at(at));
+    (today.before(LOOKED_BACK * 24), today)
+}
+
 /// The last time at which a forecast was due: 23:00 UTC, for the day that begins then. What comes
 /// of it is fetched in the windows of that night, wherever a site is.
 pub(crate) fn last_forecast(now: UnixSeconds) -> UnixSeconds {
@@ -171,10 +284,12 @@ pub(crate) fn last_forecast(now: UnixSeconds) -> UnixSeconds {
 /// known since then changes nothing.
 pub(crate) fn wanted(
     listed: &Listed,
+    part: Part,
     at: UnixSeconds,
     spans: Vec<(Span, Vec<u8>)>,
 ) -> Arc<[Wanted]> {
-    let Known { expected, .. } = known(listed, at, spans, false);
+    let region = Region { part, is_plan: true };
+    let Known { expected, .. } = known(listed, region, at, spans, false);
     let wanted = |(placed, Expected { day, peak }): (Placed, Expected)| Wanted {
         item: placed.item,
         day,
@@ -184,7 +299,7 @@ pub(crate) fn wanted(
 }
 
 /// The region of a site: its manifest cluster, if it is in one.
-fn region_of(snapshot: &Snapshot, site: &SiteId) -> String {
+pub(crate) fn region_of(snapshot: &Snapshot, site: &SiteId) -> String {
     let cluster = snapshot.sites.get(site).and_then(|site| site.manifest_cluster.as_ref());
     cluster.map_or_else(|| REST.to_owned(), ToString::to_string)
 }
@@ -250,19 +365,21 @@ impl Numbered {
 
 /// All items of the catalogue, ascending.
 fn placed(catalog: &Catalog) -> Vec<Placed> {
-    let mut all = Vec::new();
-    for version in catalog.all() {
-        let Some(items) = version.items() else { continue };
-        for (rendition, item) in items.each() {
-            let of = version.renditions().each().get(usize::from(rendition));
-            let of = of.filter(|_| rendition != 0);
-            let len = of.map_or_else(|| version.len_on_drive(), |of| of.len_on_drive);
-            let bitrate = of.and_then(|of| of.bitrate);
-            all.push(Placed { item, version: Arc::clone(version), rendition, len, bitrate });
-        }
-    }
+    let mut all: Vec<Placed> = catalog.all().flat_map(of_version).collect();
     all.sort_unstable_by_key(|of| of.item);
     all
+}
+
+/// The items of a version; none if it has no durable numbers.
+fn of_version(version: &Arc<Version>) -> Vec<Placed> {
+    let placed = |(rendition, item): (u8, Item)| {
+        let of = version.renditions().each().get(usize::from(rendition));
+        let of = of.filter(|_| rendition != 0);
+        let len = of.map_or_else(|| version.len_on_drive(), |of| of.len_on_drive);
+        let bitrate = of.and_then(|of| of.bitrate);
+        Placed { item, version: Arc::clone(version), rendition, len, bitrate }
+    };
+    version.items().iter().flat_map(|items| items.each().collect::<Vec<_>>()).map(placed).collect()
 }
 
 /// When versions may be shown, ascending: those that have times.

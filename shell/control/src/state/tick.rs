@@ -73,7 +73,8 @@ pub(crate) async fn run(control: Arc<Control>) {
     let documents = control.look_after_documents();
     let archiving = control.decisions.archive();
     let (demand, forecasts) = (control.count_demand(), control.expect_demand());
-    let of_demand = async { tokio::join!(demand, forecasts, control.watch_fill()) };
+    let looking = async { tokio::join!(control.watch_fill(), control.prune_wishes()) };
+    let of_demand = async { tokio::join!(demand, forecasts, looking) };
     tokio::join!(ticking, writing, refreshing, placing, counting, documents, archiving, of_demand);
 }
 

@@ -18,6 +18,7 @@ mod playbacks;
 mod replication;
 mod token_keys;
 mod tokens;
+mod wishes;
 pub(crate) mod withdrawals;
 
 pub(crate) use membership::MembershipError;
@@ -71,6 +72,7 @@ use manifests::SignedManifest;
 use opening::Parts;
 use replication::Replication;
 pub(crate) use replication::{ReplicaError, Wanted};
+use wishes::PinsMissing;
 pub(crate) use withdrawals::said as said_of_withdrawal;
 
 /// The state that all requests share.
@@ -108,6 +110,8 @@ pub struct Control {
     pub(crate) unshared: Unshared,
     /// Appliances that will lack much of what they should hold, as they were looked at last.
     lacking: Mutex<Lacking>,
+    /// Pins that the last plan could not keep.
+    pins_missing: Mutex<PinsMissing>,
     /// Why the last plan was refused, as it was logged; empty if it was not.
     pub(crate) plan_refused: Mutex<Vec<String>>,
     /// Has a thread of its own.

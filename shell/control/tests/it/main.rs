@@ -31,5 +31,6 @@ mod s3_server;
 mod sheds;
 mod trust;
 mod viewers;
+mod wishes;
 mod withdrawals;
 mod writers;

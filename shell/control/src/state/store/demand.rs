@@ -105,6 +105,25 @@ impl Store {
         Ok(query.fetch_all(&self.pool).await?)
     }
 
+    /// What each region was sent on the days from one on to before another, together. O(items of
+    /// these days).
+    pub(crate) async fn demand_totals(
+        &self,
+        (from, until): (Hour, Hour),
+    ) -> Result<BTreeMap<String, u64>> {
+        let query = "SELECT region, sums FROM demand WHERE is_day = 1 AND $1 <= hour AND hour < $2";
+        let query = sqlx::query_as(query).bind(i64::from(from.0)).bind(i64::from(until.0));
+        let rows: Vec<(String, Vec<u8>)> = query.fetch_all(&self.pool).await?;
+        let mut totals = BTreeMap::<String, u64>::new();
+        for (region, sums) in rows {
+            // Of one that is damaged a forecast says so.
+            let total = Sums::decode(&sums).map_or(0, |sums| sums.total().0);
+            let sum = totals.entry(region).or_default();
+            *sum = sum.saturating_add(total);
+        }
+        Ok(totals)
+    }
+
     /// All that is known of a region, as it was encoded.
     pub(crate) async fn demand(&self, region: &str) -> Result<Vec<(Span, Vec<u8>)>> {
         let query = sqlx::query_as("SELECT is_day, hour, sums FROM demand WHERE region = $1");

@@ -98,9 +98,14 @@ impl Control {
         tokio::spawn(async move {
             let plan = spawn_blocking(move || Box::new(input.work_out()));
             control.handle(Event::Placed(plan.await.expect("nothing in it panics"))).await;
-            let refused = |desk: &Desk, _: Instant| desk.director.refused().map(RefusedPlan::words);
-            if let Ok(refused) = control.directing.ask(refused).await {
+            let come_of_it = |desk: &Desk, _: Instant| {
+                let report = &desk.director.places().report;
+                let pins = (report.pins_missing.clone(), report.pins_missing_count);
+                (desk.director.refused().map(RefusedPlan::words), pins)
+            };
+            if let Ok((refused, (pins, count))) = control.directing.ask(come_of_it).await {
                 control.note_refused(refused.unwrap_or_default());
+                control.note_pins(pins, count);
             }
             control.write_what_is_due().await;
         })

@@ -8,7 +8,7 @@ use director::drain::Drain;
 use director::{Change, Desired, Policy, Registered, Version, Window};
 use identity::member::Member;
 use model::hours::URGENT_MAX;
-use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::id::{ApplianceId, AssetId, AssetVersionId, ClusterId, SiteId};
 use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site, share_router};
 use model::units::{Bytes, UnixSeconds};
 use wire::v1::ingest::NewVersion;
@@ -68,6 +68,8 @@ pub(crate) enum ChangeError {
          site: that byte is their number for VRRP, so give one of them another address"
     )]
     Alike { address: IpAddr, other: IpAddr, appliance: ApplianceId },
+    #[error("no site is of manifest cluster {0}: PUT /v1/sites/NAME says which are")]
+    NoCluster(ClusterId),
     #[error("appliances stand in site {site}: delete or move {appliance} first")]
     SiteInUse { site: SiteId, appliance: ApplianceId },
     #[error("there are {most} {what} already, as many as control takes: one has to go first")]

@@ -1,11 +1,12 @@
 //! Parts of demand go into the database, and forecasts come out of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use director::{Event, Expected};
 use model::id::ApplianceId;
-use model::units::{Hour, UnixSeconds};
+use model::units::{Bytes, Hour, UnixSeconds};
 use popularity::Bounds;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -14,7 +15,8 @@ use tokio::time::sleep;
 use wire::v1::demand::DemandPart;
 
 use super::Control;
-use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Told};
+use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Part, Region, Told};
+use crate::state::directing::Desk;
 use crate::state::store::{Mark, StoreError, cluster_of};
 
 /// How often somebody looks whether it is time for another forecast.
@@ -146,18 +148,65 @@ impl Control {
     /// What viewers of each region are expected to watch on the day that begins after this time.
     async fn expected(&self, at: UnixSeconds) -> Result<Expected, StoreError> {
         let mut expected = Expected::default();
-        let snapshot = self.snapshot();
-        let list = move || Arc::new(demand::Listed::of(&snapshot.catalog));
-        let listed = spawn_blocking(list).await.expect("nothing in it panics");
-        for region in self.store.demand_regions().await? {
+        let listed = Arc::new(self.listed().await);
+        let mut regions = self.store.demand_regions().await?;
+        if listed.has_launches() {
+            // Of others nothing is known, and launches are expected there all the same.
+            regions.extend(self.regions_of_sites().into_keys());
+            regions.sort_unstable();
+            regions.dedup();
+        }
+        let parts = self.parts(&listed, at).await?;
+        for region in regions {
             let Some(cluster) = cluster_of(&region) else { continue };
             let spans = self.store.demand(&region).await?;
             let listed = Arc::clone(&listed);
-            let ask = move || demand::wanted(&listed, at, spans);
+            let part = parts(&region);
+            let ask = move || demand::wanted(&listed, part, at, spans);
             let wanted = spawn_blocking(ask).await.expect("nothing in it panics");
             expected.regions.insert(cluster, wanted);
         }
         Ok(expected)
+    }
+
+    /// What forecasts need of the catalogue and of what operators say.
+    async fn listed(&self) -> demand::Listed {
+        let snapshot = self.snapshot();
+        let look = |desk: &mut Desk, _| Arc::clone(&desk.director.desired().wishes);
+        let wishes = self.directing.ask_in_turn(look).await;
+        let list = move || demand::Listed::of(&snapshot.catalog, &wishes);
+        spawn_blocking(list).await.expect("nothing in it panics")
+    }
+
+    /// Regions with appliances, and how many. O(appliances).
+    fn regions_of_sites(&self) -> BTreeMap<String, u64> {
+        let snapshot = self.snapshot();
+        let mut regions = BTreeMap::new();
+        for site in snapshot.view.sites.iter() {
+            let count = Bytes::of(site.appliances.len()).0;
+            if count != 0 {
+                *regions.entry(demand::region_of(&snapshot, &site.id)).or_default() += count;
+            }
+        }
+        regions
+    }
+
+    /// The part of the fleet's viewers that each region has: of what was sent in the week before;
+    /// where nothing was, of the appliances. O(items of the week), where it matters.
+    async fn parts(
+        &self,
+        listed: &demand::Listed,
+        at: UnixSeconds,
+    ) -> Result<impl Fn(&str) -> Part + use<>, StoreError> {
+        let mut known = BTreeMap::new();
+        if listed.has_bytes() {
+            known = self.store.demand_totals(demand::week_before(at)).await?;
+            if known.values().all(|bytes| *bytes == 0) {
+                known = self.regions_of_sites();
+            }
+        }
+        let all = known.values().fold(0, |all: u64, bytes| all.saturating_add(*bytes));
+        Ok(move |region: &str| Part { bytes: known.get(region).copied().unwrap_or(0), all })
     }
 
     /// The regions of which anything is known.
@@ -175,10 +224,12 @@ impl Control {
         turn: impl Send + 'static,
     ) -> Result<Known, StoreError> {
         let spans = self.store.demand(region).await?;
-        let (snapshot, now) = (self.snapshot(), self.clock.unix());
+        let (listed, now) = (self.listed().await, self.clock.unix());
+        let part = self.parts(&listed, now).await?(region);
+        let region = Region { part, is_plan: false };
         let ask = move || {
             let _turn = turn;
-            demand::known(&demand::Listed::of(&snapshot.catalog), now, spans, with_backtest)
+            demand::known(&listed, region, now, spans, with_backtest)
         };
         Ok(spawn_blocking(ask).await.expect("nothing in it panics"))
     }

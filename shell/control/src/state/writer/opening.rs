@@ -291,6 +291,7 @@ impl Control {
             demand: Demands::default(),
             unshared: Unshared::default(),
             lacking: Mutex::default(),
+            pins_missing: Mutex::default(),
             plan_refused: Mutex::default(),
             decisions: Arc::new(Decisions::open(&config, config.lists(), parts.clock)?),
             metrics: Metrics::default(),

@@ -639,6 +639,9 @@ export function fillOf(name, only) {
   return { sites: sites.map(of) };
 }
 
+/** What operators say of versions. */
+const SAID = { pins: 12, bans: 2, launches: 3 };
+
 /** A month of plans, of which the last is refused in `faults`. */
 export function planOf(name) {
   const now = Math.floor(Date.now() / 1000);
@@ -650,7 +653,11 @@ export function planOf(name) {
   const carried_out = name === "empty" ? [] : Array.from({ length: 20 }, (_, at) => day(at));
   const refused = name === "faults" ? ["the plan evicts 3.1 TB of 5.2 TB in all"] : [];
   const moves = { comes: 0, comes_bytes: 0, goes: 0, goes_bytes: refused.length ? 3_100 * GB : 0 };
-  return { refused, ...moves, appliances: [], at_origin: 17, missing: 3, carried_out };
+  const lacks = "film-7 is pinned at site isp-a, and 9216 MiB of it have no room there";
+  const pins_missing = name === "faults" ? [lacks] : [];
+  const said = name === "empty" ? { pins: 0, bans: 0, launches: 0 } : SAID;
+  const lies = { at_origin: 17, missing: 3, pins_missing, ...said };
+  return { refused, ...moves, appliances: [], ...lies, carried_out };
 }
 
 /** Demand by Zipf, of two regions. */

@@ -29,8 +29,23 @@ const plan: PlanOut = {
   appliances: [],
   at_origin: 0,
   missing: 0,
+  pins_missing: [],
+  pins: 0,
+  bans: 0,
+  launches: 0,
   carried_out: [],
 };
+
+test("what operators say is told with the pins that are not kept", () => {
+  assert.equal(content.wordsOfWishes(plan), "");
+  const said = { ...plan, pins: 12, launches: 1 };
+  assert.equal(plain(content.wordsOfWishes(said)), "Operators say: 12 pins, 1 launch.");
+  const missing = { ...said, bans: 1, pins_missing: ["film-1 is pinned, and has no room"] };
+  assert.equal(
+    plain(content.wordsOfWishes(missing)),
+    "Operators say: 12 pins, 1 ban, 1 launch. film-1 is pinned, and has no room.",
+  );
+});
 
 test("a plan is told by its reasons if it is refused, and else by what it moved", () => {
   assert.equal(

@@ -50,6 +50,17 @@ export function wordsOfSavings({ served, fetched }: ReturnType<typeof savingsOf>
   return `${both}: ${each} bytes served for each byte fetched.`;
 }
 
+/** What operators say of versions, and which of it is not kept; nothing if they say nothing. */
+export function wordsOfWishes({ pins, bans, launches, pins_missing }: PlanOut): string {
+  const said = [
+    ...(pins ? [plural(pins, "pin")] : []),
+    ...(bans ? [plural(bans, "ban")] : []),
+    ...(launches ? [plural(launches, "launch", "launches")] : []),
+  ];
+  const all = said.length ? `Operators say: ${said.join(", ")}.` : "";
+  return [all, ...pins_missing.map((why) => `${why}.`)].filter(Boolean).join(" ");
+}
+
 /** What the last plan came to. */
 export function wordsOfPlan(plan: PlanOut, now: number): string {
   const { refused, carried_out, missing, at_origin } = plan;
@@ -306,6 +317,7 @@ class Curve {
 export class ContentPanel {
   private readonly savings = h("p", {});
   private readonly plan = h("p", { role: "status" });
+  private readonly wishes = h("p", {});
   private readonly churn = new Churn();
   private readonly rows = h("ul", { class: "rows" });
   private readonly sites: KeyedList<{ of: FillSite; now: number }>;
@@ -323,7 +335,7 @@ export class ContentPanel {
     );
     const content = byId("content");
     content.append(this.savings);
-    if (site === null) content.append(this.plan, this.churn.root);
+    if (site === null) content.append(this.plan, this.wishes, this.churn.root);
     content.append(this.rows, this.more);
     if (site === null) {
       byId("tomorrow").append(new Curve().root);
@@ -361,6 +373,10 @@ export class ContentPanel {
   private showPlan(plan: PlanOut, now: number): void {
     setText(this.plan, wordsOfPlan(plan, now));
     setAttribute(this.plan, "data-mood", plan.refused.length ? "bad" : null);
+    const wishes = wordsOfWishes(plan);
+    setText(this.wishes, wishes);
+    setAttribute(this.wishes, "data-mood", plan.pins_missing.length ? "bad" : null);
+    this.wishes.hidden = wishes === "";
     this.churn.update(plan.carried_out);
   }
 

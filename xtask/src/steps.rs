@@ -56,7 +56,7 @@ const CHECK: [Step; 13] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 28] = [
+const NIGHTLY: [Step; 29] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -80,6 +80,7 @@ const NIGHTLY: [Step; 28] = [
     Step { name: "lab-viewers", run: |root| labs(root, &VIEWERS) },
     Step { name: "lab-tls", run: |root| labs(root, &OLD_TLS) },
     Step { name: "lab-masters", run: |root| lab(root, "release", &["masters"]) },
+    Step { name: "lab-night", run: |root| lab(root, "release", &["night"]) },
     Step { name: "lab-drain", run: |root| lab(root, "release", &["drain"]) },
     Step { name: "lab-takedown", run: |root| labs(root, &TAKEDOWNS) },
     Step { name: "lab-outage", run: |root| lab(root, "release", &["outage"]) },

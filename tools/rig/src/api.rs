@@ -1,5 +1,6 @@
 //! What people and services ask of a process of the control plane, and programs of each other.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -43,6 +44,14 @@ pub fn page(url: &str) -> Result<String> {
     let mut answer = agent(ANSWER_MAX).get(url).call().with_context(what)?;
     ensure!(answer.status().is_success(), "{}: {}", what(), answer.status());
     answer.body_mut().read_to_string().with_context(what)
+}
+
+/// The figure behind a name of a page of metrics, labels and all but the prefix of all names; none
+/// if it is not there.
+pub fn metric<T: FromStr>(page: &str, name: &str) -> Option<T> {
+    let mut rest =
+        page.lines().filter_map(|line| line.strip_prefix("nearcast_")?.strip_prefix(name));
+    rest.find_map(|rest| rest.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// The JSON of an answer, or the answer's own words as an error.

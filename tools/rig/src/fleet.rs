@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -348,14 +349,24 @@ impl Fleet {
 
     /// Makes what is below this folder the asset's next version.
     pub fn ingest(&self, source: &Path) -> Result<()> {
-        info!(source = %source.display(), "ingesting");
         let own = || format!("https://{}/", self.plan.origin());
         let from = self.plan.source.clone().unwrap_or_else(own);
+        self.ingest_as(source, &self.plan.asset, &from)
+    }
+
+    /// The same of another asset, whose files are below this URL.
+    pub fn ingest_as(&self, source: &Path, asset: &str, from: &str) -> Result<()> {
+        info!(source = %source.display(), asset, "ingesting");
         let control = self.url(Role::Writer);
         let state = text(&self.plan.room.join("ingest.state"));
-        let words = ["ingest", &text(source), "--asset", &self.plan.asset, "--source", &from];
+        let words = ["ingest", &text(source), "--asset", asset, "--source", from];
         let more = ["--control", &control, "--state", &state];
         self.plan.run("nearcast", &[&words[..], &more].concat(), "ingest")
+    }
+
+    /// Bytes that files of these appliances' drives have. What goes meanwhile is not counted.
+    pub fn on_drives(&self, appliances: Range<u16>) -> Result<u64> {
+        appliances.map(|index| below(&self.plan.drive(index))).sum()
     }
 
     /// Formats its drive, unless it is one already, writes its configuration and enrols it.
@@ -587,6 +598,17 @@ pub fn merge(config: &mut Value, settings: &Value) {
             config[table][key] = value.clone();
         }
     }
+}
+
+fn below(dir: &Path) -> Result<u64> {
+    let mut sum = Bytes::ZERO;
+    for entry in fs::read_dir(dir)? {
+        let Ok(entry) = entry else { continue };
+        let Ok(about) = entry.metadata() else { continue };
+        let len = if about.is_dir() { below(&entry.path())? } else { about.len() };
+        sum += Bytes(len);
+    }
+    Ok(sum.0)
 }
 
 pub fn appliance_name(index: u16) -> String {

@@ -7,6 +7,7 @@
 //! A verb ends well only if nothing was wrong. What it took is printed as `lab` prints figures: the
 //! last line of stdout is the result.
 
+mod clusters;
 mod conformance;
 mod crash_fill;
 mod cut;
@@ -14,6 +15,7 @@ mod drain;
 mod faults;
 mod flood;
 mod masters;
+mod night;
 mod odd;
 mod outage;
 mod qoe;
@@ -55,6 +57,9 @@ pub enum Verb {
     HoldDrive(stall::hold::Args),
     /// Two fill clusters and an origin that counts: masters fetch, one is killed in the middle.
     Masters(masters::Args),
+    /// Two fill clusters by their hours: nothing comes outside of them but what is urgent, within
+    /// its cap, and what must go leaves nothing behind.
+    Night(night::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
     Odd(odd::Args),
     /// Kills the control plane in parts and as a whole while films are played.
@@ -95,6 +100,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::HoldCrowd(args) => takeover::crowd::run(args),
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Masters(args) => masters::run(args),
+        Verb::Night(args) => night::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Qoe(args) => qoe::run(args),

@@ -8,27 +8,21 @@
 //! A first film comes while nobody fails: the origin sends it once for each master and cluster. In
 //! the middle of a file of a second one, an appliance that fetches it from the origin is killed
 //! (SIGKILL), and started again once the others have the film: the origin has sent what it had got
-//! on top, and of what the others fetched from siblings next to nothing came twice. All processes
-//! are real.
-//!
-//! Arbitrary: films of 34 MiB, an origin at 8 MiB/s, which is four seconds for each copy.
+//! on top, and of what the others fetched from siblings next to nothing came twice.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rig::api;
 use rig::bounds::{Bounds, DependsOn};
-use rig::certificate::Certificate;
-use rig::client::Pattern;
-use rig::fleet::{Fleet, Plan, Role, appliance_name, healthy};
+use rig::fleet::{Fleet, appliance_name};
 use rig::stage::Origin;
 use serde::Serialize;
 use serde_json::json;
 use tracing::info;
+
+use crate::clusters::{
+    self, APPLIANCES, CLUSTERS, LOOK_EVERY, LOST_MAX, WHOLE_MAX, fetched, publish, ratio,
+};
 
 /// `nearcast-lab masters`
 #[derive(Debug, clap::Args)]
@@ -64,43 +58,22 @@ struct Report {
     bounds: Bounds,
 }
 
-/// What an appliance says of its fill.
-#[derive(Clone, Copy, Debug, Default)]
-struct Fetched {
-    siblings: u64,
-    origins: u64,
-    escalations: u64,
-}
-
 const ASSET: &str = "film";
-const APPLIANCES: u16 = 6;
-const CLUSTERS: f64 = 2.0;
-const RENDITIONS: usize = 4;
-const LARGE: usize = 8 << 20;
-const SMALL: usize = 64 << 10;
-const SMALL_COUNT: usize = 8;
-const ORIGIN_RATE: u64 = 8 << 20;
 /// What is killed has fetched so much of the second film.
 const KILL_AFTER: u64 = 2 << 20;
-/// Each of two threads loses what its connection had in its buffers, of a request of 1 MiB.
-const LOST_MAX: u64 = 2 << 20;
-const WHOLE_MAX: Duration = Duration::from_secs(120);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
     let room = tempfile::tempdir()?;
-    let origin = Origin::start()?;
-    origin.limit(ORIGIN_RATE);
-    let plan = plan(args, room.path(), &origin);
-    let certificate = Certificate::make(room.path())?;
-    let mut fleet = Fleet::begin(plan, certificate, None)?;
-    rig::until("until all appliances are healthy", WHOLE_MAX, LOOK_EVERY, || {
-        fleet.check()?;
-        Ok(healthy(&fleet.get(Role::Writer, "/v1/fleet")?) == usize::from(APPLIANCES))
-    })?;
-    let film_bytes = publish(&fleet, &origin, room.path(), 1)?;
+    // Nobody waits so long in here.
+    let policy = json!({
+        "fill_masters": args.masters,
+        "fill_elsewhere_after_s": 20,
+        "fill_origin_after_s": 40,
+    });
+    let (origin, mut fleet) = clusters::start(room.path(), args.port, ASSET, policy)?;
+    let film_bytes = publish(&fleet, &origin, room.path(), ASSET, 1)?;
     let mut report = Report { film_bytes, ..Report::default() };
     fleet.wait_until_whole(WHOLE_MAX)?;
     report.origin_films = ratio(origin.sent(), film_bytes);
@@ -128,7 +101,7 @@ fn killed(
         before.push(fetched(fleet, index)?);
     }
     let sent_before = origin.sent();
-    let film = publish(fleet, origin, room, 2)?;
+    let film = publish(fleet, origin, room, ASSET, 2)?;
     ensure!(film == report.film_bytes, "both films are equally long");
     let mut found = None;
     rig::until("until a master is in the middle", WHOLE_MAX, LOOK_EVERY, || {
@@ -184,109 +157,6 @@ fn judge(args: &Args, report: &mut Report) {
     bounds.at_most("fetched_twice_bytes", 0.05 * ratio(report.film_bytes, 1), twice, nothing);
     let escalations = ratio(report.escalations, 1);
     bounds.at_most("escalations", 0.0, escalations, DependsOn::ProcessorAndLoad);
-}
-
-fn plan(args: &Args, room: &Path, origin: &Origin) -> Plan {
-    let site = |name: &str, cluster: &str| {
-        (name.to_owned(), json!({ "prefixes": [], "fill_cluster": cluster }))
-    };
-    let sites =
-        vec![site("de-1", "de"), site("fr-1", "fr"), site("de-2", "de"), site("fr-2", "fr")];
-    let peers = (0..APPLIANCES).map(
-        |index| json!({ "peer": { "listen": [format!("127.0.0.1:{}", args.port + 30 + index)] } }),
-    );
-    // Nobody waits so long in here.
-    let policy = json!({
-        "fill_masters": args.masters,
-        "fill_elsewhere_after_s": 20,
-        "fill_origin_after_s": 40,
-    });
-    let health = json!({
-        "report_interval": "500 ms",
-        "probe_after": "1 s",
-        "stale_after": "2 s",
-    });
-    Plan {
-        appliances: APPLIANCES,
-        sites,
-        policy,
-        source: Some(format!("{}/", origin.url())),
-        settings: json!({ "health": health }),
-        appliance: json!({ "fill": { "concurrency": 2 } }),
-        each: peers.collect(),
-        ..Plan::new(room.join("fleet"), args.port, ASSET)
-    }
-}
-
-/// Writes a film, has the origin offer it, and makes it the asset's current version; its length.
-fn publish(fleet: &Fleet, origin: &Origin, room: &Path, number: u8) -> Result<u64> {
-    let folder = room.join(format!("film-{number}"));
-    let mut entry = "#EXTM3U\n".to_owned();
-    let pattern = Pattern { seed: 0x6d61_7374_0000 + u64::from(number) };
-    let mut bytes = 0;
-    let mut put = |path: &str, content: Vec<u8>| -> Result<()> {
-        fs::write(folder.join(path), &content)?;
-        bytes += u64::try_from(content.len())?;
-        origin.put(format!("/{path}"), Arc::new(content));
-        Ok(())
-    };
-    for rendition in 0..RENDITIONS {
-        fs::create_dir_all(folder.join(format!("v{rendition}")))?;
-        // No file is in it twice: an appliance would fetch it once.
-        let name = format!("#FILM:{number}-{rendition}");
-        let mut media = format!("#EXTM3U\n#EXT-X-TARGETDURATION:2\n{name}\n");
-        for segment in 0..=SMALL_COUNT {
-            let mut content = vec![0; if segment == 0 { LARGE } else { SMALL }];
-            pattern.fill(rendition * 100 + segment, 0, &mut content);
-            let name = format!("s{segment}.mp4");
-            put(&format!("v{rendition}/{name}"), content)?;
-            writeln!(media, "#EXTINF:2,\n{name}")?;
-        }
-        media.push_str("#EXT-X-ENDLIST\n");
-        put(&format!("v{rendition}/media.m3u8"), media.into_bytes())?;
-        let bandwidth = 500_000 * (rendition + 1);
-        writeln!(entry, "#EXT-X-STREAM-INF:BANDWIDTH={bandwidth}\nv{rendition}/media.m3u8")?;
-    }
-    writeln!(entry, "#FILM:{number}")?;
-    put("master.m3u8", entry.into_bytes())?;
-    fleet.ingest(&folder)?;
-    Ok(bytes)
-}
-
-fn fetched(fleet: &Fleet, index: u16) -> Result<Fetched> {
-    let page = api::page(&format!("http://{}/metrics", fleet.metrics(index)))?;
-    let elsewhere = metric(&page, "fill_escalations_total{to=\"elsewhere\"}")?;
-    Ok(Fetched {
-        siblings: metric(&page, "fill_fetched_bytes_total{source=\"sibling\"}")?,
-        origins: metric(&page, "fill_fetched_bytes_total{source=\"origin\"}")?,
-        escalations: elsewhere + metric(&page, "fill_escalations_total{to=\"origin\"}")?,
-    })
-}
-
-impl Fetched {
-    fn all(&self) -> u64 {
-        self.siblings + self.origins
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            siblings: self.siblings.saturating_sub(before.siblings),
-            origins: self.origins.saturating_sub(before.origins),
-            escalations: self.escalations.saturating_sub(before.escalations),
-        }
-    }
-}
-
-/// The figure behind a name of a page of metrics, whatever the prefix of all names.
-fn metric(page: &str, name: &str) -> Result<u64> {
-    let line = page.lines().find_map(|line| line.strip_prefix("nearcast_")?.strip_prefix(name));
-    let line = line.with_context(|| format!("the page has no {name}"))?;
-    Ok(line.trim().parse()?)
-}
-
-#[expect(clippy::as_conversions, reason = "figures for people, far below 2^53")]
-fn ratio(bytes: u64, of: u64) -> f64 {
-    bytes as f64 / of as f64
 }
 
 fn text(report: &Report) -> String {

@@ -8,12 +8,10 @@
 //! a3 goes on (or starts, with its old manifest) ── 404 ── its receipt ── its drive is empty
 //! ```
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use model::units::Bytes;
 use rig::bounds::{Bounds, DependsOn, count};
 use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
@@ -107,7 +105,7 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
     for player in players.iter().cycle().take(players.len() * 3) {
         ensure!(player.ask()? == 200, "{} does not play", player.url);
     }
-    let mut report = Report { bytes_before: on_drives(room, 0..APPLIANCES)?, ..Report::default() };
+    let mut report = Report { bytes_before: fleet.on_drives(0..APPLIANCES)?, ..Report::default() };
     match args.away {
         Away::Stopped => fleet.pause_appliance(AWAY, true)?,
         Away::Killed => fleet.kill_appliance(AWAY),
@@ -137,7 +135,7 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
     until("two have signed", || Ok(count(fleet, "receipts")?.len() == usize::from(AWAY)))?;
     report.receipts_s = began.elapsed().as_secs_f64();
     (report.receipts, report.awaited) = (count(fleet, "receipts")?.len(), count(fleet, "awaited")?);
-    until("two drives are empty", || Ok(on_drives(room, 0..AWAY)? <= EMPTY_MAX))?;
+    until("two drives are empty", || Ok(fleet.on_drives(0..AWAY)? <= EMPTY_MAX))?;
     report.freed_s = began.elapsed().as_secs_f64();
 
     let back = Instant::now();
@@ -156,9 +154,9 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
     let again = (0..50).map(|_| player.ask()).collect::<Result<Vec<u16>>>()?;
     report.returned_refuses = again.iter().all(|status| *status == 404);
     until("the third's drive is empty", || {
-        Ok(on_drives(room, 0..APPLIANCES)? <= EMPTY_MAX * u64::from(APPLIANCES))
+        Ok(fleet.on_drives(0..APPLIANCES)? <= EMPTY_MAX * u64::from(APPLIANCES))
     })?;
-    report.bytes_after = on_drives(room, 0..APPLIANCES)?;
+    report.bytes_after = fleet.on_drives(0..APPLIANCES)?;
     Ok(report)
 }
 
@@ -195,24 +193,6 @@ fn refuses(fleet: &Fleet, role: Role) -> Result<bool> {
 fn names(list: &Value) -> Vec<String> {
     let list = list.as_array().into_iter().flatten();
     list.filter_map(|one| one["appliance"].as_str().map(str::to_owned)).collect()
-}
-
-/// Bytes that files of these appliances' drives have.
-fn on_drives(room: &Path, appliances: std::ops::Range<u16>) -> Result<u64> {
-    let drives = appliances.map(|index| room.join(fleet::appliance_name(index)).join("drive"));
-    drives.map(|drive| below(&drive)).sum()
-}
-
-fn below(dir: &Path) -> Result<u64> {
-    let mut sum = Bytes::ZERO;
-    for entry in fs::read_dir(dir)? {
-        // What goes meanwhile is gone.
-        let Ok(entry) = entry else { continue };
-        let Ok(about) = entry.metadata() else { continue };
-        let len = if about.is_dir() { below(&entry.path())? } else { about.len() };
-        sum += Bytes(len);
-    }
-    Ok(sum.0)
 }
 
 /// Waits for it; how long that took, in seconds.

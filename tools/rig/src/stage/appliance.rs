@@ -192,9 +192,7 @@ impl Appliance {
 
     /// The value of a metric, by its name without prefix; none if it is not there.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let text = self.metrics_text()?;
-        let wanted = format!("nearcast_{name} ");
-        text.lines().find_map(|line| line.strip_prefix(&wanted)?.trim().parse().ok())
+        api::metric(&self.metrics_text()?, name)
     }
 }
 

@@ -224,7 +224,8 @@ async fn fill<H: Host, S: Sources>(
     };
     let part = parcel.part();
     let places = sources.places(&claim.fetch[0]).await;
-    if let Some(span) = places.waits() {
+    // A part may have all of the first, and needs nobody for that.
+    if let Some(span) = places.waits().filter(|_| claim.part.is_none()) {
         return Ended::Waits(span);
     }
     let filling = Filling { host, sources, claim, drive: &*drive, part };
@@ -269,7 +270,10 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
                 Ok(()) => {}
                 Err(Stop::Stopped) => return Ended::Stopped,
                 Err(Stop::Closed) => return Ended::Closed,
-                Err(Stop::Waits(span)) if part.whole() == 0 => return Ended::Waits(span),
+                Err(Stop::Waits(span)) if part.whole() == 0 || part.is_within_object() => {
+                    // What there is of an object would be fetched again.
+                    return Ended::Waits(span);
+                }
                 Err(Stop::Waits(span)) => {
                     waits = Some(span);
                     part.shorten();
@@ -336,10 +340,14 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
     ) -> Result<(), Stop> {
         let place = part.next_place();
         assert!(place.1 == fetch.len, "objects are fetched in the order of their places");
-        if let Some(span) = places.waits() {
-            return Err(Stop::Waits(span));
-        }
-        let blocks = self.blocks(fetch, part, place.0).await.map_err(Stop::GaveUp)?;
+        let blocks = match (self.blocks_here(fetch, part, place.0).await, places.waits()) {
+            (None, Some(span)) => return Err(Stop::Waits(span)),
+            (Some(_), Some(span)) if !part.was_there() => return Err(Stop::Waits(span)),
+            (Some(blocks), _) => blocks,
+            (None, None) => {
+                self.sources.blocks(fetch.object, fetch.len).await.map_err(Stop::GaveUp)?
+            }
+        };
         part.write_table(&blocks).await.map_err(Stop::Failed)?;
         let bounds = self.sources.bounds(fetch.len);
         let transfer = Transfer::new(bounds, blocks, places.count(), part.was_there());
@@ -359,23 +367,14 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
         Ok(())
     }
 
-    /// The hashes of an object's blocks: from the id, from the part file, or from control.
-    async fn blocks(
-        &self,
-        fetch: &Fetch,
-        part: &Part<'_, H>,
-        base: Bytes,
-    ) -> Result<Blocks, String> {
+    /// The hashes of an object's blocks, without asking anybody: from the id, or from the part.
+    async fn blocks_here(&self, fetch: &Fetch, part: &Part<'_, H>, base: Bytes) -> Option<Blocks> {
         let (object, len) = (fetch.object, fetch.len);
         if block_count(len) < 2 {
-            return read::blocks_without_table(object, len).map_err(|error| error.to_string());
+            return read::blocks_without_table(object, len).ok();
         }
-        if part.was_there()
-            && let Ok(blocks) = read::table(self.drive, part.file(), object, (base, len)).await
-        {
-            return Ok(blocks);
-        }
-        self.sources.blocks(object, len).await
+        let place = part.was_there().then_some((base, len))?;
+        read::table(self.drive, part.file(), object, place).await.ok()
     }
 
     fn may_come(&self) -> bool {

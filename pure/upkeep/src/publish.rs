@@ -166,6 +166,12 @@ impl<'a, H: Host> Part<'a, H> {
         0 < self.blocks_left
     }
 
+    /// True if some blocks of the object that has begun are there, and others are not.
+    pub fn is_within_object(&self) -> bool {
+        let lacks_some = |(_, entry): &(_, Entry)| self.blocks_left < block_count(entry.len);
+        self.lacks_blocks() && self.entries[..self.begun].last().is_some_and(lacks_some)
+    }
+
     /// Objects that are whole.
     pub fn whole(&self) -> usize {
         if self.blocks_left == 0 { self.begun } else { self.begun - 1 }

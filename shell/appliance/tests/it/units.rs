@@ -90,6 +90,31 @@ fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
 }
 
 #[test]
+fn a_unit_that_waits_for_a_master_in_the_middle_of_an_object_fetches_nothing_again() {
+    let files: Vec<TestFile> =
+        (0..8).map(|i| TestFile::new(&format!("{i}.m4s"), 5_000_000)).collect();
+    let mut w = packing(&files);
+    w.rig.config.fill.unit.0 = Bytes::mib(64);
+    w.rig = w.rig.rate_max(20_000_000);
+    let mut handle = w.rig.start();
+    wait("a part", || 12_000_000 <= handle.fill().fetched.0);
+    handle.stop();
+    let fetched = handle.fill().fetched.0;
+    w.rig.config.fill.rate_max = None;
+    // Of two objects all is there, and of the third some: nobody names a source for any of them.
+    let waits = files[..3].iter().map(|file| (file.id(), Vec::new()));
+    w.control.waiting.lock().unwrap().extend(waits);
+    let handle = w.rig.start();
+    let asked = || w.control.waiting.lock().unwrap()[&files[2].id()].len();
+    wait("the third to be asked for twice", || 1 < asked());
+    assert_eq!((handle.fill().fetched.0, w.rig.parts(0)), (0, 1));
+    w.control.waiting.lock().unwrap().clear();
+    w.rig.wait_for(&files);
+    assert_eq!(fetched + handle.fill().fetched.0, 40_000_000, "no verified block came twice");
+    assert_eq!((units(&w).len(), w.rig.parts(0)), (1, 0));
+}
+
+#[test]
 fn what_one_object_lacks_does_not_keep_the_others_back() {
     let files = files();
     let mut w = packing(&files);

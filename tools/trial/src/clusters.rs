@@ -24,6 +24,8 @@ pub(crate) const SITES: [(&str, &str); 4] =
     [("de-1", "de"), ("fr-1", "fr"), ("de-2", "de"), ("fr-2", "fr")];
 /// Each of two threads loses what its connection had in its buffers, of a request of 1 MiB.
 pub(crate) const LOST_MAX: u64 = 2 << 20;
+/// Two blocks of 256 KiB may be under way when an appliance stops.
+pub(crate) const UNDER_WAY: u64 = 512 << 10;
 pub(crate) const WHOLE_MAX: Duration = Duration::from_secs(120);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 const RENDITIONS: usize = 4;
@@ -127,6 +129,13 @@ pub(crate) fn fetched(fleet: &Fleet, index: u16) -> Result<Fetched> {
         escalations: elsewhere + metric("fill_escalations_total{to=\"origin\"}")?,
         is_open: metric("fill_open")? == 1,
     })
+}
+
+/// The same of all, when nobody fetches: their pages of metrics are a tenth of a second old at most
+/// where there is time.
+pub(crate) fn settled(fleet: &Fleet) -> Result<Vec<Fetched>> {
+    std::thread::sleep(Duration::from_millis(500));
+    (0..APPLIANCES).map(|index| fetched(fleet, index)).collect()
 }
 
 impl Fetched {

@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::clusters::{
-    self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, SITES, WHOLE_MAX, fetched, publish,
-    ratio,
+    self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, SITES, UNDER_WAY, WHOLE_MAX,
+    fetched, publish, ratio, settled,
 };
 use crate::room::RoomArgs;
 
@@ -88,8 +88,6 @@ const ZONES: [(&str, u64); 2] = [("Asia/Kathmandu", 345), ("Pacific/Honolulu", 2
 const URGENT_BPS: u64 = 20_000_000;
 /// So much comes at once.
 const BURST: u64 = 1 << 20;
-/// Two blocks of 256 KiB may be under way when fill closes.
-const UNDER_WAY: u64 = 512 << 10;
 /// Three reports of an appliance, and more.
 const QUIET: Duration = Duration::from_secs(3);
 /// Above the lowest rendition's, below the others'.
@@ -232,7 +230,7 @@ impl Night<'_> {
         self.until_whole()?;
         self.report.origin_films_cut = ratio(self.origin.sent() - sent, self.report.film_bytes);
         let twice = |fetched: &Fetched| fetched.all().saturating_sub(self.due);
-        self.report.fetched_twice_bytes = self.fetched()?.iter().map(twice).sum();
+        self.report.fetched_twice_bytes = settled(&self.fleet)?.iter().map(twice).sum();
         Ok(())
     }
 
@@ -333,9 +331,7 @@ impl Report {
         let lost = CLUSTERS * ratio(LOST_MAX, self.film_bytes);
         most("origin_films_cut", CLUSTERS * 1.02 + lost, self.origin_films_cut);
         most("after_close_bytes", bytes(UNDER_WAY), bytes(self.after_close_bytes));
-        // As of a fill that is stopped: what one object of a unit waits for costs those after it.
-        let film = bytes(self.film_bytes);
-        most("fetched_twice_bytes", 0.05 * film, bytes(self.fetched_twice_bytes));
+        most("fetched_twice_bytes", bytes(UNDER_WAY), bytes(self.fetched_twice_bytes));
         most("less_bytes", bytes(less_max(self.less_wanted_bytes)), bytes(self.less_bytes));
         let empty = self.empty_bytes + EMPTY_MAX * u64::from(APPLIANCES);
         most("left_bytes", bytes(empty), bytes(self.left_bytes));

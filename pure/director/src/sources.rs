@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, ObjectId, SiteId};
-use model::manifest::AssetVersion;
+use model::manifest::{AssetVersion, FileNumbers, Manifest};
 use model::number::NumberSet;
 use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
@@ -105,7 +105,7 @@ pub struct Candidate<'a> {
 pub struct Sources {
     /// Appliances that hold it, best first.
     pub siblings: Vec<Named>,
-    /// Versions that it belongs to and that the asker should hold, most wanted first.
+    /// Versions that it belongs to and that the asker should hold.
     pub versions: Vec<Arc<AssetVersion>>,
     /// How far the asker may go: to the origins of these versions, or to these siblings alone.
     pub reach: Reach,
@@ -172,7 +172,8 @@ pub fn rank<'a>(
 
 impl Director {
     /// Where an appliance should fetch an object from that it should hold and has lacked for so
-    /// long while its fill was open.
+    /// long while its fill was open. O(versions that have it x log versions of the manifest), and
+    /// what `elect`, [`ELSEWHERE_MAX`] and the asker's site bound.
     pub fn sources(
         &self,
         asker: &ApplianceId,
@@ -184,11 +185,11 @@ impl Director {
         let manifest = manifest.ok_or(NoSources::NotWanted)?;
         let files: Vec<u32> = self.files.of(object).collect();
         let having: Vec<u32> = files.iter().map(|file| self.files.version_of(*file)).collect();
-        let has = |id: &AssetVersionId| {
-            self.files.number(id).is_some_and(|number| having.contains(&number))
+        let wanted = |(file, version): (&u32, &u32)| {
+            let version = self.files.version(*version)?;
+            is_wanted(&manifest, version.id(), *file).then(|| Arc::clone(&version.files))
         };
-        let wanted = manifest.versions.iter().filter(|version| has(&version.id));
-        let versions: Vec<_> = wanted.cloned().collect();
+        let versions: Vec<_> = files.iter().zip(&having).filter_map(wanted).collect();
         if versions.is_empty() {
             return Err(NoSources::NotWanted);
         }
@@ -280,6 +281,21 @@ impl Director {
             address: observed.and_then(|observed| observed.peer_address.as_ref()),
             holds: observed.is_some_and(|observed| observed.holds(files)),
         })
+    }
+}
+
+/// True if a manifest wants this file of a version. O(log versions); where its files have no
+/// durable numbers, O(versions).
+fn is_wanted(manifest: &Manifest, version: &AssetVersionId, file: u32) -> bool {
+    match manifest.numbers.get(version) {
+        Some(FileNumbers { part: None, .. }) => true,
+        Some(FileNumbers { first, part: Some(part) }) => {
+            file.checked_sub(*first).is_some_and(|at| part.contains(at))
+        }
+        None => {
+            let mut all = manifest.versions.iter();
+            manifest.numbers.is_empty() && all.any(|of| of.id == *version)
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn sources(
     let waited =
         Nanos::seconds(query.waited_s.unwrap_or(u64::MAX).min(AFTER_MAX.as_seconds() * AT_WORK));
     let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object, waited);
-    let found = control.directing.ask(look).await?;
+    let found = control.directing.ask_for_sources(look).await?;
     let found = found.map_err(|error| match error {
         NoSources::NotRegistered => not_registered(&id),
         NoSources::NotWanted => Problem::not_found(error),

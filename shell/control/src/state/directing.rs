@@ -27,7 +27,7 @@ use model::id::ApplianceId;
 use model::machine::Machine;
 use model::units::{Instant, Nanos};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use wire::v1::report::Report;
 
 use crate::clock::Clock;
@@ -37,6 +37,10 @@ use thread::Thread;
 
 /// So much waits for the director at a time: at 20 us for a report, 20 ms of its work.
 const QUEUE_MAX: usize = 1024;
+
+/// Of these, so many are questions for sources: in a night in which all appliances ask for them,
+/// those beyond come again, and reports find room.
+const SOURCES_MAX: usize = 64;
 
 /// Times that do not come, for a process that does not say that it reads, yet or any more.
 const NEVER: u64 = u64::MAX;
@@ -77,6 +81,7 @@ pub(crate) struct Directing {
     shared: Arc<Shared>,
     pulse: Mutex<Pulse>,
     hangs: watch::Sender<bool>,
+    sources: Semaphore,
 }
 
 /// Why the director answers nothing more than what it has been asked.
@@ -123,7 +128,8 @@ impl Directing {
         let longest = Longest::default();
         let thread = Thread { desk, steps, runtime, attention, passed: Nanos(0), longest };
         std::thread::Builder::new().name("director".to_owned()).spawn(move || thread.run())?;
-        Ok(Self { queue, shared, pulse: Mutex::default(), hangs: watch::Sender::new(false) })
+        let (hangs, sources) = (watch::Sender::new(false), Semaphore::new(SOURCES_MAX));
+        Ok(Self { queue, shared, pulse: Mutex::default(), hangs, sources })
     }
 
     /// What players are answered from.
@@ -146,6 +152,16 @@ impl Directing {
             }
         }));
         self.unless_it_hangs(answered).await
+    }
+
+    /// A question for sources, which is refused if [`SOURCES_MAX`] of them wait, too.
+    pub(crate) async fn ask_for_sources<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Desk, Instant) -> T + Send + 'static,
+    ) -> Result<T, Busy> {
+        let room = self.sources.try_acquire().map_err(|_| Busy::Full);
+        let _room = room.inspect_err(|_| self.shared.counts.refused.count())?;
+        self.ask(question).await
     }
 
     /// Work that is not refused: it waits for room. For facts, and for whoever has begun a change.
@@ -489,6 +505,32 @@ pub(crate) mod tests {
         assert_eq!(stored, ["s1"], "nothing was written that was refused");
         control.directing.report(report(&a1, 2), ()).await.unwrap().unwrap();
         serving.abort();
+    }
+
+    #[tokio::test]
+    async fn questions_for_sources_leave_room_for_reports() {
+        let (_directory, control) = open("").await;
+        let a1 = registered(&control).await;
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        stopped(&control, gate).await;
+        let ask = || {
+            let asking = control.clone();
+            tokio::spawn(async move { asking.directing.ask_for_sources(|_, _| ()).await })
+        };
+        let asked: Vec<_> = (0..SOURCES_MAX).map(|_| ask()).collect();
+        while control.directing.waiting() < SOURCES_MAX {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(ask().await.unwrap(), Err(Busy::Full));
+        let reporting = control.clone();
+        let reported = async move { reporting.directing.report(report(&a1, 1), ()).await };
+        let reported = tokio::spawn(reported);
+        go_on.send(()).unwrap();
+        reported.await.unwrap().unwrap().unwrap();
+        for asked in asked {
+            assert_eq!(asked.await.unwrap(), Ok(()));
+        }
+        assert_eq!(ask().await.unwrap(), Ok(()), "they have made room");
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ pub use divide::{Rendition, Said, Watched, divide};
 pub use forecast::{Expected, Outlook, Shown, forecast};
 pub use launch::{Launch, Like, Part};
 pub use smoothing::Smoothing;
-pub use sums::{Damaged, Entries, Sums};
+pub use sums::{Damaged, Entries, HEAD_LEN, Sums};
 pub use tally::{Sealed, Tally, TallyConfig};
 
 #[cfg(test)]

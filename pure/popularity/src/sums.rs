@@ -154,6 +154,13 @@ impl Sums {
         out
     }
 
+    /// [`Self::total`] by the first [`HEAD_LEN`] bytes of what was encoded, or by more of them. They
+    /// may be damaged: only all of it tells. O(1).
+    pub fn total_at_head(head: &[u8]) -> Option<Bytes> {
+        let mut rest = head.strip_prefix(&[FORM])?;
+        take(&mut rest).map(Bytes)
+    }
+
     /// What was encoded. O(bytes), and no more memory than they take.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
         let (body, sum) = bytes.split_last_chunk().ok_or(Damaged::At(bytes.len()))?;
@@ -179,6 +186,9 @@ impl Sums {
         Ok(Self { settled: rest.to_vec(), len, total, cut, open: BTreeMap::new() })
     }
 }
+
+/// The form, and a figure of 64 bits in groups of seven.
+pub const HEAD_LEN: usize = 11;
 
 /// Items with their bytes, ascending.
 #[derive(Debug)]

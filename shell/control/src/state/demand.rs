@@ -411,8 +411,54 @@ fn tested(demand: &Demand, placed: &[Placed]) -> Tested {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use director::wishes::Launch as Wish;
+    use model::id::ObjectId;
+    use model::manifest::{AssetVersion, File};
+
+    /// A whole version of one file, with this number.
+    pub(crate) fn version(id: &str, number: u32) -> Arc<Version> {
+        let file = File { object: ObjectId([9; 32]), len: Bytes(5), content_type: "v/m".into() };
+        let files = AssetVersion {
+            id: id.parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: Vec::new(),
+            modified: UnixSeconds(1),
+            pace: None,
+            files: [("v.mp4".to_owned(), file)].into(),
+        };
+        Arc::new(Version::new(Arc::new(files), Vec::new(), 1).numbered(Some(number)))
+    }
+
+    #[test]
+    fn a_plan_counts_a_launch_of_the_day_after_and_a_region_has_its_part() {
+        let mut catalog = Catalog::default();
+        catalog.put(version("film-1", 7));
+        let day = 20_000 * 86_400;
+        let now = UnixSeconds(day + 23 * 3600);
+        let expected = |begin: u64, part: Part, is_plan: bool| {
+            let like = LaunchLike::Bytes(Bytes(1000));
+            let launch = Wish { begin: UnixSeconds(begin), like };
+            let launches = [("film-1".parse().unwrap(), launch)].into();
+            let wishes = Wishes { launches, ..Wishes::default() };
+            let listed = Listed::of(&catalog, &wishes);
+            let known = known(&listed, Region { part, is_plan }, now, Vec::new(), false);
+            known.expected.first().map_or(0, |(of, expects)| {
+                assert_eq!(of.item, Item(7));
+                expects.day.0
+            })
+        };
+        let (all, third) = (Part { bytes: 3, all: 3 }, Part { bytes: 1, all: 3 });
+        // The day that is forecast is the next one: it begins in an hour.
+        let (forecast, after, later) = (day + 86_400, day + 2 * 86_400, day + 3 * 86_400);
+        assert_eq!(expected(forecast, all, false), 1000);
+        assert_eq!(expected(forecast, third, true), 333);
+        assert_eq!(expected(after + 20 * 3600, all, false), 0, "nobody watches it yet");
+        assert_eq!(expected(after + 20 * 3600, all, true), 1000, "it comes in the night before");
+        assert_eq!(expected(later, all, true), 0);
+        assert_eq!(expected(forecast, Part { bytes: 0, all: 0 }, true), 0);
+    }
 
     #[test]
     fn a_forecast_is_due_at_eleven_in_the_evening() {

@@ -192,7 +192,7 @@ impl Control {
     }
 
     /// The part of the fleet's viewers that each region has: of what was sent in the week before;
-    /// where nothing was, of the appliances. O(items of the week), where it matters.
+    /// where nothing was, of the appliances. O(regions + appliances), where it matters.
     async fn parts(
         &self,
         listed: &demand::Listed,

@@ -173,3 +173,101 @@ impl Control {
         *noted = PinsMissing { since, told, count };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::demand::tests::version;
+    use crate::state::writer::tests::open;
+    use director::Event;
+    use director::wishes::PinWhy;
+    use model::units::Bytes;
+
+    const PIN: Rule = Rule { kind: RuleKind::Pin, until: None };
+
+    #[tokio::test]
+    async fn what_is_over_is_pruned_and_what_is_said_of_unknown_versions_is_not() {
+        let (_directory, control) = open("").await;
+        let film: AssetVersionId = "film-1".parse().unwrap();
+        let (over, lasts) = (Where::Everywhere, Where::Site("s1".parse().unwrap()));
+        let say = |wishes: &mut Wishes| {
+            let until = Some(control.clock.unix());
+            wishes.rules.insert((film.clone(), over), Rule { until, ..PIN });
+            wishes.rules.insert((film.clone(), lasts.clone()), PIN);
+            let launch = |begin| Launch { begin, like: LaunchLike::Bytes(Bytes(1)) };
+            wishes.launches.insert("film-2".parse().unwrap(), launch(UnixSeconds(1)));
+            wishes.launches.insert("film-3".parse().unwrap(), launch(control.clock.unix()));
+            Ok(())
+        };
+        let said = control.change_wishes(false, say).await.unwrap();
+        assert_eq!((said.rules.len(), said.launches.len()), (2, 2));
+        let left = control.change_wishes(false, |_| Ok(())).await.unwrap();
+        assert_eq!(left.rules, [((film, lasts), PIN)].into());
+        let launches: Vec<&str> = left.launches.keys().map(AssetVersionId::as_str).collect();
+        assert_eq!(launches, ["film-3"]);
+        let stored = control.store.desired().await.unwrap().wishes;
+        assert_eq!((*stored).clone(), *left);
+        // An operator says something else: what is gone is forgotten.
+        let film = "film-9".parse().unwrap();
+        let left = control.delete_rule(&film, &Where::Everywhere, RuleKind::Ban).await.unwrap();
+        assert_eq!(*left, Wishes::default());
+    }
+
+    #[tokio::test]
+    async fn rules_and_launches_are_bounded() {
+        let (_directory, control) = open("").await;
+        for (number, id) in [(1, "film-1"), (2, "film-2")] {
+            control.handle(Event::Changed(Change::Version(version(id, number)))).await;
+        }
+        let film: AssetVersionId = "film-1".parse().unwrap();
+        let places = (1..RULES_MAX).map(|n| Where::Site(format!("s{n}").parse().unwrap()));
+        let places: Vec<Where> = places.chain([Where::Everywhere]).collect();
+        let fill = |wishes: &mut Wishes| {
+            wishes.rules = places.iter().map(|at| ((film.clone(), at.clone()), PIN)).collect();
+            Ok(())
+        };
+        control.change_wishes(true, fill).await.unwrap();
+        let put = async |film: &str| {
+            let film = film.parse().unwrap();
+            let put = control.put_rule(&film, &Where::Everywhere, PIN).await;
+            put.map(|wishes| wishes.rules.len())
+        };
+        assert_eq!(put("film-1").await.unwrap(), RULES_MAX, "in the place of another");
+        let refused = put("film-2").await.unwrap_err().to_string();
+        assert!(refused.starts_with("there are 1024 pins and bans already"), "{refused}");
+        let launch = Launch { begin: control.clock.unix(), like: LaunchLike::Bytes(Bytes(1)) };
+        let fill = |wishes: &mut Wishes| {
+            let of = |n: usize| (format!("f{n}").parse().unwrap(), launch.clone());
+            wishes.launches = (0..LAUNCHES_MAX).map(of).collect();
+            Ok(())
+        };
+        for (number, n) in (3..).zip(0..LAUNCHES_MAX) {
+            let version = version(&format!("f{n}"), number);
+            control.handle(Event::Changed(Change::Version(version))).await;
+        }
+        control.change_wishes(true, fill).await.unwrap();
+        let refused =
+            control.put_launch(&film, Some(launch.clone())).await.unwrap_err().to_string();
+        assert!(refused.starts_with("there are 256 launches already"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn pins_that_are_not_kept_are_known_since_the_first_of_them() {
+        let (_directory, control) = open("").await;
+        let pin = |film: &str| PinMissing {
+            version: film.parse().unwrap(),
+            at: Where::Everywhere,
+            why: PinWhy::NotKept,
+        };
+        control.pins_missing().since = UnixSeconds(7);
+        control.note_pins(vec![pin("film-1")], 1);
+        let since = control.pins_missing().since;
+        assert!(UnixSeconds(7) < since);
+        control.pins_missing().since = UnixSeconds(8);
+        control.note_pins(vec![pin("film-1"), pin("film-2")], 9);
+        let noted = control.pins_missing().clone();
+        assert_eq!((noted.since, noted.count), (UnixSeconds(8), 9));
+        control.note_pins(Vec::new(), 0);
+        assert_eq!(control.pins_missing().told, []);
+    }
+}

@@ -443,13 +443,16 @@ impl Ground {
         Ruled::of(&self.wishes, &self.catalog, self.now_unix)
     }
 
-    /// Pins of what nobody keeps, and where nobody stands. O(pins x clusters).
+    /// Pins of what nobody keeps, and where nobody stands. O(versions + appliances + pins).
     fn note_pins(&self, shelf: &Shelf, together: &[Together<'_>], report: &mut Report) {
         let kept: BTreeSet<_> = shelf.versions.iter().map(|of| of.version.id()).collect();
+        let stands = together.iter().flat_map(|of| &of.registered);
+        let sites: BTreeSet<&SiteId> = stands.map(|of| &of.appliance.site).collect();
+        let regions: BTreeSet<_> = together.iter().filter_map(|of| of.region).collect();
         let is_there = |at: &Where| match at {
             Where::Everywhere => !together.is_empty(),
-            Where::Cluster(id) => together.iter().any(|of| of.region == Some(id)),
-            Where::Site(id) => self.appliances.values().any(|of| of.appliance.site == *id),
+            Where::Cluster(id) => regions.contains(id),
+            Where::Site(id) => sites.contains(id),
         };
         for ((version, at), _) in self.wishes.pins(self.now_unix) {
             if !kept.contains(version) {

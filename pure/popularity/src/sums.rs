@@ -154,8 +154,8 @@ impl Sums {
         out
     }
 
-    /// [`Self::total`] by the first [`HEAD_LEN`] bytes of what was encoded, or by more of them. They
-    /// may be damaged: only all of it tells. O(1).
+    /// [`Self::total`] by the first [`HEAD_LEN`] bytes of what was encoded. They may be damaged:
+    /// only all of it tells. O(1).
     pub fn total_at_head(head: &[u8]) -> Option<Bytes> {
         let mut rest = head.strip_prefix(&[FORM])?;
         take(&mut rest).map(Bytes)

@@ -9,6 +9,7 @@ use director::wishes::RuleKind;
 use director::{Event, Moves};
 use model::id::{AssetVersionId, SiteId};
 use model::view::Renditions;
+use placement::plan::Why as Reason;
 use popularity::Config;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -222,11 +223,16 @@ pub(crate) async fn why(
     Ok(Json(answer.into_iter().map(out).collect()))
 }
 
+/// The other cause of that.
+const BITRATE: &str = ": it is above the site's bitrate_max_bps";
+
 /// Why, after what operators said of it.
 fn words(of: &director::Held) -> String {
     let rule = of.rule.as_ref().map(|(at, rule)| words_of_rule(at, rule));
     let launch = of.launch.as_ref().map(words_of_launch);
     let said =
         [rule, launch].into_iter().flatten().map(|said| format!("an operator says: {said}; "));
-    format!("{}{}", said.collect::<String>(), of.why)
+    let is_ban = of.rule.as_ref().is_some_and(|(_, rule)| rule.kind == RuleKind::Ban);
+    let more = if of.why == Reason::Banned && !is_ban { BITRATE } else { "" };
+    format!("{}{}{more}", said.collect::<String>(), of.why)
 }

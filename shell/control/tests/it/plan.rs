@@ -33,7 +33,7 @@ fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
         let upper = rows.into_iter().filter(|row| row["held"] == false);
         upper.map(|row| row["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(of_upper(), vec!["it must not be here"; 4]);
+    assert_eq!(of_upper(), vec!["it must not be here: it is above the site's bitrate_max_bps"; 4]);
     let unknown = control.get("/v1/plan/why?site=a&file=other-1");
     let said = unknown.problem(404);
     assert!(said.contains("other-1 is not held by the policy"), "{said}");

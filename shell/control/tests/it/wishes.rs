@@ -134,6 +134,10 @@ fn a_launch_is_in_the_forecast_and_in_the_plan_as_it_was_said() {
     let why = &control.json("/v1/plan/why?site=a&file=film-1")[0]["why"];
     assert!(why.as_str().unwrap().starts_with("an operator says: a launch at "), "{why}");
     assert!(why.as_str().unwrap().contains(", by hand 8000000000 bytes a day; "), "{why}");
+    let made = control.post("/v1/plan", &json!({}));
+    assert_eq!(made.status, 202, "{}", made.text());
+    let worth = "bytes a day per MiB, and the cut-off is ";
+    wait(|| self::why(&control, "a").iter().any(|(_, why)| why.contains(worth)));
     // Another version of the film, like the first: that is watched, and this is not yet.
     control.restart();
     appliances.iter_mut().for_each(|appliance| appliance.link = None);

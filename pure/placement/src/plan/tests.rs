@@ -439,6 +439,49 @@ proptest! {
     }
 
     #[test]
+    fn what_is_said_of_a_site_holds_day_by_day(
+        case in case(),
+    ) {
+        let mut fleet = case.fleet.clone();
+        let sites: Vec<Vec<usize>> =
+            (0..2).map(|site| (site..fleet.machines.len()).step_by(2).collect()).collect();
+        // What one site must not hold, the other must.
+        let pins = &fleet.extra.pins - &case.bans;
+        let none = NumberSet::new();
+        for (day, world) in [case.first(), case.second(), case.second()].iter().enumerate() {
+            let members = fleet.members();
+            let apart = [
+                Apart { members: &sites[0], pins: &none, bans: &case.bans },
+                Apart { members: &sites[1], pins: &case.bans, bans: &none },
+            ];
+            let extra = Extra { pins: pins.clone(), ..fleet.extra.clone() };
+            let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
+            let order = world.order();
+            let mut plan = place_cluster(&order, &cluster, &CONFIG);
+            place_region(&order, &[cluster], std::slice::from_mut(&mut plan));
+            fill_spare(&order, &cluster, &CONFIG, &mut plan);
+            let all: u64 = (&pins | &case.bans).iter().map(|n| case.len(n)).sum();
+            for (at, (member, of)) in members.iter().zip(&plan.members).enumerate() {
+                let len = |items: &NumberSet| items.iter().map(|n| case.len(n)).sum::<u64>();
+                prop_assert_eq!(len(&of.items) + of.room_left.0, member.room.0);
+                prop_assert!(len(&(&of.items - member.holds)) + of.fill_left.0 <= member.fill.0);
+                prop_assert!(at % 2 == 1 || of.items.is_disjoint(&case.bans), "day {}", day);
+            }
+            let has_room = |at: &usize| {
+                let of = &members[*at];
+                2 * all <= of.room.0 && 2 * all <= of.fill.0
+            };
+            if sites[1].iter().any(has_room) {
+                for item in &case.bans - cluster.bans {
+                    let holds = |at: &usize| plan.members[*at].items.contains(item);
+                    prop_assert!(sites[1].iter().any(holds), "{} on day {}", item, day);
+                }
+            }
+            fleet = fleet.after(&plan);
+        }
+    }
+
+    #[test]
     fn the_order_of_members_changes_nothing(case in case()) {
         let (_, (fleet, plan)) = case.two_days();
         let mut machines = fleet.machines.clone();

@@ -22,8 +22,17 @@ impl Density {
         Self(u64::try_from((u128::from(day.0) << 20) / u128::from(len)).unwrap_or(u64::MAX))
     }
 
+    /// True if so much is served of an item of this length, or more. It divides nothing.
+    fn is_reached(self, day: Bytes, len: Bytes) -> bool {
+        u128::from(self.0) * u128::from(len.0.max(1)) <= u128::from(day.0) << 20
+    }
+
     /// So much more, in thousandths.
     pub(super) fn more(self, permille: u32) -> Self {
+        // As above.
+        if self.0 >> 32 == 0 {
+            return Self(self.0 + self.0 * u64::from(permille) / 1000);
+        }
         let more = u128::from(self.0) * u128::from(permille) / 1000;
         Self(self.0.saturating_add(u64::try_from(more).unwrap_or(u64::MAX)))
     }
@@ -100,8 +109,10 @@ pub struct Order<'a> {
     catalogue: &'a Catalogue,
     wanted: &'a [Wanted],
     first: Vec<Ranked>,
-    /// These by item, with their ranks, and where each run of `1 << shift` numbers begins.
-    by_item: Vec<(Item, u32)>,
+    /// Their items, ascending and [`WINDOW`] more behind the last, and their ranks.
+    items: Vec<Item>,
+    ranks: Vec<u32>,
+    /// Where each run of `1 << shift` numbers begins among these.
     runs: Vec<u32>,
     shift: u32,
 }
@@ -128,40 +139,24 @@ impl<'a> Order<'a> {
     /// third or more of its density is taken as if nobody wanted it. O(pieces + wanted +
     /// reached log reached).
     pub fn within(catalogue: &'a Catalogue, wanted: &'a [Wanted], reach: Bytes) -> Self {
-        let pieces = &catalogue.pieces;
-        let (mut classes, mut lens) = (vec![0_u16; wanted.len()], [0_u64; CLASSES]);
-        let (mut place, mut last) = (0, None);
-        for (of, class) in wanted.iter().zip(&mut classes) {
-            assert!(last < Some(of.item), "what is wanted ascends by item");
-            last = Some(of.item);
-            while pieces.get(place).is_some_and(|piece| piece.item < of.item) {
-                place += 1;
-            }
-            let Some(piece) = pieces.get(place) else { break };
-            if piece.item == of.item {
-                *class = class_of(Density::of(of.day, piece.len));
-                let len = &mut lens[usize::from(*class)];
-                *len = len.saturating_add(piece.len.0);
-            }
-        }
-        let least = begin(&lens, reach);
-        let within = wanted.iter().zip(&classes).filter(|(_, class)| least <= **class);
-        let ranked = within.filter_map(|(of, _)| Some(Ranked::of(catalogue.get(of.item)?, of)));
+        let reached = Reached::of(catalogue, wanted, reach);
+        let ranked = reached.iter().map(|of| {
+            Ranked::of(&catalogue.pieces[index(of.place)], &wanted[index(of.at)], of.density)
+        });
         Self::of_reached(catalogue, wanted, ranked.collect())
     }
 
     fn of_reached(catalogue: &'a Catalogue, wanted: &'a [Wanted], reached: Vec<Ranked>) -> Self {
-        let mut sorted: Vec<(Density, u32)> =
-            (0..).zip(&reached).map(|(at, of)| (of.density, at)).collect();
-        sorted.sort_unstable_by(|a, b| b.cmp(a));
-        let mut by_item: Vec<(Item, u32)> = reached.iter().map(|of| (of.item, 0)).collect();
+        let (runs, shift) = runs(reached.iter().map(|of| of.item));
+        let behind = std::iter::repeat_n(Item(u32::MAX), WINDOW);
+        let items = reached.iter().map(|of| of.item).chain(behind).collect();
+        let mut ranks = vec![0; reached.len()];
         let mut first = Vec::with_capacity(reached.len());
-        for (rank, (_, at)) in (0..).zip(sorted) {
-            by_item[index(at)].1 = rank;
+        for (rank, (_, at)) in (0..).zip(sorted(&reached)) {
+            ranks[index(at)] = rank;
             first.push(reached[index(at)]);
         }
-        let (runs, shift) = runs(by_item.iter().map(|(item, _)| *item));
-        Self { catalogue, wanted, first, by_item, runs, shift }
+        Self { catalogue, wanted, first, items, ranks, runs, shift }
     }
 
     /// All that may be placed, of which it orders what is wanted.
@@ -193,18 +188,32 @@ impl<'a> Order<'a> {
         Some(self.end() - 1 - place)
     }
 
+    /// Nearly all runs are short. In these it counts what is below, which takes no guess of where
+    /// the item is.
     fn rank_within(&self, item: Item) -> Option<u32> {
         let (begin, end) = run(&self.runs, self.shift, item)?;
-        let of_run = &self.by_item[begin..end];
-        let at = of_run.binary_search_by_key(&item, |(item, _)| *item).ok()?;
-        Some(of_run[at].1)
+        let below = if end - begin <= WINDOW {
+            let window = self.items[begin..].first_chunk::<WINDOW>()?;
+            window.iter().fold(0, |below, other| below + usize::from(*other < item))
+        } else {
+            self.items[begin..end].partition_point(|other| *other < item)
+        };
+        let at = begin + below;
+        if at < end && self.items[at] == item { Some(self.ranks[at]) } else { None }
     }
 
     /// The item of a rank.
+    #[inline]
     pub(super) fn at(&self, rank: u32) -> Option<Ranked> {
-        if let Some(of) = self.first.get(index(rank)) {
-            return Some(*of);
+        match self.first.get(index(rank)) {
+            Some(of) => Some(*of),
+            None => self.behind(rank),
         }
+    }
+
+    /// The same of what is behind all that is wanted.
+    #[cold]
+    fn behind(&self, rank: u32) -> Option<Ranked> {
         let place = self.end().checked_sub(rank)?.checked_sub(1)?;
         let piece = self.catalogue.pieces.get(index(place))?;
         if self.rank_within(piece.item).is_some() {
@@ -212,17 +221,107 @@ impl<'a> Order<'a> {
         }
         let none = Wanted { item: piece.item, day: Bytes(0), peak: BitsPerSecond(0) };
         let at = self.wanted.binary_search_by_key(&piece.item, |of| of.item);
-        Some(Ranked::of(piece, at.map_or(&none, |at| &self.wanted[at])))
+        let wanted = at.map_or(&none, |at| &self.wanted[at]);
+        Some(Ranked::of(piece, wanted, Density::of(wanted.day, piece.len)))
     }
 }
 
 impl Ranked {
-    fn of(piece: &Piece, wanted: &Wanted) -> Self {
+    fn of(piece: &Piece, wanted: &Wanted, density: Density) -> Self {
         let Piece { item, version, len } = *piece;
         let Wanted { day, peak, .. } = *wanted;
-        Self { item, version, len, day, peak, density: Density::of(day, len) }
+        Self { item, version, len, day, peak, density }
     }
 }
+
+/// Where an item within reach is among all that is wanted, and its piece among all.
+struct Reached {
+    density: Density,
+    at: u32,
+    place: u32,
+}
+
+impl Reached {
+    /// All within reach, ascending by item. A sample says about how dense that is, so that nearly
+    /// all else is told by a multiplication. O(pieces + wanted), for each of a few tries: nearly
+    /// always one.
+    fn of(catalogue: &Catalogue, wanted: &[Wanted], reach: Bytes) -> Vec<Self> {
+        let mut class = sample(catalogue, wanted, reach).max(1);
+        loop {
+            let (mut reached, lens) = Self::above(&catalogue.pieces, wanted, least_of(class));
+            let least = begin(&lens, reach);
+            if class <= least {
+                reached.retain(|of| least_of(least) <= of.density);
+                return reached;
+            }
+            class = class.saturating_sub(16).max(1);
+        }
+    }
+
+    /// All that is as dense as `least`, and the lengths of each class together.
+    fn above(pieces: &[Piece], wanted: &[Wanted], least: Density) -> (Vec<Self>, [u64; CLASSES]) {
+        let (mut reached, mut lens) = (Vec::new(), [0_u64; CLASSES]);
+        let (mut place, mut last) = (0, None);
+        for (at, of) in (0..).zip(wanted) {
+            assert!(last < Some(of.item), "what is wanted ascends by item");
+            last = Some(of.item);
+            while pieces.get(place).is_some_and(|piece| piece.item < of.item) {
+                place += 1;
+            }
+            let Some(piece) = pieces.get(place) else { break };
+            if piece.item == of.item && least.is_reached(of.day, piece.len) {
+                let density = Density::of(of.day, piece.len);
+                let len = &mut lens[usize::from(class_of(density))];
+                *len = len.saturating_add(piece.len.0);
+                let place = u32::try_from(place).expect("item numbers have 32 bits");
+                reached.push(Self { density, at, place });
+            }
+        }
+        (reached, lens)
+    }
+}
+
+/// The first class that is within reach by a sample, and two before it.
+fn sample(catalogue: &Catalogue, wanted: &[Wanted], reach: Bytes) -> u16 {
+    let step = wanted.len() / SAMPLE + 1;
+    let mut lens = [0_u64; CLASSES];
+    for of in wanted.iter().step_by(step) {
+        if let Some(piece) = catalogue.get(of.item) {
+            let len = &mut lens[usize::from(class_of(Density::of(of.day, piece.len)))];
+            *len = len.saturating_add(piece.len.0.saturating_mul(Bytes::of(step).0));
+        }
+    }
+    begin(&lens, reach).saturating_sub(2)
+}
+
+/// Arbitrary: of as many, about a thousand are within reach, and so the sample errs by a few in
+/// a hundred, where a class is one in sixteen.
+const SAMPLE: usize = 16_384;
+
+/// What is reached by density, best first and the newest first among equals, with its place: by
+/// classes first, each of which fits a cache.
+fn sorted(reached: &[Ranked]) -> Vec<(Density, u32)> {
+    let mut begins = [0_usize; CLASSES + 1];
+    let class = |of: &Ranked| CLASSES - 1 - usize::from(class_of(of.density));
+    reached.iter().for_each(|of| begins[class(of) + 1] += 1);
+    for at in 1..begins.len() {
+        begins[at] += begins[at - 1];
+    }
+    let mut nexts = begins;
+    let mut sorted = vec![(Density(0), 0); reached.len()];
+    for (at, of) in (0..).zip(reached) {
+        let next = &mut nexts[class(of)];
+        sorted[*next] = (of.density, at);
+        *next += 1;
+    }
+    for of in begins.windows(2) {
+        sorted[of[0]..of[1]].sort_unstable_by(|a, b| b.cmp(a));
+    }
+    sorted
+}
+
+/// Runs have two to four items, if these are spread evenly.
+const WINDOW: usize = 8;
 
 /// Where each run of `1 << shift` item numbers begins among these, ascending, and one more at the
 /// end: so finding one is a look and a few comparisons.
@@ -256,6 +355,13 @@ fn class_of(density: Density) -> u16 {
     u16::try_from(u64::from(bits + 1) * 16 + sixteenth).expect("there are a thousand")
 }
 
+/// The least density of a class that is not the first.
+fn least_of(class: u16) -> Density {
+    let (bits, sixteenth) = (class / 16, u128::from(class % 16));
+    let least = ((16 + sixteenth) << bits).div_ceil(32).max(1);
+    Density(u64::try_from(least).expect("64 bits have no higher class"))
+}
+
 /// What is held is worth more than what is not: by less than that many classes, a third at least.
 const MARGIN: usize = 8;
 
@@ -267,4 +373,18 @@ fn begin(lens: &[u64; CLASSES], reach: Bytes) -> u16 {
         left = left.saturating_sub(lens[reached]);
     }
     u16::try_from(reached.saturating_sub(MARGIN).max(1)).expect("there are a thousand")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_a_class_is_in_it_and_less_is_not() {
+        for class in 1..u16::try_from(CLASSES).unwrap() {
+            let least = least_of(class);
+            assert!(class <= class_of(least), "{class}");
+            assert!(class_of(Density(least.0 - 1)) < class, "{class}");
+        }
+    }
 }

@@ -11,10 +11,10 @@ pub(super) fn finish(mut work: Work<'_>) -> ClusterPlan {
     work.comes.sort_unstable();
     let served = count_load(&mut work);
     let mut plans = vec![MemberPlan::default(); work.members.len()];
-    let changes = changes(&work);
+    let changes = changes(&mut work);
     for (member, (comes, kept)) in work.members.iter().zip(changes) {
         plans[member.at] = MemberPlan {
-            items: items(&work, member, comes, kept),
+            items: items(member, comes, kept),
             room_left: Bytes(member.room),
             fill_left: Bytes(member.fill),
             load: BitsPerSecond(whole(member.load)),
@@ -36,8 +36,12 @@ fn count_load(work: &mut Work<'_>) -> f64 {
     let (mut held, mut come, mut served) = (0, 0, 0.0);
     let mut holders = Vec::new();
     loop {
-        let ranks = [work.held.get(held).map(|of| of.rank), comes.get(come).map(|of| of.0)];
-        let Some(rank) = ranks.into_iter().flatten().min() else { break };
+        // No rank is so high.
+        let next = work.held.get(held).map_or(u32::MAX, |of| of.rank);
+        let rank = comes.get(come).map_or(next, |of| next.min(of.0));
+        if rank == u32::MAX {
+            break;
+        }
         holders.clear();
         while let Some(of) = work.held.get(held).filter(|of| of.rank == rank) {
             if of.state == Kept::Yes {
@@ -61,8 +65,9 @@ fn count_load(work: &mut Work<'_>) -> f64 {
 }
 
 /// What comes to each member, and what stays of what it held.
-fn changes(work: &Work<'_>) -> Vec<(Vec<u32>, Stays)> {
-    let mut changes = vec![(Vec::new(), Stays::default()); work.members.len()];
+fn changes(work: &mut Work<'_>) -> Vec<(Vec<u32>, Stays)> {
+    let left_out = std::mem::take(&mut work.left_out).into_iter();
+    let mut changes: Vec<_> = left_out.map(|goes| (Vec::new(), Stays { count: 0, goes })).collect();
     let item = |rank| work.order.at(rank).map(|of| of.item.0);
     for (rank, member) in &work.comes {
         changes[*member].0.extend(item(*rank));
@@ -78,25 +83,18 @@ fn changes(work: &Work<'_>) -> Vec<(Vec<u32>, Stays)> {
 }
 
 /// What stays of what a member held: all but these, if they are all that do not.
-#[derive(Clone, Default)]
 struct Stays {
     count: u64,
     goes: Vec<u32>,
 }
 
-fn items(work: &Work<'_>, member: &State<'_>, comes: Vec<u32>, stays: Stays) -> NumberSet {
+fn items(member: &State<'_>, comes: Vec<u32>, stays: Stays) -> NumberSet {
     let mut items = set(comes);
     if stays.count == 0 {
         return items;
     }
     let mut held = member.of.holds.clone();
     held -= set(stays.goes);
-    if held.len() != stays.count {
-        // Some of it is banned, or in the catalogue no more.
-        held -= work.cluster.bans;
-        member.bans.into_iter().for_each(|bans| held -= bans);
-        held &= work.order.catalogue().items();
-    }
     assert_eq!(held.len(), stays.count, "what stays is what was kept");
     items |= held;
     items

@@ -396,6 +396,35 @@ fn behind_its_reach_and_a_third_of_its_density_an_order_has_the_newest_first() {
 }
 
 #[test]
+fn an_order_reaches_as_far_where_a_look_at_every_third_misleads() {
+    // Of 40,000 every third is looked at first, and these are served a hundred times as much.
+    let day = |n: u32| u64::from(1 + n * 7919 % 1000) * if n % 3 == 1 { 100 } else { 1 };
+    let world = World::new(&(1..=40_000).map(|n| (n, day(n), 1)).collect::<Vec<_>>());
+    let order = Order::within(&world.catalogue, &world.wanted, Bytes::mib(20_000));
+    assert!((20_000..30_000).contains(&order.wanted()), "{}", order.wanted());
+    let exact = world.order();
+    let items = |order: &Order<'_>, rank: u32| order.at(rank).unwrap().item;
+    assert!((0..order.wanted()).all(|rank| items(&order, rank) == items(&exact, rank)));
+}
+
+#[test]
+fn what_is_held_is_sorted_by_rank_and_then_by_member_in_clusters_of_any_size() {
+    let world = World::new(&(1..=300).map(|n| (n, 300 - u64::from(n), 1)).collect::<Vec<_>>());
+    for members in [1, 3, 64, 65, 200_u32] {
+        let holds = |member: u32| (1..=300).filter(move |item| (item + member) % 7 < 3);
+        let sets: Vec<NumberSet> = (0..members).map(|member| holds(member).collect()).collect();
+        let of = |(name, holds)| Member { holds, ..machine(name, 1000, 400) };
+        let fleet: Vec<Member<'_>> = (0..).zip(&sets).map(of).collect();
+        let (order, extra) = (world.order(), Extra { bans: set(&[7, 11]), ..Extra::default() });
+        let work = work::Work::new(&order, &extra.cluster(&fleet), &CONFIG).held;
+        let held: Vec<_> = work.iter().map(|held| (held.rank, held.member())).collect();
+        assert!(held.is_sorted_by(|a, b| a < b), "{members}");
+        let all = sets.iter().map(|set| (set - &extra.bans).len()).sum::<u64>();
+        assert_eq!(u64::try_from(held.len()).unwrap(), all, "{members}");
+    }
+}
+
+#[test]
 fn nothing_moves_for_balance_where_who_has_room_holds_what_lacks_a_copy() {
     let days = [0, 243, 264, 69, 144, 177, 180, 290, 232, 96, 158];
     let items = (1..).zip(days).zip([1, 2, 4, 1, 3, 4, 5, 5, 4, 2, 4]);

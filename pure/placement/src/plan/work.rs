@@ -6,7 +6,7 @@ use model::id::Item;
 use model::number::{NumberSet, index};
 use model::rendezvous::Draws;
 use model::topology::Weight;
-use model::units::{BitsPerSecond, Bytes};
+use model::units::BitsPerSecond;
 
 use super::order::{Order, Ranked};
 use super::{Cluster, Config, Density, Member, real};
@@ -19,6 +19,8 @@ pub(super) struct Work<'a> {
     pub(super) members: Vec<State<'a>>,
     /// What members held, by rank.
     pub(super) held: Vec<Held>,
+    /// Items that each held and may not hold any more.
+    pub(super) left_out: Vec<Vec<u32>>,
     /// Ranks of pins, ascending.
     pub(super) pins: Vec<u32>,
     /// Ranks of what gone members held, ascending, without pins.
@@ -131,6 +133,7 @@ impl<'a> Work<'a> {
             config,
             members,
             held: Vec::new(),
+            left_out: Vec::new(),
             pins: Vec::new(),
             lost: Vec::new(),
             comes: Vec::new(),
@@ -147,7 +150,7 @@ impl<'a> Work<'a> {
         };
         work.lost = work.ranks(cluster.lost);
         work.lost.retain(|rank| work.pins.binary_search(rank).is_err());
-        work.held = held(order, cluster, &work.members);
+        (work.held, work.left_out) = held(order, cluster, &work.members);
         work
     }
 
@@ -229,47 +232,100 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What members hold that they may, by rank and member.
-fn held(order: &Order<'_>, cluster: &Cluster<'_>, members: &[State<'_>]) -> Vec<Held> {
-    let count = members.iter().map(|member| member.of.holds.len()).sum::<u64>();
-    let mut held = Vec::with_capacity(Bytes(count).as_usize());
+/// What members hold that they may, by rank and member; and items that they held and may not, or
+/// that the catalogue has no more, by member.
+fn held(
+    order: &Order<'_>,
+    cluster: &Cluster<'_>,
+    members: &[State<'_>],
+) -> (Vec<Held>, Vec<Vec<u32>>) {
+    let mut left_out = Vec::with_capacity(members.len());
+    let mut sorted = Sorted::new(order.wanted(), members);
     for (at, member) in members.iter().enumerate() {
-        let at = u16::try_from(at).expect("a cluster has fewer members");
+        let mut others = Vec::new();
         let has = |bans: &NumberSet, item: u32| !bans.is_empty() && bans.contains(item);
-        let allowed = |item: &u32| {
-            !has(cluster.bans, *item) && !member.bans.is_some_and(|bans| has(bans, *item))
-        };
-        let ranks = member.of.holds.iter().filter(allowed);
-        let ranks = ranks.filter_map(|item| order.rank(Item(item)));
-        held.extend(ranks.map(|rank| Held { rank, member: at, state: Kept::No }));
+        for item in member.of.holds {
+            let is_banned =
+                has(cluster.bans, item) || member.bans.is_some_and(|bans| has(bans, item));
+            match order.rank(Item(item)).filter(|_| !is_banned) {
+                Some(rank) => sorted.push(rank, at),
+                None => others.push(item),
+            }
+        }
+        left_out.push(others);
     }
-    sort(&mut held, order.wanted());
-    held
+    (sorted.done(), left_out)
 }
 
-/// Sorts by rank and member. Most ranks are below `end`, and about evenly so: they go to buckets of
-/// a few first.
-fn sort(held: &mut Vec<Held>, end: u32) {
-    let key = |held: &Held| (held.rank, held.member);
-    let bits = end.checked_ilog2().unwrap_or(0) + 1;
-    let shift = bits.saturating_sub(held.len().checked_ilog2().unwrap_or(0).saturating_sub(3));
-    let bucket = |held: &Held| index((held.rank.min(end)) >> shift);
-    let mut begins = vec![0_usize; bucket(&Held { rank: end, member: 0, state: Kept::No }) + 2];
-    held.iter().for_each(|held| begins[bucket(held) + 1] += 1);
-    for at in 1..begins.len() {
-        begins[at] += begins[at - 1];
+/// Sorts what is held by rank and member. Ranks that are wanted have a bit for each member, so that
+/// nothing is compared: O(held + members x end / 64). Others are few; and in clusters of more than
+/// so many members all are others.
+struct Sorted {
+    end: u32,
+    /// The bits of the first 64 ranks, of each member, then those of the next.
+    bits: Vec<u64>,
+    members: usize,
+    count: usize,
+    others: Vec<(u32, u16)>,
+}
+
+impl Sorted {
+    fn new(wanted: u32, members: &[State<'_>]) -> Self {
+        let (end, members) = (if members.len() <= 64 { wanted } else { 0 }, members.len());
+        let bits = vec![0; index(end.div_ceil(64)) * members];
+        Self { end, bits, members, count: 0, others: Vec::new() }
     }
-    let mut sorted = held.clone();
-    let mut nexts = begins.clone();
-    for held in &*held {
-        let next = &mut nexts[bucket(held)];
-        sorted[*next] = *held;
-        *next += 1;
+
+    fn push(&mut self, rank: u32, at: usize) {
+        self.count += 1;
+        if rank < self.end {
+            self.bits[index(rank / 64) * self.members + at] |= 1 << (rank % 64);
+        } else {
+            self.others.push((rank, u16::try_from(at).expect("a cluster has fewer members")));
+        }
     }
-    for of in begins.windows(2) {
-        sorted[of[0]..of[1]].sort_unstable_by_key(key);
+
+    fn done(mut self) -> Vec<Held> {
+        let mut held = Vec::with_capacity(self.count);
+        for (of, first) in self.bits.chunks(self.members.max(1)).zip((0..).step_by(64)) {
+            if of.iter().any(|bits| *bits != 0) {
+                sort_some(of, first, &mut held);
+            }
+        }
+        self.others.sort_unstable();
+        let others = self.others.iter().map(|(rank, member)| (*rank, *member));
+        held.extend(others.map(|(rank, member)| Held { rank, member, state: Kept::No }));
+        held
     }
-    *held = sorted;
+}
+
+/// What members hold of 64 ranks, by rank and member.
+fn sort_some(of_members: &[u64], first: u32, held: &mut Vec<Held>) {
+    let mut nexts = [0_usize; 65];
+    for bit in of_members.iter().flat_map(|bits| ones(*bits)) {
+        nexts[index(bit) + 1] += 1;
+    }
+    nexts[0] = held.len();
+    for at in 1..nexts.len() {
+        nexts[at] += nexts[at - 1];
+    }
+    held.resize(nexts[64], Held { rank: 0, member: 0, state: Kept::No });
+    for (bits, member) in of_members.iter().zip(0..) {
+        for bit in ones(*bits) {
+            let next = &mut nexts[index(bit)];
+            held[*next] = Held { rank: first + bit, member, state: Kept::No };
+            *next += 1;
+        }
+    }
+}
+
+/// The places of the bits that are set.
+fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = bits.checked_ilog2().map(|_| bits.trailing_zeros());
+        bits &= bits.wrapping_sub(1);
+        bit
+    })
 }
 
 /// Puts members in groups, and sorts them by these: the first is richest in throughput.

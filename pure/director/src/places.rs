@@ -200,7 +200,7 @@ impl Ground {
         let apart: Vec<Vec<Apart<'_>>> = bounds.iter().map(|of| of.apart()).collect();
         let each = members.iter().zip(bounds).zip(&apart);
         let clusters: Vec<Cluster<'_>> = each
-            .map(|((members, bounds), apart)| cluster_of(members, (bounds, apart), &none, all))
+            .map(|((members, bounds), apart)| cluster_of(members, (bounds, apart), all))
             .collect();
         let place = |cluster: &Cluster<'_>| place_cluster(order, cluster, &config);
         let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
@@ -396,7 +396,7 @@ impl Ground {
         let (none, apart) = (NumberSet::new(), bounds[at].apart());
         let members = self.members(of, before, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
-        let cluster = cluster_of(&members, (&bounds[at], &apart), &none, all);
+        let cluster = cluster_of(&members, (&bounds[at], &apart), all);
         let rule = self.sites.get(site);
         let rule = rule.and_then(|site| self.wishes.rule_at(id, site, self.now_unix));
         let rule = rule.map(|(at, rule)| (at.clone(), rule));
@@ -490,13 +490,12 @@ impl Ground {
 fn cluster_of<'a>(
     members: &'a [Member<'a>],
     (bounds, apart): (&'a Bounds, &'a [Apart<'a>]),
-    none: &'a NumberSet,
     all: usize,
 ) -> Cluster<'a> {
     let permillion = Bytes::of(members.len()).0 * 1_000_000 / Bytes::of(all).0.max(1);
     let share = Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1));
     let Bounds { pins, bans, .. } = bounds;
-    Cluster { members, share, pins, bans, lost: none, apart }
+    Cluster { members, share, pins, bans, apart }
 }
 
 /// What must be held by each cluster of a region and must not, made once for those of whose sites

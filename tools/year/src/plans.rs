@@ -162,8 +162,7 @@ pub(crate) fn plan(
     };
     let members: Vec<Member<'_>> = kind.members.iter().enumerate().map(member).collect();
     let share = Share(u32::try_from(whole(share * 1e6)).unwrap_or(u32::MAX));
-    let cluster =
-        Cluster { members: &members, share, pins: &none, bans: &none, lost: &none, apart: &[] };
+    let cluster = Cluster { members: &members, share, pins: &none, bans: &none, apart: &[] };
     let mut plan = placement::plan::place_cluster(order, &cluster, &CONFIG);
     placement::plan::fill_spare(order, &cluster, &CONFIG, &mut plan);
     plan.members.into_iter().map(|member| member.items).collect()

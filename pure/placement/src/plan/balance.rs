@@ -161,7 +161,7 @@ impl Work<'_> {
         let most = self.members.iter().map(|member| member.room.min(member.fill)).max();
         let most = most.unwrap_or(0);
         let mut begin = 0;
-        for rank in 0..self.cut.enter.max(self.cut.lost) {
+        for rank in 0..self.cut.enter {
             let count = self.count(begin, rank);
             let holders = begin..begin + count;
             begin += count;

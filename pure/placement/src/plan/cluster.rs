@@ -4,7 +4,7 @@
 //! pins ──> cut: how far down the order room and fill reach ──> keep: what is held above the cut
 //!      ──> balance: what must move since a member has too much to do
 //!      ──> divide: which run of the order each group of members takes
-//!      ──> bring: best first; fill is for what gone members held before it is for others
+//!      ──> bring: best first
 //!      ──> keep what fits below the cut, then bring what fits: an empty drive serves nobody
 //! ```
 
@@ -28,9 +28,9 @@ pub fn place_cluster(order: &Order<'_>, cluster: &Cluster<'_>, config: &Config) 
     work.cut.space = work.members.iter().map(|member| real(member.room.min(member.fill))).sum();
     work.balance();
     work.divide();
-    work.bring_some(0..work.cut.enter.max(work.cut.lost));
+    work.bring_some(0..work.cut.enter);
     work.keep_what_fits();
-    work.bring_some(work.cut.enter.max(work.cut.lost)..order.wanted());
+    work.bring_some(work.cut.enter..order.wanted());
     let mut plan = finish(work);
     if order.wanted() == 0 {
         fill_spare(order, cluster, config, &mut plan);
@@ -142,13 +142,11 @@ impl Work<'_> {
     /// Brings what is missing of these ranks, until nothing fits any more.
     fn bring_some(&mut self, ranks: Range<u32>) {
         let (mut begin, mut misfits) = (self.holders(ranks.start).start, 0);
-        let behind = self.cut.enter..self.cut.lost;
         for rank in ranks {
             while self.held.get(begin).is_some_and(|held| held.rank < rank) {
                 begin += 1;
             }
-            let waits = behind.contains(&rank) && self.lost.binary_search(&rank).is_err();
-            if waits || self.pins.binary_search(&rank).is_ok() {
+            if self.pins.binary_search(&rank).is_ok() {
                 continue;
             }
             let Some(of) = self.order.at(rank).filter(|of| !self.is_banned(of)) else { continue };

@@ -27,66 +27,26 @@ struct Walk<'w, 'a> {
     beside: usize,
     /// The next pin: pins are placed already.
     pins: Peekable<Iter<'w, u32>>,
-    /// The same of what gone members held.
-    lost: Peekable<Iter<'w, u32>>,
 }
 
 /// O(ranks above the cut + held log pins).
 pub(super) fn find(work: &Work<'_>) -> Cut {
-    let fill = sum(work.members.iter().map(|member| member.fill));
-    if work.lost.is_empty() {
-        return walk(work, 0, fill);
-    }
-    // How far room reaches, whatever the window lets come.
-    let lost = walk(work, 0, u64::MAX).enter;
-    Cut { lost, ..walk(work, lost, fill) }
-}
-
-fn walk(work: &Work<'_>, lost: u32, fill: u64) -> Cut {
     let wanted = work.order.wanted();
     let mut walk = Walk {
         work,
         cut: Cut { enter: wanted, stay: wanted, ..Cut::default() },
         room: sum(work.members.iter().map(|member| member.room)),
-        fill,
+        fill: sum(work.members.iter().map(|member| member.fill)),
         held: 0,
         rank: 0,
         beside: 0,
         pins: work.pins.iter().peekable(),
-        lost: work.lost[..work.lost.partition_point(|rank| *rank < lost)].iter().peekable(),
     };
-    walk.charge_lost();
     while walk.step() {}
     walk.cut
 }
 
 impl Walk<'_, '_> {
-    /// Takes the room and fill of what gone members held, as far as fill reaches.
-    fn charge_lost(&mut self) {
-        for rank in self.lost.clone() {
-            let Some(of) = self.work.order.at(*rank) else { continue };
-            let (missing, copies) = self.missing(*rank, self.work.holders(*rank).start, &of);
-            let len = times(of.len, missing);
-            if len <= self.room && len <= self.fill {
-                self.charge(&of, missing, copies);
-            }
-        }
-    }
-
-    /// Copies that have to come, and all.
-    fn missing(&self, rank: u32, begin: usize, of: &Ranked) -> (usize, usize) {
-        let copies = self.work.copies(of.peak);
-        (copies.saturating_sub(self.work.count(begin, rank)), copies)
-    }
-
-    fn charge(&mut self, of: &Ranked, missing: usize, copies: usize) {
-        let len = times(of.len, missing);
-        (self.room, self.fill) = (self.room - len, self.fill - len);
-        self.cut.bytes += real(len);
-        let part = real(Bytes::of(missing).0) / real(Bytes::of(copies).0);
-        self.cut.load += self.work.peak(of) * part;
-    }
-
     /// False when all is looked at, or the room is used up.
     fn step(&mut self) -> bool {
         let order = self.work.order;
@@ -132,10 +92,10 @@ impl Walk<'_, '_> {
         while self.work.held.get(self.beside).is_some_and(|held| held.rank < self.rank) {
             self.beside += 1;
         }
-        let (missing, copies) = self.missing(self.rank, self.beside, of);
-        while self.lost.next_if(|lost| **lost < self.rank).is_some() {}
+        let copies = self.work.copies(of.peak);
+        let missing = copies.saturating_sub(self.work.count(self.beside, self.rank));
         while self.pins.next_if(|pin| **pin < self.rank).is_some() {}
-        let is_done = [self.pins.peek(), self.lost.peek()].contains(&Some(&&self.rank));
+        let is_done = self.pins.peek() == Some(&&self.rank);
         if missing == 0 || is_done || self.work.is_banned(of) {
             return true;
         }
@@ -150,7 +110,10 @@ impl Walk<'_, '_> {
             }
             return true;
         }
-        self.charge(of, missing, copies);
+        (self.room, self.fill) = (self.room - len, self.fill - len);
+        self.cut.bytes += real(len);
+        let part = real(Bytes::of(missing).0) / real(Bytes::of(copies).0);
+        self.cut.load += self.work.peak(of) * part;
         true
     }
 }

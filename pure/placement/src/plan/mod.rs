@@ -119,8 +119,6 @@ pub struct Cluster<'a> {
     pub pins: &'a NumberSet,
     /// Items that it must not hold. A ban goes before a pin.
     pub bans: &'a NumberSet,
-    /// Items of members that are gone: their copies come first.
-    pub lost: &'a NumberSet,
     /// Sites of it of which more is said.
     pub apart: &'a [Apart<'a>],
 }

@@ -61,12 +61,11 @@ fn a_member_that_is_new_has_its_part_of_the_load_after_a_night() {
     let world = World::new(&(1..=400).map(|n| (n, 10_000 / u64::from(n), 1)).collect::<Vec<_>>());
     // Two hold half of it each, and one that is gone held the rest. The new one is filled in weeks.
     let held = [1, 2].map(|n| (1..=400).filter(|item| item % 3 == n).collect::<NumberSet>());
-    let lost = (1..=400).filter(|item| item % 3 == 0).collect();
     let fill = Bytes::mib(20);
     let old =
         |n: usize| Member { holds: &held[n], fill, ..machine(u32::try_from(n).unwrap(), 134, 400) };
     let fleet = [old(0), old(1), Member { fill, ..machine(3, 134, 400) }];
-    let plan = world.plan(&fleet, Extra { lost, ..Extra::default() });
+    let plan = world.plan(&fleet, Extra::default());
     let loads: Vec<u64> = plan.members.iter().map(|of| of.load.0).collect();
     let (sum, max) = (loads.iter().sum::<u64>(), *loads.iter().max().unwrap());
     assert!(max * 3 * 100 <= sum * 105, "{loads:?}");
@@ -217,16 +216,6 @@ fn members_may_have_room_and_fill_without_end() {
         |name| Member { room: Bytes(u64::MAX), fill: Bytes(u64::MAX), ..machine(name, 1, 1000) };
     let plan = world.plan(&[endless(1), endless(2)], Extra::default());
     assert_eq!((holders(&plan, 1), holders(&plan, 2)), (1, 1));
-    let plan = world.plan(&[endless(1), endless(2)], Extra { lost: set(&[2]), ..Extra::default() });
-    assert_eq!((holders(&plan, 1), holders(&plan, 2)), (1, 1));
-}
-
-#[test]
-fn what_a_lost_member_held_comes_before_what_is_worth_more() {
-    let world = World::new(&[(1, 90, 1), (2, 80, 1), (3, 70, 1)]);
-    let fleet = [Member { fill: Bytes::mib(1), ..machine(1, 3, 1000) }];
-    let plan = world.plan(&fleet, Extra { lost: set(&[3]), ..Extra::default() });
-    assert_eq!(items(&plan, 0), [3]);
 }
 
 #[test]
@@ -543,13 +532,12 @@ proptest! {
         }
         let plan = fleet.plan(&case.first());
         let mut after = fleet.after(&plan);
-        let lost = after.machines.pop().unwrap();
-        after.extra.lost = lost.holds.clone();
+        let gone = after.machines.pop().unwrap();
         // Nor does anything move for the balance of load.
         let config = Config { exchange_permille: 0, ..CONFIG };
         let again = after.plan_with(&case.first(), &config);
         for (of, was) in again.members.iter().zip(&after.machines) {
-            prop_assert!((&of.items - &was.holds).is_subset(&lost.holds));
+            prop_assert!((&of.items - &was.holds).is_subset(&gone.holds));
             prop_assert!((&was.holds - &of.items).is_empty());
         }
     }
@@ -726,14 +714,13 @@ struct Extra {
     share: Option<Share>,
     pins: NumberSet,
     bans: NumberSet,
-    lost: NumberSet,
 }
 
 impl Extra {
     fn cluster<'a>(&'a self, members: &'a [Member<'a>]) -> Cluster<'a> {
-        let Self { share, pins, bans, lost } = self;
+        let Self { share, pins, bans } = self;
         let share = share.unwrap_or(Share::ALL);
-        Cluster { members, share, pins, bans, lost, apart: &[] }
+        Cluster { members, share, pins, bans, apart: &[] }
     }
 }
 

@@ -23,8 +23,6 @@ pub(super) struct Work<'a> {
     pub(super) left_out: Vec<Vec<u32>>,
     /// Ranks of pins, ascending.
     pub(super) pins: Vec<u32>,
-    /// Ranks of what gone members held, ascending, without pins.
-    pub(super) lost: Vec<u32>,
     /// What comes: rank and member.
     pub(super) comes: Vec<(u32, usize)>,
     /// The most that one, two and so on members carry of an item in the region.
@@ -92,8 +90,6 @@ pub(super) enum Kept {
 pub(super) struct Cut {
     /// Ranks below may come.
     pub(super) enter: u32,
-    /// Ranks below may come that gone members held: fill is theirs first.
-    pub(super) lost: u32,
     /// What is held of ranks below stays.
     pub(super) stay: u32,
     /// The densest that did not come for want of room.
@@ -135,7 +131,6 @@ impl<'a> Work<'a> {
             held: Vec::new(),
             left_out: Vec::new(),
             pins: Vec::new(),
-            lost: Vec::new(),
             comes: Vec::new(),
             carried: carried(cluster, config),
             cut: Cut::default(),
@@ -148,8 +143,6 @@ impl<'a> Work<'a> {
             Some(all) => work.ranks(&all),
             None => work.ranks(cluster.pins),
         };
-        work.lost = work.ranks(cluster.lost);
-        work.lost.retain(|rank| work.pins.binary_search(rank).is_err());
         (work.held, work.left_out) = held(order, cluster, &work.members);
         work
     }

@@ -230,7 +230,6 @@ fn plan(
     let nothing = empty();
     let holds = |site: usize, at: usize| held.map_or(nothing, |held| &held[site][at]);
     let mut members: Vec<Vec<Member<'_>>> = Vec::new();
-    let mut lost: Vec<NumberSet> = Vec::new();
     for (site, machines) in region.sites.iter().enumerate() {
         let of_site = machines.iter().enumerate();
         let member = |(at, of): (usize, &world::Machine)| Member {
@@ -241,21 +240,13 @@ fn plan(
             holds: if of.is_new { empty() } else { holds(site, at) },
             fill: of.fill,
         };
-        members.push(of_site.clone().map(member).collect());
-        let gone = of_site.filter(|(_, of)| of.is_new);
-        lost.push(gone.fold(NumberSet::new(), |all, (at, _)| all | holds(site, at)));
+        members.push(of_site.map(member).collect());
     }
-    let cluster = |((members, lost), share)| Cluster {
-        members,
-        share,
-        pins: empty(),
-        bans: empty(),
-        lost,
-        apart: &[],
-    };
+    let cluster =
+        |(members, share)| Cluster { members, share, pins: empty(), bans: empty(), apart: &[] };
     let shares = region.shares.iter().copied();
     let clusters: Vec<Cluster<'_>> =
-        members.iter().map(Vec::as_slice).zip(&lost).zip(shares).map(cluster).collect();
+        members.iter().map(Vec::as_slice).zip(shares).map(cluster).collect();
     let room = |members: &Vec<Member<'_>>| members.iter().map(|of| of.room.0).sum::<u64>();
     let reach = Bytes(members.iter().map(room).max().unwrap_or(0));
     let order = Order::within(world.catalogue(day), &region.wanted, reach);

@@ -19,7 +19,8 @@ use super::order::{Order, Ranked};
 use super::work::{Held, Kept, MISFITS_MAX, State, Work};
 use super::{Cluster, ClusterPlan, Config, fill_spare, real, whole};
 
-/// Plans a cluster. O(members log members + (held + placed) log held + placed x members).
+/// Plans a cluster. O(members log members + (held + placed) log held + placed x members), and a bit
+/// for each member and rank that is wanted where members are few.
 pub fn place_cluster(order: &Order<'_>, cluster: &Cluster<'_>, config: &Config) -> ClusterPlan {
     let mut work = Work::new(order, cluster, config);
     work.pin();

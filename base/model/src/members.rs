@@ -3,15 +3,23 @@
 use std::ops::Deref;
 
 use crate::number::{NumberSet, index};
+use crate::units::Bytes;
 
 /// A set of numbers, and some bits by which most that are not in it are known at once: a look at
-/// one word, where the set itself is searched in a dozen steps. Two to four bytes more for each
-/// number, eight at least, and 32 and an allocation for each set.
+/// one word, where the set itself is searched in a dozen steps. Up to [`LIST_MAX`] they are in a
+/// list behind those bits, so that a number is read there, and not by way of what the set is made
+/// of: far memory is waited for, whatever is read of it. Six to eight bytes more for each number,
+/// and 48 and an allocation for each set.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     numbers: NumberSet,
-    /// A power of two of bits: that of a number's last bits is set where the number is in the set.
-    marks: Box<[u64]>,
+    /// Marks, then the numbers in order; none if there are more than [`LIST_MAX`].
+    ///
+    /// Marks are a power of two of bits: that of a number's last bits is set where the number is in
+    /// the set.
+    words: Vec<u32>,
+    /// So many of the words have marks.
+    mark_words: usize,
     /// All numbers that are in it have a mark of their own.
     is_exact: bool,
     /// Marks of numbers that went.
@@ -22,59 +30,113 @@ pub struct Members {
 const MARKS_EACH: u64 = 16;
 
 /// Words of marks, at most: 32,768 appliances have one each.
-const WORDS_MAX: usize = 512;
+const WORDS_MAX: usize = 1024;
 
-const WORD: u32 = u64::BITS;
+/// Numbers in a list, at most: 4 KiB, which a change moves.
+const LIST_MAX: usize = 1024;
+
+const WORD: u32 = u32::BITS;
 
 impl Members {
     /// True if a number is one of them.
     #[inline]
     pub fn contains(&self, number: u32) -> bool {
-        let Some(last) = self.marks.len().checked_sub(1) else { return false };
+        let Some(last) = self.mark_words.checked_sub(1) else { return false };
         let word = index(number / WORD);
-        let is_marked = self.marks[word & last] >> (number % WORD) & 1 == 1;
-        is_marked && if self.is_exact { word <= last } else { self.numbers.contains(number) }
+        let is_marked = self.words[word & last] >> (number % WORD) & 1 == 1;
+        is_marked && if self.is_exact { word <= last } else { self.finds(number) }
     }
 
-    /// Puts a number in. O(log numbers), now and then O(numbers). Beyond 2,048 numbers marks grow
-    /// no more.
+    fn finds(&self, number: u32) -> bool {
+        match self.list() {
+            [] => self.numbers.contains(number),
+            list => list.binary_search(&number).is_ok(),
+        }
+    }
+
+    #[inline]
+    fn list(&self) -> &[u32] {
+        &self.words[self.mark_words..]
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match self.list().len() {
+            0 => usize::try_from(self.numbers.len()).unwrap_or(usize::MAX),
+            count => count,
+        }
+    }
+
+    /// All of them, in order.
+    pub fn each(&self) -> impl Iterator<Item = u32> {
+        // One of the two: those of the set where there is no list.
+        let rest = self.list().is_empty().then(|| self.numbers.iter());
+        self.list().iter().copied().chain(rest.into_iter().flatten())
+    }
+
+    /// The one with so many lower ones.
+    #[inline]
+    pub fn nth(&self, at: u32) -> Option<u32> {
+        match self.list() {
+            [] => self.numbers.select(at),
+            list => list.get(index(at)).copied(),
+        }
+    }
+
+    /// Puts a number in. O(log numbers + [`LIST_MAX`]), now and then O(numbers). Beyond 2,048
+    /// numbers marks grow no more.
     pub fn insert(&mut self, number: u32) {
-        self.numbers.insert(number);
+        if !self.numbers.insert(number) {
+            return;
+        }
         let words = words_for(self.numbers.len());
-        if self.marks.len() < words {
+        if self.mark_words < words {
             return self.mark_all(words);
         }
-        self.is_exact &= index(number / WORD) < self.marks.len();
+        let count = usize::try_from(self.numbers.len()).unwrap_or(usize::MAX);
+        if count <= LIST_MAX && self.list().len() + 1 == count {
+            let at = self.list().partition_point(|other| *other < number);
+            self.words.insert(self.mark_words + at, number);
+        } else {
+            self.words.truncate(self.mark_words);
+        }
+        self.is_exact &= index(number / WORD) < self.mark_words;
         self.mark(number);
     }
 
-    /// Takes a number out. O(log numbers), now and then O(numbers).
+    /// Takes a number out. O(log numbers + [`LIST_MAX`]), now and then O(numbers).
     pub fn remove(&mut self, number: u32) {
         if !self.numbers.remove(number) {
             return;
         }
+        if let Ok(at) = self.list().binary_search(&number) {
+            self.words.remove(self.mark_words + at);
+        }
         let words = words_for(self.numbers.len());
         if self.is_exact {
-            self.marks[index(number / WORD)] &= !(1 << (number % WORD));
+            self.words[index(number / WORD)] &= !(1 << (number % WORD));
         } else {
             self.stale += 1;
         }
         // A title that went leaves no marks behind. A fourth, so that the size does not swing.
-        if self.numbers.len() < self.stale || 4 * words <= self.marks.len() {
+        if self.numbers.len() < self.stale || 4 * words <= self.mark_words {
             self.mark_all(words);
         }
     }
 
     fn mark(&mut self, number: u32) {
-        let last = self.marks.len() - 1;
-        self.marks[index(number / WORD) & last] |= 1 << (number % WORD);
+        let last = self.mark_words - 1;
+        self.words[index(number / WORD) & last] |= 1 << (number % WORD);
     }
 
     fn mark_all(&mut self, words: usize) {
-        self.marks = vec![0; words].into();
+        self.mark_words = words;
         self.stale = 0;
         self.is_exact = self.numbers.max().is_none_or(|max| index(max / WORD) < words);
         let numbers = std::mem::take(&mut self.numbers);
+        let is_listed = numbers.len() <= Bytes::of(LIST_MAX).0;
+        let list = is_listed.then(|| numbers.iter()).into_iter().flatten();
+        self.words = std::iter::repeat_n(0, words).chain(list).collect();
         numbers.iter().for_each(|number| self.mark(number));
         self.numbers = numbers;
     }
@@ -154,16 +216,20 @@ mod tests {
             for n in (0..70_000).chain((0..200).map(|n| n * scale)) {
                 prop_assert_eq!(members.contains(n), set.contains(n), "{}", n);
             }
-            prop_assert!(members.marks.len() <= WORDS_MAX);
-            prop_assert!(members.marks.len() < 4 * words_for(set.len()), "they shrink");
+            prop_assert_eq!(members.count(), usize::try_from(set.len()).unwrap());
+            prop_assert!(members.each().eq(&set));
+            let count = u32::try_from(set.len()).unwrap();
+            prop_assert!((0..=count).all(|at| members.nth(at) == set.select(at)));
+            prop_assert!(members.list().len() <= LIST_MAX && members.mark_words <= WORDS_MAX);
+            prop_assert!(members.mark_words < 4 * words_for(set.len()), "they shrink");
         }
     }
 
     #[test]
     fn most_that_are_not_in_it_have_no_mark() {
         let few: Members = (0..25).map(|n| n * 797).collect();
-        let marked = (0..20_000)
-            .filter(|n| few.marks[index(n / WORD) & (few.marks.len() - 1)] >> (n % WORD) & 1 == 1);
+        let word = |n: u32| few.words[index(n / WORD) & (few.mark_words - 1)];
+        let marked = (0..20_000).filter(|n| word(*n) >> (n % WORD) & 1 == 1);
         let marked = marked.count();
         assert!(marked < 20_000 / 10, "{marked}");
         let many: Members = (0..1250).map(|n| n * 16).collect();

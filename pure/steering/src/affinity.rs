@@ -54,17 +54,25 @@ impl<'a> Affinity<'a> {
         Self { view, holders, session, title }
     }
 
-    /// Sorts equals, of which the first so many are offered. O(equals log equals + appliances of a
-    /// site), and these as often again as there are some before the title's own that hold a part of
-    /// the version.
-    pub(crate) fn sort(&self, equals: &mut [Look<'a>], offered: usize) {
+    /// Sorts equals, of which the first so many are offered: if the others are not told, these
+    /// alone. O(equals log equals + appliances of a site), and these as often again as there are
+    /// some before the title's own that hold a part of the version.
+    pub(crate) fn sort(&self, equals: &mut [Look<'a>], offered: usize, tells_all: bool) {
         for look in &mut *equals {
             look.score = Some(chain::draw(self.session, look.position));
         }
         // Ends with the name, so that equal scores cannot make two lists.
-        equals.sort_unstable_by(|a, b| {
+        let order = |a: &Look<'_>, b: &Look<'_>| {
             a.score.cmp(&b.score).then_with(|| self.name(a.number).cmp(&self.name(b.number)))
-        });
+        };
+        if tells_all {
+            equals.sort_unstable_by(order);
+        } else {
+            for at in 0..offered.min(equals.len()) {
+                let best = (at..equals.len()).min_by(|a, b| order(&equals[*a], &equals[*b]));
+                equals.swap(at, best.expect("one is left"));
+            }
+        }
         if let [first, ..] = equals
             && first.position.titles_permille != 0
             && 1 < self.view.of_site(first.position.site).len()

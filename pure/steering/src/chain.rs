@@ -52,10 +52,15 @@ impl<'a> Holders<'a> {
     /// What an appliance holds of the version, by number.
     #[inline]
     pub(crate) fn content(&self, appliance: u32) -> Renditions {
-        let is_in = |set: Option<&Members>| set.is_some_and(|set| set.contains(appliance));
-        if is_in(self.all) {
+        if self.all.is_some_and(|all| all.contains(appliance)) {
             return Renditions::ALL;
         }
+        if self.parts.is_empty() { Renditions::NONE } else { self.part(appliance) }
+    }
+
+    /// The renditions that an appliance holds which does not hold the version.
+    fn part(&self, appliance: u32) -> Renditions {
+        let is_in = |set: Option<&Members>| set.is_some_and(|set| set.contains(appliance));
         let held = (0..).zip(&self.parts).filter(|(_, part)| is_in(**part));
         held.fold(Renditions::NONE, |all, (at, _)| all.with(at))
     }
@@ -84,9 +89,12 @@ pub(crate) fn draw(draws: Draws, position: &Position) -> Score {
 /// few.
 pub(crate) fn place(near: &[Near], at: usize) -> usize {
     assert!(at < near.len(), "it is one of the client's sites");
-    let is_equal = |near: &Near| near.step == Step::Name && near.is_static();
-    let first = near[..=at].iter().rposition(|near| !is_equal(near));
-    first.expect("one is the first")
+    near[..=at].iter().rposition(|near| !is_equal(near)).unwrap_or(0)
+}
+
+/// True of a site that has the place of the one before it.
+pub(crate) fn is_equal(near: &Near) -> bool {
+    near.step == Step::Name && near.is_static()
 }
 
 /// How near one of the client's sites is.

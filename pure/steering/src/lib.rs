@@ -50,6 +50,7 @@ pub mod turns;
 use std::collections::BTreeSet;
 
 use model::id::AssetVersionId;
+use model::members::Members;
 use model::names::hash_of;
 use model::near::Near;
 use model::number::{NumberSet, index};
@@ -216,7 +217,7 @@ struct Ranking<'a> {
     /// Those that are kept.
     looks: Vec<Look<'a>>,
     /// How many good ones hold each rendition, or the version if they cannot be told apart.
-    good: Vec<usize>,
+    good: Counts,
 }
 
 /// An appliance that was looked at.
@@ -235,20 +236,60 @@ struct Look<'a> {
     title: Title,
 }
 
-/// How an appliance's site is found from the client.
+/// How an appliance's site is found from the client: in 8 bytes, since those that were looked at
+/// are moved when they are sorted.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// As [`Distance::place`].
-    place: usize,
-    /// The position of the site among the client's; none if it is none of them.
-    near: Option<usize>,
+    place: u32,
+    /// The position of the site among the client's; beyond them if it is none of them.
+    near: u32,
 }
 
 impl Way {
-    const ELSEWHERE: Self = Self { place: usize::MAX, near: None };
+    const ELSEWHERE: Self = Self { place: u32::MAX, near: u32::MAX };
 
-    fn of(near: &[Near], at: usize) -> Self {
-        Self { place: place(near, at), near: Some(at) }
+    fn of(place: usize, at: usize) -> Self {
+        let position = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { place: position(place), near: position(at) }
+    }
+
+    /// The position of the site among the client's, if it is one of them.
+    fn near(self) -> Option<usize> {
+        (self.near != u32::MAX).then(|| index(self.near))
+    }
+}
+
+/// One count for each rendition; most versions have one for all.
+#[derive(Clone, Debug)]
+struct Counts {
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl Counts {
+    fn of(renditions: usize) -> Self {
+        Self { first: 0, others: vec![0; renditions.saturating_sub(1)] }
+    }
+
+    fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn at(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(self.first, |at| self.others[at])
+    }
+
+    /// One more of each that is held.
+    fn add(&mut self, held: Renditions) {
+        self.first += usize::from(held.has(0));
+        for (count, at) in self.others.iter_mut().zip(1..) {
+            *count += usize::from(held.has(at));
+        }
+    }
+
+    fn least(&self) -> usize {
+        self.others.iter().copied().fold(self.first, usize::min)
     }
 }
 
@@ -270,7 +311,7 @@ impl<'a> Ranking<'a> {
             keeps_all: config.explains || query.among.is_some(),
             looked: 0,
             looks: Vec::with_capacity(LOOKS),
-            good: vec![0; holders.parts.len().max(1)],
+            good: Counts::of(holders.parts.len()),
         }
     }
 
@@ -295,7 +336,7 @@ impl<'a> Ranking<'a> {
         for number in among.iter().copied() {
             let Some(position) = self.view.position(number) else { continue };
             let at = near.iter().position(|near| near.number == position.site);
-            let way = at.map_or(Way::ELSEWHERE, |at| Way::of(near, at));
+            let way = at.map_or(Way::ELSEWHERE, |at| Way::of(place(near, at), at));
             self.look(number, way, self.holders.content(number));
         }
     }
@@ -303,15 +344,17 @@ impl<'a> Ranking<'a> {
     /// Whoever is farther comes after all good ones that are nearer.
     fn look_near(&mut self) {
         let (view, near) = (self.view, self.query.near);
-        let mut last = None;
+        let mut place = 0;
         for (at, of) in near.iter().enumerate() {
-            let way = Way::of(near, at);
-            let is_farther = last.replace(way.place) != Some(way.place);
+            let is_farther = !chain::is_equal(of);
             if is_farther && self.has_enough() && !self.config.explains {
                 break;
             }
+            if is_farther {
+                place = at;
+            }
             for number in view.of_site(of.number) {
-                self.look(*number, way, self.holders.content(*number));
+                self.look(*number, Way::of(place, at), self.holders.content(*number));
             }
         }
     }
@@ -322,7 +365,7 @@ impl<'a> Ranking<'a> {
 
     /// How many good ones hold the rendition that fewest hold.
     fn good(&self) -> usize {
-        self.good.iter().copied().min().unwrap_or(0)
+        self.good.least()
     }
 
     /// Others that hold the version, until there are twice as many good ones as are wanted; if
@@ -351,17 +394,17 @@ impl<'a> Ranking<'a> {
         }
         for (at, holders) in parts.iter().enumerate() {
             let Some(holders) = *holders else { continue };
-            if self.good[at] < self.config.pathways_min {
+            if self.good.at(at) < self.config.pathways_min {
                 let open = &**holders & view.open.as_ref();
                 self.look_at_drawn(&open, None, |ranking| {
-                    ranking.config.pathways_max <= ranking.good[at]
+                    ranking.config.pathways_max <= ranking.good.at(at)
                 });
             }
         }
         if !self.keeps_all {
             return;
         }
-        self.look_at_drawn(&view.open, None, Self::has_least);
+        self.look_at_drawn(&*view.open, None, Self::has_least);
         let all = self.draws.looks(view.positions.len());
         self.look_at_numbers(all, None, Self::has_least);
     }
@@ -378,23 +421,20 @@ impl<'a> Ranking<'a> {
     /// of the version, if that is known.
     fn look_at_drawn(
         &mut self,
-        numbers: &NumberSet,
+        numbers: &impl Drawn,
         held: Option<Renditions>,
         is_enough: impl Fn(&Self) -> bool,
     ) {
-        if numbers.len() <= Bytes::of(OTHERS_MAX).0 {
+        let count = numbers.count();
+        if count <= OTHERS_MAX {
             let mut turns = [(u64::MAX, 0); OTHERS_MAX];
-            for (turn, number) in turns.iter_mut().zip(numbers) {
+            for (turn, number) in turns.iter_mut().zip(numbers.each()) {
                 *turn = (self.draws.turn(number), number);
             }
-            let turns = &mut turns[..index(u32::try_from(numbers.len()).unwrap_or(0))];
-            turns.sort_unstable();
-            let numbers = turns.iter().map(|(_, number)| *number);
-            return self.look_at_numbers(numbers, held, is_enough);
+            return self.look_at_numbers(in_turn(&mut turns[..count]), held, is_enough);
         }
-        let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        let drawn = self.draws.looks(count);
-        let numbers = drawn.map(|at| numbers.select(at).expect("it is one of them"));
+        let drawn = self.draws.looks(u32::try_from(count).unwrap_or(u32::MAX));
+        let numbers = drawn.map(|at| numbers.nth(at).expect("it is one of them"));
         self.look_at_numbers(numbers, held, is_enough);
     }
 
@@ -434,14 +474,13 @@ impl<'a> Ranking<'a> {
             return;
         }
         let Some(position) = self.view.position(number) else { return };
-        let near = way.near.map(|at| &self.query.near[at]);
+        let near = way.near().map(|at| &self.query.near[at]);
         let is_for_client = chain::locate(position.serves_strangers, near);
         let fitness = chain::health(position, self.query.plain);
         let is_spilled = chain::load(self.draws, position);
         let standing = Standing::of(is_for_client, fitness, held != Renditions::NONE, is_spilled);
         if standing == Standing::Good {
-            let held = self.good.iter_mut().zip(0..).filter(|(_, at)| held.has(*at));
-            held.for_each(|(good, _)| *good += 1);
+            self.good.add(held);
         }
         let (score, title) = (None, Title::Other);
         self.looks.push(Look {
@@ -486,7 +525,8 @@ impl<'a> Ranking<'a> {
             if most <= sorted {
                 break;
             }
-            self.affinity.sort(equals, self.config.pathways_max.saturating_sub(sorted));
+            let offered = self.config.pathways_max.saturating_sub(sorted);
+            self.affinity.sort(equals, offered, needs_all);
             sorted += equals.len();
         }
         if self.query.among.is_none() && !pathways::is_mixed(&self.looks) {
@@ -506,7 +546,8 @@ impl<'a> Ranking<'a> {
         }
         let is_equal = |look: &&Look<'_>| is_spilled(look) && look.way.place == place;
         let equals = self.looks[first..].iter().take_while(is_equal).count();
-        self.affinity.sort(&mut self.looks[first..first + equals], 1);
+        let explains = self.config.explains;
+        self.affinity.sort(&mut self.looks[first..first + equals], 1, explains);
         self.looks[most - 1..=first].rotate_right(1);
     }
 
@@ -541,9 +582,58 @@ impl<'a> Ranking<'a> {
     }
 }
 
+/// Numbers of which some are drawn.
+trait Drawn {
+    fn count(&self) -> usize;
+    /// In order.
+    fn each(&self) -> impl Iterator<Item = u32>;
+    fn nth(&self, at: u32) -> Option<u32>;
+}
+
+impl Drawn for NumberSet {
+    fn count(&self) -> usize {
+        usize::try_from(self.len()).unwrap_or(usize::MAX)
+    }
+
+    fn each(&self) -> impl Iterator<Item = u32> {
+        self.iter()
+    }
+
+    fn nth(&self, at: u32) -> Option<u32> {
+        self.select(at)
+    }
+}
+
+impl Drawn for Members {
+    fn count(&self) -> usize {
+        Self::count(self)
+    }
+
+    fn each(&self) -> impl Iterator<Item = u32> {
+        Self::each(self)
+    }
+
+    fn nth(&self, at: u32) -> Option<u32> {
+        Self::nth(self, at)
+    }
+}
+
+/// The numbers with the lowest turns first. Of [`OTHERS_MAX`] a few are asked for as a rule, so
+/// each is searched for when it is, and none is sorted: O(turns) for each.
+fn in_turn(turns: &mut [(u64, u32)]) -> impl Iterator<Item = u32> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let left = &mut turns[done..];
+        let (next, _) = left.iter().enumerate().min_by_key(|(_, turn)| **turn)?;
+        left.swap(0, next);
+        done += 1;
+        Some(turns[done - 1].1)
+    })
+}
+
 impl Look<'_> {
     fn candidate(&self, query: &Query<'_>) -> Candidate {
-        let distance = self.way.near.map_or(Distance::Elsewhere, |at| distance(query.near, at));
+        let distance = self.way.near().map_or(Distance::Elsewhere, |at| distance(query.near, at));
         Candidate {
             appliance: self.number,
             standing: self.standing,

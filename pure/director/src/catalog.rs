@@ -18,9 +18,34 @@ use crate::renditions::Renditions;
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Newest first: the first version of each is current. No list is empty.
-    assets: Names<AssetId, Vec<Arc<Version>>>,
+    assets: Names<AssetId, OfAsset>,
     /// All of them, by name. Invariant: those of `assets`.
     versions: Names<AssetVersionId, Arc<Version>>,
+}
+
+/// The versions of an asset: most have one, which is found without a list.
+#[derive(Clone, Debug)]
+enum OfAsset {
+    One(Arc<Version>),
+    Several(Vec<Arc<Version>>),
+}
+
+impl OfAsset {
+    fn as_slice(&self) -> &[Arc<Version>] {
+        match self {
+            Self::One(version) => std::slice::from_ref(version),
+            Self::Several(versions) => versions,
+        }
+    }
+}
+
+impl From<Vec<Arc<Version>>> for OfAsset {
+    fn from(versions: Vec<Arc<Version>>) -> Self {
+        match &*versions {
+            [version] => Self::One(Arc::clone(version)),
+            _ => Self::Several(versions),
+        }
+    }
 }
 
 /// One version of an asset.
@@ -368,9 +393,11 @@ impl Catalog {
         if let Some(known) = known {
             self.take_out(&known);
         }
-        let versions = self.assets.get_or_insert(&version.files.asset, Vec::new);
+        let asset = version.files.asset.clone();
+        let mut versions = self.versions(&asset).to_vec();
         versions.push(version);
         versions.sort_by_key(|version| std::cmp::Reverse(version.sequence));
+        self.assets.insert(asset, versions.into());
     }
 
     /// Takes versions out; true if one of them was there.
@@ -386,10 +413,13 @@ impl Catalog {
     }
 
     fn take_out(&mut self, known: &Version) {
-        let Some(versions) = self.assets.get_mut(&known.files.asset) else { return };
+        let asset = &known.files.asset;
+        let mut versions = self.versions(asset).to_vec();
         versions.retain(|version| version.id() != known.id());
         if versions.is_empty() {
-            self.assets.remove(&known.files.asset);
+            self.assets.remove(asset);
+        } else {
+            self.assets.insert(asset.clone(), versions.into());
         }
     }
 
@@ -410,7 +440,7 @@ impl Catalog {
 
     /// The versions of an asset, newest first; empty if there is no such asset.
     pub fn versions(&self, asset: &AssetId) -> &[Arc<Version>] {
-        self.assets.get(asset).map_or(&[], Vec::as_slice)
+        self.assets.get(asset).map_or(&[], OfAsset::as_slice)
     }
 
     /// The version of this name.
@@ -438,8 +468,8 @@ impl Catalog {
     ) -> Vec<Beside<'a>> {
         let newest = |all: Versions<'a>, count: usize| &all[..all.len().min(count)];
         let mut pairs: Vec<(Versions<'a>, Versions<'a>)> = Vec::new();
-        let mut put = |known: Option<&'a Vec<_>>, found: Option<&'a Vec<_>>| {
-            let all = |of: Option<&'a Vec<_>>| of.map_or(&[][..], Vec::as_slice);
+        let mut put = |known: Option<&'a OfAsset>, found: Option<&'a OfAsset>| {
+            let all = |of: Option<&'a OfAsset>| of.map_or(&[][..], OfAsset::as_slice);
             pairs.push((newest(all(known), was), newest(all(found), count)));
         };
         if was == count {
@@ -468,6 +498,7 @@ impl Catalog {
         let mut kept: Vec<(usize, &Arc<Version>)> = self
             .assets
             .values()
+            .map(OfAsset::as_slice)
             .flat_map(|versions| versions[..newest(versions)].iter().enumerate())
             .collect();
         kept.sort_by_key(|(age, version)| (*age, version.sequence));

@@ -23,6 +23,8 @@ pub(crate) struct Way {
     pub(crate) class: Class,
     /// Behind the one before it, of the same prefix; as [`sort`] found it.
     pub(crate) step: Step,
+    /// The tree's own: where the ways to one of its prefixes end.
+    pub(crate) end: u32,
 }
 
 /// A site as the order sees it.
@@ -37,7 +39,7 @@ pub(crate) struct Known {
 impl Way {
     /// One that is not sorted yet.
     pub(crate) fn new(site: u32, table: u32, heard: Option<Arc<Attributes>>) -> Self {
-        Self { site, heard, table, class: Class::Public, step: Step::First }
+        Self { site, heard, table, class: Class::Public, step: Step::First, end: 0 }
     }
 
     #[inline]

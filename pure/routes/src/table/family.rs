@@ -48,10 +48,10 @@ struct Node {
     held: u128,
     /// By the next six bits: whether longer prefixes begin with them.
     below: u64,
-    /// In the order of their slots; those to one prefix best first.
+    /// In the order of their slots; those to one prefix best first. Each prefix has one or more, so
+    /// the first ways tell besides where those to the first prefixes end, in the same order: none
+    /// is searched for, and no more memory is read.
     ways: Box<[Way]>,
-    /// In the same order: where the ways to each prefix end, so that none is searched for.
-    ends: Box<[u32]>,
     /// In the order of their bits.
     nodes: Box<[Arc<Self>]>,
 }
@@ -177,8 +177,8 @@ impl Node {
     fn range(&self, slot: u8) -> (usize, Range<usize>) {
         let bit = 1_u128 << slot;
         let before = index((self.held & (bit - 1)).count_ones());
-        let first = before.checked_sub(1).map_or(0, |last| index(self.ends[last]));
-        let end = if self.held & bit == 0 { first } else { index(self.ends[before]) };
+        let first = before.checked_sub(1).map_or(0, |last| index(self.ways[last].end));
+        let end = if self.held & bit == 0 { first } else { index(self.ways[before].end) };
         (before, first..end)
     }
 
@@ -257,20 +257,18 @@ impl Node {
         let mut own = self.ways[range.clone()].to_vec();
         change(&mut own);
         let now = own.len();
-        if now == len {
-            self.ways[range].swap_with_slice(&mut own);
-            return (len != 0, now != 0);
-        }
-        let mut ways = std::mem::take(&mut self.ways).into_vec();
-        ways.splice(range, own);
-        self.ways = ways.into();
         let end = |end: usize| u32::try_from(end).expect("fewer ways than sites times prefixes");
-        let mut ends = std::mem::take(&mut self.ends).into_vec();
+        let prefixes = index(self.held.count_ones());
+        let mut ends: Vec<u32> = self.ways[..prefixes].iter().map(|way| way.end).collect();
         ends.splice(at..at + usize::from(len != 0), (now != 0).then_some(end(first + len)));
         ends[at..].iter_mut().for_each(|of| *of = end(index(*of) + now - len));
-        self.ends = ends.into();
+        let mut ways = std::mem::take(&mut self.ways).into_vec();
+        ways.splice(range, own);
+        ways.iter_mut().zip(&ends).for_each(|(way, end)| way.end = *end);
+        self.ways = ways.into();
         self.held = self.held & !(1 << slot) | u128::from(now != 0) << slot;
-        assert_eq!(self.ends.len(), index(self.held.count_ones()), "each prefix has an end");
+        assert_eq!(ends.len(), index(self.held.count_ones()), "each prefix has an end");
+        assert!(ends.len() <= self.ways.len(), "and a way that tells it");
         (len != 0, now != 0)
     }
 

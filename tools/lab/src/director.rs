@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// Reports of the mix.
     #[arg(long, default_value_t = 400_000)]
     reports: u32,
-    /// Playbacks begun, and polls of steering.
-    #[arg(long, default_value_t = 200_000)]
+    /// Playbacks begun, and polls of steering, by 200,000 players in turn.
+    #[arg(long, default_value_t = 400_000)]
     decisions: u32,
     /// Changes of one prefix, and a quarter of it of each other kind.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..=1000))]
@@ -672,8 +672,9 @@ fn of_same_size(args: &Args, with: &[&str]) -> Result<Vec<u8>> {
     Ok(told.stdout)
 }
 
-/// Players, and tickets, that are used again and again.
-const POOL: usize = 4096;
+/// Players, and as many tickets: what they read is more than a processor's caches hold, as at a
+/// front.
+const POOL: usize = 200_000;
 
 /// Seconds of this thread's CPU.
 fn since(begun: Duration) -> Result<f64> {

@@ -223,13 +223,28 @@ async fn fill<H: Host, S: Sources>(
         return Ended::Postponed(first, why);
     };
     let part = parcel.part();
-    let places = sources.places(&claim.fetch[0]).await;
-    // A part may have all of the first, and needs nobody for that.
-    if let Some(span) = places.waits().filter(|_| claim.part.is_none()) {
+    // What a part is known to have needs nobody, and is not read to find that all must wait.
+    let known = claim.part.map(|part| part.verified);
+    let at = lacking(&claim.fetch, known.unwrap_or(Bytes::ZERO));
+    let places = sources.places(&claim.fetch[at.unwrap_or(0)]).await;
+    let is_known = known != Some(Bytes::ZERO) && at.is_some();
+    if let Some(span) = places.waits().filter(|_| is_known) {
         return Ended::Waits(span);
     }
+    let places = (at.unwrap_or(0), places);
     let filling = Filling { host, sources, claim, drive: &*drive, part };
     filling.run(parcel, places, buffer).await
+}
+
+/// The first that is not among so many bytes from the beginning.
+fn lacking(fetch: &[Fetch], mut known: Bytes) -> Option<usize> {
+    fetch.iter().position(|fetch| match known.0.checked_sub(fetch.len.0) {
+        Some(left) => {
+            known = Bytes(left);
+            false
+        }
+        None => true,
+    })
 }
 
 /// True if the drive had it all along, or some of a unit, and that is visible now.
@@ -251,7 +266,13 @@ struct Filling<'a, H: Host, S> {
 }
 
 impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
-    async fn run(&self, parcel: Parcel, places: S::Places<'a>, buffer: &mut PagesOf<H>) -> Ended {
+    /// Goes on with all of it. Where the object of this number may be fetched from is known.
+    async fn run(
+        &self,
+        parcel: Parcel,
+        (at, places): (usize, S::Places<'a>),
+        buffer: &mut PagesOf<H>,
+    ) -> Ended {
         let host = self.host;
         let Ok(mut part) = Part::begin(host, self.drive, parcel).await else {
             return Ended::DriveFailed;
@@ -261,8 +282,8 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
         self.show_part(verified);
         let (mut without, mut waits) = (None, None);
         let mut places = Some(places);
-        for fetch in &self.claim.fetch {
-            let places = match places.take() {
+        for (index, fetch) in self.claim.fetch.iter().enumerate() {
+            let places = match places.take_if(|_| index == at) {
                 Some(places) => places,
                 None => self.sources.places(fetch).await,
             };

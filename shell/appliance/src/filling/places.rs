@@ -41,8 +41,8 @@ const LIED_FOR: Nanos = Nanos::seconds(600);
 /// Control says at least this; whatever it says, it is asked again after the other.
 const WAIT_MIN_S: u64 = 1;
 const WAIT_MAX_S: u64 = 600;
-/// Control that has too much to do is asked again after so long, and counts as away for whoever has
-/// lacked an object for longer than the other.
+/// Control that has too much to do is asked again after so long, and counts as away when it has
+/// answered no question for the other.
 const BUSY_WAIT_S: u64 = 5;
 const BUSY_MAX: Nanos = Nanos::seconds(900);
 /// Objects that are fetched from further away are counted, and told once in a while.
@@ -69,7 +69,13 @@ pub(crate) struct Clients {
     pub(crate) shunned: Arc<Shunned>,
     /// The same.
     pub(crate) said: Arc<Said>,
+    /// The same.
+    pub(crate) busy: Arc<Busy>,
 }
+
+/// Since when control has said nothing but that it has too much to do.
+#[derive(Debug, Default)]
+pub(crate) struct Busy(Mutex<Option<Instant>>);
 
 /// When it was last told that an object is fetched from further away.
 #[derive(Debug, Default)]
@@ -91,6 +97,18 @@ pub(crate) struct Places<'a> {
     refused: bool,
     /// A master is to fetch it first.
     waits: Option<Nanos>,
+}
+
+impl Busy {
+    fn answered(&self) {
+        *lock(&self.0) = None;
+    }
+
+    /// It says so now. True if it is worth waiting for.
+    fn is_short(&self, now: Instant) -> bool {
+        let since = *lock(&self.0).get_or_insert(now);
+        now.since(since) < BUSY_MAX
+    }
 }
 
 impl Said {
@@ -147,9 +165,14 @@ impl<'a> Places<'a> {
         let lacked = self.ledger.change(|holdings| holdings.lacked_for(self.asked, object));
         let answer = self.clients.control.as_ref().map(|control| control.sources(object, lacked));
         let told = match answer {
-            Some(Ok(told)) => told,
+            Some(Ok(told)) => {
+                self.clients.busy.answered();
+                told
+            }
             // It is there, and has too much to do: the origin would get what it cannot answer.
-            Some(Err(ControlError::Status { status: 503, .. })) if lacked < BUSY_MAX => {
+            Some(Err(ControlError::Status { status: 503, .. }))
+                if self.clients.busy.is_short(self.asked) =>
+            {
                 Sources { only: true, wait_s: Some(BUSY_WAIT_S), ..Sources::default() }
             }
             Some(Err(error)) => {

@@ -462,6 +462,7 @@ impl StorageHandle {
         let rate_max = config.fill.rate_max.map(|rate| rate.0);
         let paces = Arc::new(Paces::new(rate_max, |rate| rate.over(BURST_SHARE).max(BURST_MIN)));
         let (shunned, said) = (Arc::new(Shunned::default()), Arc::new(Said::default()));
+        let busy = Arc::default();
         for i in 0..config.fill.concurrency {
             let clients = Clients {
                 origins: source::agent(tls, config.fill.silence_max),
@@ -469,6 +470,7 @@ impl StorageHandle {
                 control: self.writer(config),
                 shunned: Arc::clone(&shunned),
                 said: Arc::clone(&said),
+                busy: Arc::clone(&busy),
             };
             let paces = Arc::clone(&paces);
             self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients, &paces))?;

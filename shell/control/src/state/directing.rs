@@ -81,7 +81,7 @@ pub(crate) struct Directing {
     shared: Arc<Shared>,
     pulse: Mutex<Pulse>,
     hangs: watch::Sender<bool>,
-    sources: Semaphore,
+    sources: Arc<Semaphore>,
 }
 
 /// Why the director answers nothing more than what it has been asked.
@@ -128,7 +128,7 @@ impl Directing {
         let longest = Longest::default();
         let thread = Thread { desk, steps, runtime, attention, passed: Nanos(0), longest };
         std::thread::Builder::new().name("director".to_owned()).spawn(move || thread.run())?;
-        let (hangs, sources) = (watch::Sender::new(false), Semaphore::new(SOURCES_MAX));
+        let (hangs, sources) = (watch::Sender::new(false), Arc::new(Semaphore::new(SOURCES_MAX)));
         Ok(Self { queue, shared, pulse: Mutex::default(), hangs, sources })
     }
 
@@ -159,9 +159,14 @@ impl Directing {
         &self,
         question: impl FnOnce(&Desk, Instant) -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let room = self.sources.try_acquire().map_err(|_| Busy::Full);
-        let _room = room.inspect_err(|_| self.shared.counts.refused.count())?;
-        self.ask(question).await
+        let room = Arc::clone(&self.sources).try_acquire_owned().map_err(|_| Busy::Full);
+        let room = room.inspect_err(|_| self.shared.counts.refused.count())?;
+        // It is kept until the question is out of the queue, though whoever asked may have left.
+        let with_room = move |desk: &Desk, now| {
+            let _room = room;
+            question(desk, now)
+        };
+        self.ask(with_room).await
     }
 
     /// Work that is not refused: it waits for room. For facts, and for whoever has begun a change.

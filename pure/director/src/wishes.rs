@@ -97,7 +97,7 @@ pub enum PinWhy {
     NoRoom(Bytes),
     /// No appliance stands there.
     NoAppliance,
-    /// The policy keeps newer versions of its asset.
+    /// It was taken down, or the policy keeps newer versions of its asset.
     NotKept,
 }
 
@@ -199,8 +199,8 @@ impl fmt::Display for PinMissing {
             ),
             PinWhy::NoAppliance => f.write_str("no appliance stands there: end the pin"),
             PinWhy::NotKept => f.write_str(
-                "newer versions of its asset are kept in its place: pin one of these, or raise \
-                 versions_kept",
+                "it is not kept: it was taken down, or newer versions of its asset are in its \
+                 place: end the pin, pin one of these, or raise versions_kept",
             ),
         }
     }

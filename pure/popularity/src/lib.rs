@@ -61,7 +61,7 @@ pub struct Config {
     pub judged_days: usize,
     /// Days of items of about the same demand by which smoothings are told apart at least.
     pub samples_min: u32,
-    /// So many days after its begin a launch is forecast from a similar title's, at most.
+    /// So many days after it begins a launch is forecast from a similar title's, at most.
     pub launch_days: u32,
     /// How much the region's shape of the day counts in an item's own, beside each byte of the
     /// item: 1 is half.

@@ -51,6 +51,7 @@ pub(crate) struct RuleBody {
 
 /// Where it is.
 #[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RuleQuery {
     /// At this site; without it and `cluster`, everywhere.
@@ -230,8 +231,8 @@ pub(crate) async fn launches(State(control): Shared) -> Result<Json<Vec<LaunchOu
     Ok(Json(lasting.launches.iter().map(|(version, of)| launch_out(version, of)).collect()))
 }
 
-/// Says how much a version will be watched that begins, until it has a history of its own: two
-/// weeks after its begin at the latest. It counts with the next forecast: at 23:00 UTC, or with
+/// Says how much a version that begins will be watched, until it has a history of its own: two
+/// weeks after it begins at the latest. It counts with the next forecast: at 23:00 UTC, or with
 /// POST /v1/plan. There are 256 at most.
 #[utoipa::path(put, path = "/v1/launches/{version}", tag = "fleet",
     request_body = LaunchBody, responses((status = 200, body = LaunchOut)))]

@@ -10,6 +10,7 @@
 //! restart of either side loses nothing, and its number is kept with the sums, so that it is
 //! counted once. A region is a manifest cluster; sites in none are one region together.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use director::wishes::{self, LaunchLike, Wishes};
@@ -243,12 +244,16 @@ pub(crate) fn known(
     spans: Vec<(Span, Vec<u8>)>,
     with_backtest: bool,
 ) -> Known {
-    let Listed { placed, shown, launches: _ } = listed;
+    let placed = &listed.placed;
     let end = Hour::at(UnixSeconds(now.0.saturating_sub(SETTLES_S)));
     let demand = restored(spans, end);
     let day = day_of(Hour::at(now)).after(24);
     let launches = listed.launches(&demand, day, region);
-    let outlook = Outlook { launches: &launches, shown };
+    let mut shown = Cow::Borrowed(&*listed.shown);
+    if region.is_plan {
+        show_launches(&mut shown, &launches, day);
+    }
+    let outlook = Outlook { launches: &launches, shown: &shown };
     let all = forecast(&demand, day, &outlook, &Config::USUAL);
     let backtest = with_backtest.then(|| tested(&demand, placed));
     let mut expected = Vec::with_capacity(all.len());
@@ -258,6 +263,19 @@ pub(crate) fn known(
         expected.extend(placed.next_if(|of| of.item == item).map(|of| (of.clone(), expects)));
     }
     Known { demand, day, expected, backtest }
+}
+
+/// What counts as begun on this day counts as shown then, too. O(launches log shown), and a copy of
+/// `shown` if there are any.
+fn show_launches(shown: &mut Cow<'_, [Shown]>, launches: &[Launch], day: Hour) {
+    for launch in launches.iter().filter(|of| of.begin == day) {
+        let after = shown.partition_point(|of| of.first <= launch.item);
+        let Some(at) = after.checked_sub(1) else { continue };
+        let is_later = shown[at].from.is_some_and(|from| day < from && from < day.after(48));
+        if launch.item <= shown[at].last && is_later {
+            shown.to_mut()[at].from = Some(day);
+        }
+    }
 }
 
 /// The first hours of what is kept: by the hour, and by the day.
@@ -437,18 +455,19 @@ pub(crate) mod tests {
         catalog.put(version("film-1", 7));
         let day = 20_000 * 86_400;
         let now = UnixSeconds(day + 23 * 3600);
-        let expected = |begin: u64, part: Part, is_plan: bool| {
+        let expected_of = |catalog: &Catalog, begin: u64, part: Part, is_plan: bool| {
             let like = LaunchLike::Bytes(Bytes(1000));
             let launch = Wish { begin: UnixSeconds(begin), like };
             let launches = [("film-1".parse().unwrap(), launch)].into();
             let wishes = Wishes { launches, ..Wishes::default() };
-            let listed = Listed::of(&catalog, &wishes);
+            let listed = Listed::of(catalog, &wishes);
             let known = known(&listed, Region { part, is_plan }, now, Vec::new(), false);
             known.expected.first().map_or(0, |(of, expects)| {
                 assert_eq!(of.item, Item(7));
                 expects.day.0
             })
         };
+        let expected = |begin, part, is_plan| expected_of(&catalog, begin, part, is_plan);
         let (all, third) = (Part { bytes: 3, all: 3 }, Part { bytes: 1, all: 3 });
         // The day that is forecast is the next one: it begins in an hour.
         let (forecast, after, later) = (day + 86_400, day + 2 * 86_400, day + 3 * 86_400);
@@ -458,6 +477,13 @@ pub(crate) mod tests {
         assert_eq!(expected(after + 20 * 3600, all, true), 1000, "it comes in the night before");
         assert_eq!(expected(later, all, true), 0);
         assert_eq!(expected(forecast, Part { bytes: 0, all: 0 }, true), 0);
+        // The same of one that may be shown from that hour on.
+        let mut film = Arc::unwrap_or_clone(version("film-1", 7));
+        film.window.from = Some(UnixSeconds(after + 20 * 3600));
+        let mut catalog = Catalog::default();
+        catalog.put(Arc::new(film));
+        assert_eq!(expected_of(&catalog, after + 20 * 3600, all, false), 0);
+        assert_eq!(expected_of(&catalog, after + 20 * 3600, all, true), 1000);
     }
 
     #[test]

@@ -115,6 +115,18 @@ impl Running {
         answer(request.send(lines))
     }
 
+    /// The same of what is refused before its body is read: the connection ends then, and may take
+    /// the answer with it. So it is said again.
+    pub(crate) fn post_refused_events(&self, path: &str, lines: &str) -> Answer {
+        for _ in 0..50 {
+            let request = self.agent.post(self.full(path)).content_type("application/cmcd");
+            if let Ok(answered) = request.send(lines) {
+                return answer(Ok(answered));
+            }
+        }
+        panic!("50 answers of {path} are lost");
+    }
+
     /// Any request.
     pub(crate) fn send(&self, request: ureq::http::Request<String>) -> Answer {
         answer(self.agent.run(request))

@@ -124,11 +124,11 @@ fn a_player_tells_of_itself_with_the_ticket_of_its_playback() {
     assert_eq!(told(&control, "site", "b", "events")["stalls"], 1, "10.1.2.3 is of site b");
     // Strangers have no ticket.
     for bad in ["/events/v1/x", &path.replace("/v1/", "/v1/x"), &format!("{path}x")] {
-        let refused = control.post_events(bad, lines);
+        let refused = control.post_refused_events(bad, lines);
         assert_eq!(refused.status, 401, "{bad}");
     }
     let steering = playback["steering_url"].as_str().unwrap().strip_prefix(&control.url).unwrap();
-    assert_eq!(control.post_events(steering, lines).status, 405);
+    assert_eq!(control.post_refused_events(steering, lines).status, 405);
     // What comes again counts once.
     assert_eq!(control.post_events(path, lines).status, 204);
     assert_eq!(told(&control, "asset", "film", "events")["stalls"], 1);
@@ -136,7 +136,7 @@ fn a_player_tells_of_itself_with_the_ticket_of_its_playback() {
     let much = lines.repeat(10);
     let statuses: Vec<u16> = (0..3).map(|_| control.post_events(path, &much).status).collect();
     assert_eq!(statuses, [204, 429, 429]);
-    assert_eq!(control.post_events(path, &"x".repeat(80_000)).status, 413);
+    assert_eq!(control.post_refused_events(path, &"x".repeat(80_000)).status, 413);
     let page = control.get("/metrics").text();
     for line in ["event_reports_total 3\n", "event_reports_refused_total 3\n"] {
         assert!(page.contains(&format!("nearcast_control_{line}")), "{line} in {page}");

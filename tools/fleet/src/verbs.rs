@@ -275,7 +275,7 @@ const VERBS: &[Verb] = &[
         .says("{version} is not pinned there"),
     verb("ban", "list", "List versions that must not lie somewhere", &[("GET", "/v1/bans")])
         .shows(Shows::Rows(RULE)),
-    verb("ban", "set", "Have a version lie nowhere there: its copies go", BAN)
+    verb("ban", "set", "Keep a version away from a place: its copies there go", BAN)
         .takes(&[VERSION, SITE_OF_RULE, CLUSTER_OF_RULE, UNTIL])
         .says("{version} is banned {at} until {until|further notice}"),
     verb("ban", "remove", "End a ban", UNBAN)
@@ -283,10 +283,10 @@ const VERBS: &[Verb] = &[
         .says("{version} is not banned there"),
     verb("launch", "list", "List versions that begin", &[("GET", "/v1/launches")])
         .shows(Shows::Rows(LAUNCH)),
-    verb("launch", "set", "Say how much a version will be watched that begins", SET_LAUNCH)
+    verb("launch", "set", "Say how much a version that begins will be watched", SET_LAUNCH)
         .takes(&[
             VERSION,
-            take("begin", "Nobody watches it before, in UTC; now without it", What::Time),
+            take("begin", "When it begins, in UTC; now without this", What::Time),
             take("day_bytes", "Bytes on a day, of all renditions and sites", What::Number),
             take("like", "Another version that it will be like", What::Text),
             take("days", "Like its first days, which is usual, or like present ones", What::Text),
@@ -409,10 +409,11 @@ const VERSION: Take = name("version", "One of `nearcast asset show`");
 const UNTIL: Take = take("until", "Until then, in UTC: 2027-01-31T22:00:00Z", What::Time);
 const SITE_OF_RULE: Take =
     take("site", "At this site; everywhere without it and --cluster", What::Text);
-const CLUSTER_OF_RULE: Take = take("cluster", "In this manifest cluster", What::Text);
+const CLUSTER_OF_RULE: Take =
+    take("cluster", "In this manifest cluster; not with --site", What::Text);
 const IN_SITE: Take =
     take("site", "At this site; everywhere without it and --cluster", What::Query);
-const IN_CLUSTER: Take = take("cluster", "In this manifest cluster", What::Query);
+const IN_CLUSTER: Take = take("cluster", "In this manifest cluster; not with --site", What::Query);
 const SHOW_ASSET: &[Route] = &[("GET", "/v1/assets/{asset}"), FLEET];
 const PUBLIC: &[Route] = &[("PUT", "/v1/assets/{asset}/public")];
 const PRIVATE: &[Route] = &[("DELETE", "/v1/assets/{asset}/public")];

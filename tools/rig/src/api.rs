@@ -65,3 +65,15 @@ fn body(method: &str, url: &str, answer: Result<Response<Body>, Error>) -> Resul
     }
     serde_json::from_str(&text).with_context(|| format!("{}: no JSON: {text}", what()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_by_its_whole_name() {
+        let page = "nearcast_a_total_since 3\nnearcast_a_total 29\nnearcast_b{of=\"x\"} 0.5\n";
+        assert_eq!((metric(page, "a_total"), metric(page, "b{of=\"x\"}")), (Some(29), Some(0.5)));
+        assert_eq!(metric::<u64>(page, "a"), None);
+    }
+}

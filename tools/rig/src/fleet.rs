@@ -24,6 +24,8 @@ use crate::api;
 use crate::certificate::Certificate;
 use crate::process::{On, Process, binary};
 
+/// What a drive has without objects: a marker and logs.
+pub const EMPTY_MAX: u64 = 64 << 10;
 /// How long the fleet may take to become whole.
 const WHOLE_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

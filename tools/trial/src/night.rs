@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use rig::bounds::{Bounds, DependsOn};
-use rig::fleet::{Fleet, Role};
+use rig::fleet::{EMPTY_MAX, Fleet, Role};
 use rig::stage::Origin;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -92,8 +92,6 @@ const BURST: u64 = 1 << 20;
 const QUIET: Duration = Duration::from_secs(3);
 /// Above the lowest rendition's, below the others'.
 const LESS_BPS: u64 = 600_000;
-/// Of a drive without objects: markers and logs.
-const EMPTY_MAX: u64 = 64 << 10;
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -177,7 +175,7 @@ impl Night<'_> {
         let began = Instant::now();
         self.fleet.put(&format!("/v1/fill/urgent/{version}"), &json!({}))?;
         let mut fastest = 0.0_f64;
-        let mut came = [false; 6];
+        let mut came = vec![false; usize::from(APPLIANCES)];
         self.until("the urgent film is everywhere", |night| {
             for (fetched, came) in night.fetched()?.iter().zip(&mut came) {
                 if film <= fetched.all() && !*came {

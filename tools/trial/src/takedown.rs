@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rig::bounds::{Bounds, DependsOn, count};
-use rig::fleet::{self, Fleet, Plan, Role};
+use rig::fleet::{self, EMPTY_MAX, Fleet, Plan, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::info;
@@ -84,8 +84,6 @@ const RETURNED_MAX: f64 = 5.0;
 /// A run that takes longer is given up.
 const GIVE_UP: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What drives hold without objects: markers and logs.
-const EMPTY_MAX: u64 = 64 << 10;
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {

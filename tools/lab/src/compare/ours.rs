@@ -135,7 +135,7 @@ impl Site<'_> {
 
     /// Signatures of tokens that the appliance has verified.
     pub(crate) fn tokens_verified(&self) -> Result<u64> {
-        verified_in(&self.metrics()?)
+        api::metric(&self.metrics()?, "tokens_verified_total")
             .context("the appliance has no metric nearcast_tokens_verified_total")
     }
 
@@ -214,12 +214,6 @@ fn aead_in(metrics: &str) -> Option<String> {
     Some(kernel.split_once('"')?.0.to_owned())
 }
 
-fn verified_in(metrics: &str) -> Option<u64> {
-    let row =
-        |line: &str| line.strip_prefix("nearcast_tokens_verified_total ")?.trim().parse().ok();
-    metrics.lines().find_map(row)
-}
-
 /// Whether all that is started is there.
 pub(crate) fn check_binaries() -> Result<()> {
     ["nearcast", "nearcast-control", "nearcast-appliance"]
@@ -267,13 +261,6 @@ mod tests {
         let config = site.again_config("127.0.0.1:18501".parse().unwrap(), change);
         assert_eq!(config["hot"]["memory"].as_str(), Some("0 B"));
         assert!(config["serve"].get("cpus").is_none());
-    }
-
-    #[test]
-    fn the_tokens_that_were_verified_are_read() {
-        let text = "nearcast_forbidden_total 3\nnearcast_tokens_verified_total 29\n";
-        assert_eq!(verified_in(text), Some(29));
-        assert_eq!(verified_in("nearcast_tokens_verified_total_since 3\n"), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use model::units::{BitsPerSecond, Bytes};
+use rig::api;
 use rig::client::{Plan, Ranges, Receive, Target, Truth};
 use rig::cpu::{self, Account};
 use rig::stage::{Appliance, Film, Setup, Stage};
@@ -228,8 +229,7 @@ fn on_client_cpu<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> 
 fn held(metrics: SocketAddr) -> Option<String> {
     let answer = ureq::get(format!("http://{metrics}/metrics")).call();
     let text = answer.ok()?.body_mut().read_to_string().ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("nearcast_fill_objects_held "))?;
-    Some(line.trim().to_owned())
+    api::metric(&text, "fill_objects_held")
 }
 
 /// Bursts by lateness: upper bound in microseconds, count of those within it.

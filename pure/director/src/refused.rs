@@ -78,7 +78,7 @@ type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
 /// Why a plan is refused that leads from what each appliance should hold to other places; none if
 /// it may be carried out. O(items held).
 pub(crate) fn look<'a>(
-    Asked { before, known, catalog }: &Asked<'_>,
+    Asked { before: held, known, catalog }: &Asked<'_>,
     places: &Arc<Places>,
     withdrawn_of_late: bool,
     wish: impl Fn(&ApplianceId) -> Wish<'a>,
@@ -88,7 +88,7 @@ pub(crate) fn look<'a>(
     let (mut vanished, mut above) = (NumberSet::new(), BTreeMap::new());
     let (mut pairs, mut all): (Vec<Pair<'_>>, _) = (Vec::new(), NumberSet::new());
     let mut banned = NumberSet::new();
-    for (id, was) in before.iter() {
+    for (id, was) in held.iter() {
         all |= &**was;
         let Some(is) = places.holds.get(id) else { continue };
         let mut there = &**was & after.items();
@@ -123,8 +123,12 @@ pub(crate) fn look<'a>(
     };
     let both = pairs.iter().map(|(_, was, is)| (was, *is));
     let mut difference: Difference = difference(before, after, both);
-    // What is banned goes without a limit, but where nobody would have it any more.
-    places.holds.values().for_each(|is| banned -= &**is);
+    // What is banned goes without a limit, but where nobody who has it would keep it: whoever is to
+    // have it next cannot fetch it once it is gone.
+    if !banned.is_empty() {
+        let both = held.iter().filter_map(|(id, was)| Some((was, places.holds.get(id)?)));
+        both.for_each(|(was, is)| banned -= &**was & &**is);
+    }
     difference.last_copies |= banned;
     difference.last_copies -= places.with_origin(&difference.last_copies);
     let reasons = refusals(&difference, &LIMITS);

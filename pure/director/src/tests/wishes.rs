@@ -78,6 +78,28 @@ fn a_ban_goes_without_a_limit_but_not_the_last_copy_of_what_has_no_origin() {
 }
 
 #[test]
+fn a_ban_moves_what_has_no_origin_only_to_one_that_has_it() {
+    let mut director = running(&["a1", "b1"]);
+    put_version(&mut director, "film-1", &[1], 1);
+    let known = director.desired().catalog.version(&"film-1".parse().unwrap()).unwrap().clone();
+    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
+    put(&mut director, Version::new(Arc::new(files), Vec::new(), 1).numbered(Some(0)));
+    settle(&mut director);
+    let holders =
+        |director: &Director| ["a1", "b1"].map(|name| films(director, name).contains("film-1"));
+    say(&mut director, &[("film-1", at_site("b"), BAN)]);
+    assert_eq!((holders(&director), director.refused()), ([true, false], None));
+    say(&mut director, &[("film-1", at_site("a"), BAN), ("film-1", at_site("b"), PIN)]);
+    let refused = director.refused().expect("a1 alone has it, and would drop it").words();
+    assert!(refused[0].starts_with("the plan evicts the last copies of items: 1"), "{refused:?}");
+    assert_eq!(holders(&director), [true, false]);
+    say(&mut director, &[("film-1", at_site("b"), PIN)]);
+    assert_eq!((holders(&director), director.refused()), ([true, true], None));
+    say(&mut director, &[("film-1", at_site("a"), BAN), ("film-1", at_site("b"), PIN)]);
+    assert_eq!((holders(&director), director.refused()), ([false, true], None));
+}
+
+#[test]
 fn the_rule_of_a_site_goes_before_that_of_its_cluster_and_that_before_everywhere() {
     let mut director = running(&["a1", "b1"]);
     put_version(&mut director, "film-1", &[1], 1);

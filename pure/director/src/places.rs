@@ -463,11 +463,20 @@ impl Ground {
         }
     }
 
+    /// Items of launches: what operators say of them says nothing of others. O(launches).
+    fn launched(&self) -> NumberSet {
+        let versions = self.wishes.launches.keys().filter_map(|id| self.catalog.version(id));
+        versions
+            .flat_map(|of| of.items_or_own().each().map(|(_, item)| item.0).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// What is expected of each item, and a guess of new ones of which nothing is known. O(items).
     fn wanted(&self, shelf: &Shelf, region: Option<&ClusterId>) -> Vec<Wanted> {
         let Some(expected) = &self.expected else { return Vec::new() };
         let expected = expected.regions.get(&region.cloned()).map_or(&[][..], |all| all);
-        let guess = Guess::of(expected);
+        let begun = self.launched();
+        let guess = Guess::of(expected.iter().filter(|of| !begun.contains(of.item.0)));
         let mut wanted = Vec::with_capacity(expected.len());
         let mut known = expected.iter().peekable();
         for Numbered { items, version, .. } in &shelf.versions {
@@ -516,7 +525,7 @@ fn bounds(ruled: &Ruled, shelf: &Shelf, region: &[Together<'_>]) -> Vec<Arc<Boun
 }
 
 /// What is thought of a version of which nobody knows yet how many will watch it: for a day four
-/// times the mean of all others, then as much as they for a week. So a full site takes in what is
+/// times the mean of all others but launches, then as much as they for a week. So a full site takes in what is
 /// new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
 struct Guess {
     /// None where nothing is known of any: then each byte is as good as another.
@@ -528,10 +537,10 @@ const NEWEST_FOR: u64 = 86_400;
 const NEWEST_TIMES: u64 = 4;
 
 impl Guess {
-    fn of(expected: &[Wanted]) -> Self {
+    fn of<'a>(expected: impl Iterator<Item = &'a Wanted> + Clone) -> Self {
         let mean = |of: fn(&Wanted) -> u64| {
-            let sum: u128 = expected.iter().map(|wanted| u128::from(of(wanted))).sum();
-            let mean = sum.checked_div(u128::try_from(expected.len()).ok()?)?;
+            let sum: u128 = expected.clone().map(|wanted| u128::from(of(wanted))).sum();
+            let mean = sum.checked_div(u128::try_from(expected.clone().count()).ok()?)?;
             Some(u64::try_from(mean).unwrap_or(u64::MAX).max(1))
         };
         let (day, peak) = (mean(|of| of.day.0), mean(|of| of.peak.0));

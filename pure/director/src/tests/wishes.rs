@@ -210,3 +210,28 @@ fn a_question_is_answered_with_what_was_said() {
     assert_eq!((days(14 * 86_400 + 8), days(14 * 86_400 + 9)), (1, 0));
     assert_eq!(wishes.lasting(UnixSeconds(0), 14, |_| false), Wishes::default());
 }
+
+#[test]
+fn what_is_said_of_a_launch_says_nothing_of_what_else_is_new() {
+    let mut director = full(3);
+    let launch = Launch { begin: UnixSeconds(1), like: LaunchLike::Bytes(Bytes(1 << 40)) };
+    let pinned = |film: &str| ((film.parse().unwrap(), at_site("a")), PIN);
+    let wishes = Wishes {
+        launches: [("film-0".parse().unwrap(), launch)].into(),
+        rules: [pinned("film-1"), pinned("film-2")].into(),
+    };
+    director.handle(at(0), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    let wanted = placement::plan::Wanted {
+        item: model::id::Item(0),
+        day: Bytes(1 << 40),
+        peak: BitsPerSecond(1),
+    };
+    let regions = [(None, [wanted].into_iter().collect())].into();
+    director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
+    let known = title("film-3", "title-3", 3);
+    let files = AssetVersion { modified: UnixSeconds(30 * 86_400), ..known.files.as_ref().clone() };
+    put(&mut director, Version::new(Arc::new(files), Vec::new(), 4).numbered(Some(3)));
+    settle(&mut director);
+    assert_eq!(director.refused(), None);
+    assert!(films(&director, "a1").contains("film-0"), "film-3 is new, and no more");
+}

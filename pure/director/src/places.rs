@@ -525,8 +525,8 @@ fn bounds(ruled: &Ruled, shelf: &Shelf, region: &[Together<'_>]) -> Vec<Arc<Boun
 }
 
 /// What is thought of a version of which nobody knows yet how many will watch it: for a day four
-/// times the mean of all others but launches, then as much as they for a week. So a full site takes in what is
-/// new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
+/// times the mean of all others but launches, then as much as they for a week. So a full site takes
+/// in what is new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
 struct Guess {
     /// None where nothing is known of any: then each byte is as good as another.
     mean: Option<(Bytes, BitsPerSecond)>,

@@ -131,11 +131,17 @@ pub(crate) fn fetched(fleet: &Fleet, index: u16) -> Result<Fetched> {
     })
 }
 
-/// The same of all, when nobody fetches: their pages of metrics are a tenth of a second old at most
-/// where there is time.
-pub(crate) fn settled(fleet: &Fleet) -> Result<Vec<Fetched>> {
-    std::thread::sleep(Duration::from_millis(500));
-    (0..APPLIANCES).map(|index| fetched(fleet, index)).collect()
+/// The same of all, when nobody fetches any more and each has fetched so much: their pages of
+/// metrics are a tenth of a second old, or more where there is no time.
+pub(crate) fn settled(fleet: &Fleet, least: u64) -> Result<Vec<Fetched>> {
+    let mut settled = Vec::new();
+    rig::until("until pages tell all", WHOLE_MAX, LOOK_EVERY, || {
+        std::thread::sleep(Duration::from_millis(500));
+        let all: Result<Vec<Fetched>> = (0..APPLIANCES).map(|at| fetched(fleet, at)).collect();
+        settled = all?;
+        Ok(settled.iter().all(|of| least <= of.all()))
+    })?;
+    Ok(settled)
 }
 
 impl Fetched {

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut report = Report { film_bytes, ..Report::default() };
     fleet.wait_until_whole(WHOLE_MAX)?;
     report.origin_films = ratio(origin.sent(), film_bytes);
-    let before = settled(&fleet)?;
+    let before = settled(&fleet, film_bytes)?;
     let mut twice = before.iter().map(|one| one.all().saturating_sub(film_bytes)).sum();
     killed(&mut fleet, &origin, &room, &before, &mut report, &mut twice)?;
     report.fetched_twice_bytes = twice;
@@ -130,7 +130,7 @@ fn killed(
     fleet.start_appliance(victim)?;
     fleet.wait_until_whole(WHOLE_MAX)?;
     report.origin_films_killed = ratio(origin.sent() - sent_before, film);
-    let after = settled(fleet)?;
+    let after = settled(fleet, 0)?;
     for index in others.into_iter().map(usize::from) {
         *twice += after[index].since(&before[index]).all().saturating_sub(film);
     }

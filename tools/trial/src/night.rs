@@ -228,7 +228,7 @@ impl Night<'_> {
         self.until_whole()?;
         self.report.origin_films_cut = ratio(self.origin.sent() - sent, self.report.film_bytes);
         let twice = |fetched: &Fetched| fetched.all().saturating_sub(self.due);
-        self.report.fetched_twice_bytes = settled(&self.fleet)?.iter().map(twice).sum();
+        self.report.fetched_twice_bytes = settled(&self.fleet, self.due)?.iter().map(twice).sum();
         Ok(())
     }
 

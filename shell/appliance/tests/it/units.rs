@@ -69,8 +69,8 @@ fn a_rendition_lies_in_units_and_is_there_after_a_restart_with_everybody_away() 
     assert_eq!(w.origin.sent(), total);
 }
 
-#[test]
-fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
+/// Stopped in the third object of a unit of eight; the bytes that it had fetched by then.
+fn stopped_in_a_unit() -> (World, Vec<TestFile>, u64) {
     let files: Vec<TestFile> =
         (0..8).map(|i| TestFile::new(&format!("{i}.m4s"), 5_000_000)).collect();
     let mut w = packing(&files);
@@ -79,10 +79,16 @@ fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
     let mut handle = w.rig.start();
     wait("a part", || 12_000_000 <= handle.fill().fetched.0);
     handle.stop();
-    let fetched = handle.fill().fetched.0;
     assert_eq!(w.rig.told.index.lock().unwrap().len(), 0, "nothing is visible before all is");
     assert_eq!(w.rig.parts(0), 1);
     w.rig.config.fill.rate_max = None;
+    let fetched = handle.fill().fetched.0;
+    (w, files, fetched)
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
+    let (mut w, files, fetched) = stopped_in_a_unit();
     let handle = w.rig.start();
     w.rig.wait_for(&files);
     assert_eq!(fetched + handle.fill().fetched.0, 40_000_000, "no verified block came twice");
@@ -91,16 +97,7 @@ fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
 
 #[test]
 fn a_unit_that_waits_for_a_master_in_the_middle_of_an_object_fetches_nothing_again() {
-    let files: Vec<TestFile> =
-        (0..8).map(|i| TestFile::new(&format!("{i}.m4s"), 5_000_000)).collect();
-    let mut w = packing(&files);
-    w.rig.config.fill.unit.0 = Bytes::mib(64);
-    w.rig = w.rig.rate_max(20_000_000);
-    let mut handle = w.rig.start();
-    wait("a part", || 12_000_000 <= handle.fill().fetched.0);
-    handle.stop();
-    let fetched = handle.fill().fetched.0;
-    w.rig.config.fill.rate_max = None;
+    let (mut w, files, fetched) = stopped_in_a_unit();
     // Of two objects all is there, and of the third some: nobody names a source for any of them.
     let waits = files[..3].iter().map(|file| (file.id(), Vec::new()));
     w.control.waiting.lock().unwrap().extend(waits);

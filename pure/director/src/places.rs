@@ -194,7 +194,8 @@ impl Ground {
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
         let (config, none) = (Config::usual(self.policy.copies), NumberSet::new());
-        let members = region.iter().map(|of| self.members(of, before, &none, shelf));
+        let members = region.iter().zip(bounds);
+        let members = members.map(|(of, bounds)| self.members((of, bounds), before, &none, shelf));
         let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
         let apart: Vec<Vec<Apart<'_>>> = bounds.iter().map(|of| of.apart()).collect();
@@ -362,12 +363,16 @@ impl Ground {
 
     fn members<'a>(
         &self,
-        of: &Together<'_>,
+        (of, bounds): (&Together<'_>, &Bounds),
         before: &'a Names<ApplianceId, Arc<NumberSet>>,
         none: &'a NumberSet,
         shelf: &Shelf,
     ) -> Vec<Member<'a>> {
-        of.registered.iter().map(|of| self.member(of, before, none, shelf)).collect()
+        let member = |of: &&Registered| {
+            let apart = bounds.apart_of(&of.appliance.site);
+            Member { apart, ..self.member(of, before, none, shelf) }
+        };
+        of.registered.iter().map(member).collect()
     }
 
     /// Why each appliance of a site holds each item of a version, or not, as it is planned now.
@@ -394,7 +399,7 @@ impl Ground {
         let on = (region, &bounds[..]);
         let plans = self.place_together(&shelf, &order, on, before, &mut report);
         let (none, apart) = (NumberSet::new(), bounds[at].apart());
-        let members = self.members(of, before, &none, &shelf);
+        let members = self.members((of, &bounds[at]), before, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
         let cluster = cluster_of(&members, (&bounds[at], &apart), all);
         let rule = self.sites.get(site);
@@ -435,6 +440,7 @@ impl Ground {
             holds,
             // It may be filled anew at once.
             fill: room,
+            apart: None,
         }
     }
 
@@ -476,7 +482,7 @@ impl Ground {
         let Some(expected) = &self.expected else { return Vec::new() };
         let expected = expected.regions.get(&region.cloned()).map_or(&[][..], |all| all);
         let begun = self.launched();
-        let guess = Guess::of(expected.iter().filter(|of| !begun.contains(of.item.0)));
+        let guess = Guess::of(expected, &begun);
         let mut wanted = Vec::with_capacity(expected.len());
         let mut known = expected.iter().peekable();
         for Numbered { items, version, .. } in &shelf.versions {
@@ -537,14 +543,17 @@ const NEWEST_FOR: u64 = 86_400;
 const NEWEST_TIMES: u64 = 4;
 
 impl Guess {
-    fn of<'a>(expected: impl Iterator<Item = &'a Wanted> + Clone) -> Self {
-        let mean = |of: fn(&Wanted) -> u64| {
-            let sum: u128 = expected.clone().map(|wanted| u128::from(of(wanted))).sum();
-            let mean = sum.checked_div(u128::try_from(expected.clone().count()).ok()?)?;
-            Some(u64::try_from(mean).unwrap_or(u64::MAX).max(1))
-        };
-        let (day, peak) = (mean(|of| of.day.0), mean(|of| of.peak.0));
-        Self { mean: day.zip(peak).map(|(day, peak)| (Bytes(day), BitsPerSecond(peak))) }
+    fn of(expected: &[Wanted], begun: &NumberSet) -> Self {
+        let (mut count, mut day, mut peak) = (0_u128, 0_u128, 0_u128);
+        for of in expected.iter().filter(|of| !begun.contains(of.item.0)) {
+            count += 1;
+            day += u128::from(of.day.0);
+            peak += u128::from(of.peak.0);
+        }
+        let mean =
+            |sum: u128| Some(u64::try_from(sum.checked_div(count)?).unwrap_or(u64::MAX).max(1));
+        let both = mean(day).zip(mean(peak));
+        Self { mean: both.map(|(day, peak)| (Bytes(day), BitsPerSecond(peak))) }
     }
 
     fn about(&self, item: Item, len: Bytes, age: u64) -> Option<Wanted> {
@@ -701,19 +710,20 @@ impl Report {
         (at, asked): (usize, &Asked<'_>),
     ) {
         let cluster = &asked.clusters[at];
-        let all: Vec<usize> = (0..plan.members.len()).collect();
-        let sites = cluster.apart.iter().map(|apart| (apart.members, apart.pins));
-        for (members, pins) in sites.chain([(&all[..], cluster.pins)]) {
+        let sites = cluster.apart.iter().enumerate().map(|(site, apart)| (Some(site), apart.pins));
+        for (site, pins) in sites.chain([(None, cluster.pins)]) {
             let mut missing = pins & asked.order.catalogue().items();
             missing -= cluster.bans;
-            members.iter().for_each(|member| missing -= &plan.members[*member].items);
+            let stands = |member: &usize| site.is_none() || cluster.members[*member].apart == site;
+            let mut members = (0..plan.members.len()).filter(stands).peekable();
+            let first = members.peek().map(|member| &of.registered[*member].appliance.site);
+            members.for_each(|member| missing -= &plan.members[member].items);
             let mut lens: BTreeMap<&AssetVersionId, Bytes> = BTreeMap::new();
             for item in missing.iter().map(Item) {
                 let numbered = asked.shelf.find(item).expect("each piece is of a version here");
                 let len = asked.order.catalogue().get(item).map_or(Bytes::ZERO, |of| of.len);
                 *lens.entry(numbered.version.id()).or_default() += len;
             }
-            let first = members.first().map(|member| &of.registered[*member].appliance.site);
             for ((version, len), site) in lens.into_iter().zip(first.into_iter().cycle()) {
                 self.pin_missing(version, Where::Site(site.clone()), PinWhy::NoRoom(len));
             }

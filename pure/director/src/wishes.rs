@@ -281,8 +281,8 @@ impl Ruled {
 pub(crate) struct Bounds {
     pub(crate) pins: NumberSet,
     pub(crate) bans: NumberSet,
-    /// Sites of which more is said: the places of their members, pins and bans.
-    pub(crate) apart: Vec<(Vec<usize>, NumberSet, NumberSet)>,
+    /// Sites of which more is said, ascending.
+    apart: Vec<(SiteId, Sets)>,
 }
 
 impl Bounds {
@@ -309,8 +309,7 @@ impl Bounds {
             let pins = ruled.own(site).map(|own| own.pins.clone()).unwrap_or_default();
             let bans = &of.bans - &bans;
             if !pins.is_empty() || !bans.is_empty() {
-                let stands = |at: &usize| members[*at] == site;
-                bounds.apart.push(((0..members.len()).filter(stands).collect(), pins, bans));
+                bounds.apart.push((site.clone(), Sets { pins, bans }));
             }
         }
         bounds
@@ -318,7 +317,11 @@ impl Bounds {
 
     /// The sites of which more is said, as placement takes them.
     pub(crate) fn apart(&self) -> Vec<Apart<'_>> {
-        let apart = self.apart.iter();
-        apart.map(|(members, pins, bans)| Apart { members, pins, bans }).collect()
+        self.apart.iter().map(|(_, Sets { pins, bans })| Apart { pins, bans }).collect()
+    }
+
+    /// The place of a site among these.
+    pub(crate) fn apart_of(&self, site: &SiteId) -> Option<usize> {
+        self.apart.binary_search_by_key(&site, |(id, _)| id).ok()
     }
 }

@@ -158,6 +158,7 @@ pub(crate) fn plan(
             throughput: Some(Bytes(whole(throughput * of.part)).per(Hour::LEN)),
             holds,
             fill: Bytes(fill),
+            apart: None,
         }
     };
     let members: Vec<Member<'_>> = kind.members.iter().enumerate().map(member).collect();

@@ -182,7 +182,7 @@ impl Work<'_> {
         }
         let mut others: Vec<usize> = self.held[holders].iter().map(|held| held.member()).collect();
         while members.len() < copies {
-            let Some(to) = self.choose(rank, of, &others) else { break };
+            let Some(to) = self.choose(rank, of, |at| !others.contains(&at)) else { break };
             let to = self.less_busy(rank, of, to, &others).unwrap_or(to);
             others.push(to);
             members.push(to);
@@ -201,9 +201,14 @@ impl Work<'_> {
         self.members[member].fits(of)
     }
 
-    /// The member that takes a copy: of the group to which the rank belongs, else of one with more
-    /// room for its throughput; there the one that will have least to do.
-    pub(super) fn choose(&self, rank: u32, of: &Ranked, others: &[usize]) -> Option<usize> {
+    /// The member that takes a copy, of those that may: of the group to which the rank belongs,
+    /// else of one with more room for its throughput; there the one that will have least to do.
+    pub(super) fn choose(
+        &self,
+        rank: u32,
+        of: &Ranked,
+        may: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let group = self.ends.partition_point(|end| *end <= rank);
         let far = |member: &State<'_>| match member.group.checked_sub(group) {
             _ if self.ends.len() <= group => 0,
@@ -213,7 +218,7 @@ impl Work<'_> {
         let draws = Draws::of(&of.version.to_le_bytes());
         let mut best: Option<(usize, f64, usize)> = None;
         for (at, member) in self.members.iter().enumerate() {
-            if !member.fits(of) || member.fill < of.len.0 || others.contains(&at) {
+            if !member.fits(of) || member.fill < of.len.0 || !may(at) {
                 continue;
             }
             let (far, busy) = (far(member), self.busy(member));

@@ -123,21 +123,23 @@ pub struct Cluster<'a> {
     pub apart: &'a [Apart<'a>],
 }
 
-/// Members of a cluster that stand in one site, and what that site must hold or must not, besides
-/// what is said of the cluster. No member is in two of them.
+/// What a site must hold or must not, besides what is said of its cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart<'a> {
-    /// Their places among the members of the cluster.
-    pub members: &'a [usize],
     pub pins: &'a NumberSet,
     pub bans: &'a NumberSet,
 }
 
 impl Cluster<'_> {
-    /// A member must not hold an item. O(members of sites of which more is said).
+    /// What is said of the site of a member.
+    fn apart_of(&self, member: usize) -> Option<&Apart<'_>> {
+        self.apart.get(self.members.get(member)?.apart?)
+    }
+
+    /// A member must not hold an item.
     fn is_banned(&self, member: usize, item: Item) -> bool {
-        let is_there = |of: &&Apart<'_>| of.bans.contains(item.0) && of.members.contains(&member);
-        self.bans.contains(item.0) || self.apart.iter().any(|of| is_there(&of))
+        let is_apart = || self.apart_of(member).is_some_and(|of| of.bans.contains(item.0));
+        self.bans.contains(item.0) || is_apart()
     }
 
     /// Items that it or a site of it must hold; none if its sites say nothing.
@@ -148,8 +150,8 @@ impl Cluster<'_> {
 
     /// A member is one of those that must hold an item together.
     fn is_pinned(&self, member: usize, item: Item) -> bool {
-        let is_there = |of: &&Apart<'_>| of.pins.contains(item.0) && of.members.contains(&member);
-        self.pins.contains(item.0) || self.apart.iter().any(|of| is_there(&of))
+        let is_apart = || self.apart_of(member).is_some_and(|of| of.pins.contains(item.0));
+        self.pins.contains(item.0) || is_apart()
     }
 }
 
@@ -168,6 +170,8 @@ pub struct Member<'a> {
     pub holds: &'a NumberSet,
     /// The most that it may be told to fetch: the budget of the next window.
     pub fill: Bytes,
+    /// The place of its site in [`Cluster::apart`], if more is said of that.
+    pub apart: Option<usize>,
 }
 
 /// The items that each member of a cluster should hold.

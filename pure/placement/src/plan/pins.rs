@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::order::Ranked;
-use super::work::{Kept, Work};
+use super::work::{Kept, State, Work};
 
 impl Work<'_> {
     /// Keeps and brings what is pinned, best first. O(pins x (members + sites with pins)).
@@ -27,13 +27,11 @@ impl Work<'_> {
         let mut members = Vec::new();
         for site in 0..self.cluster.apart.len() {
             if self.cluster.apart[site].pins.contains(of.item.0) {
-                let among = self.at_site(site);
-                members.extend(self.pin_one(rank, of, holders.clone(), &among));
+                members.extend(self.pin_one(rank, of, holders.clone(), Some(site)));
             }
         }
-        let all: Vec<usize> = (0..self.members.len()).collect();
         while members.len() < self.copies(of.peak) {
-            let Some(to) = self.pin_one(rank, of, holders.clone(), &all) else { break };
+            let Some(to) = self.pin_one(rank, of, holders.clone(), None) else { break };
             members.push(to);
         }
         if !members.is_empty() {
@@ -41,23 +39,19 @@ impl Work<'_> {
         }
     }
 
-    fn at_site(&self, site: usize) -> Vec<usize> {
-        let stands = |at: &usize| self.members[*at].apart == Some(site);
-        (0..self.members.len()).filter(stands).collect()
-    }
-
-    /// One more copy among these members: one that is held there, else one that comes. The member;
-    /// none where none has room.
+    /// One more copy, at this site if one is said: one that is held there, else one that comes. The
+    /// member; none where none has room.
     fn pin_one(
         &mut self,
         rank: u32,
         of: &Ranked,
         holders: Range<usize>,
-        among: &[usize],
+        site: Option<usize>,
     ) -> Option<usize> {
+        let stands = |of: &State<'_>| site.is_none() || of.of.apart == site;
         for at in holders.clone() {
             let to = self.held[at].member();
-            let is_left = self.held[at].state == Kept::No && among.contains(&to);
+            let is_left = self.held[at].state == Kept::No && stands(&self.members[to]);
             if is_left && self.keep_one(of, at) {
                 return Some(to);
             }
@@ -65,8 +59,7 @@ impl Work<'_> {
         let mut others: Vec<usize> = self.held[holders].iter().map(|held| held.member()).collect();
         let came = self.comes.iter().rev().take_while(|(of, _)| *of == rank);
         others.extend(came.map(|(_, to)| *to));
-        others.extend((0..self.members.len()).filter(|at| !among.contains(at)));
-        let to = self.choose(rank, of, &others)?;
+        let to = self.choose(rank, of, |at| stands(&self.members[at]) && !others.contains(&at))?;
         self.take(rank, of, to);
         Some(to)
     }

@@ -86,8 +86,8 @@ impl Open<'_> {
             if best.is_some_and(|(_, best)| (best.0, best.1) != (rich, room)) {
                 break;
             }
-            let is_banned = self.clusters[cluster].is_banned(at, of.item);
-            if room.0 < of.len || self.plans[cluster].members[at].fill_left < of.len || is_banned {
+            let fits = of.len <= room.0.min(self.plans[cluster].members[at].fill_left);
+            if !fits || self.clusters[cluster].is_banned(at, of.item) {
                 continue;
             }
             let member = &self.clusters[cluster].members[at];

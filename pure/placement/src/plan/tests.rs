@@ -128,13 +128,11 @@ fn plan_of_sites(
     holds: [&NumberSet; 4],
     said: [(&[u32], &[u32]); 2],
 ) -> ClusterPlan {
-    let member = |(n, holds)| Member { holds, ..machine(n, 2, 1000) };
-    let members: Vec<_> = (1..).zip(holds).map(member).collect();
+    let sites = [0, 0, 1, 1].map(Some);
+    let member = |((n, holds), apart)| Member { holds, apart, ..machine(n, 2, 1000) };
+    let members: Vec<_> = (1..).zip(holds).zip(sites).map(member).collect();
     let sets = said.map(|(pins, bans)| (set(pins), set(bans)));
-    let sites = [[0, 1], [2, 3]];
-    let apart = |(members, (pins, bans))| Apart { members, pins, bans };
-    let both = sites.iter().map(|of| &of[..]).zip(sets.iter().map(|(pins, bans)| (pins, bans)));
-    let apart: Vec<Apart<'_>> = both.map(apart).collect();
+    let apart = sets.each_ref().map(|(pins, bans)| Apart { pins, bans });
     let order = world.order();
     let extra = Extra::default();
     let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
@@ -176,9 +174,9 @@ fn a_site_of_a_cluster_holds_what_it_must_and_nothing_that_it_must_not() {
 fn a_pin_without_room_says_so_and_a_site_tells_what_was_said_of_it() {
     let world = World::new(&[(1, 50, 1), (2, 40, 1), (9, 1, 3)]);
     let order = world.order();
-    let members = [machine(1, 2, 1000), machine(2, 2, 1000)];
+    let members = [machine(1, 2, 1000), Member { apart: Some(0), ..machine(2, 2, 1000) }];
     let (pins, bans) = (set(&[2, 9]), set(&[1]));
-    let apart = [Apart { members: &[1], pins: &pins, bans: &bans }];
+    let apart = [Apart { pins: &pins, bans: &bans }];
     let extra = Extra::default();
     let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
     let plan = place_cluster(&order, &cluster, &CONFIG);
@@ -461,16 +459,16 @@ proptest! {
         case in case(),
     ) {
         let mut fleet = case.fleet.clone();
-        let sites: Vec<Vec<usize>> =
-            (0..2).map(|site| (site..fleet.machines.len()).step_by(2).collect()).collect();
+        let second: Vec<usize> = (1..fleet.machines.len()).step_by(2).collect();
         // What one site must not hold, the other must.
         let pins = &fleet.extra.pins - &case.bans;
         let none = NumberSet::new();
         for (day, world) in [case.first(), case.second(), case.second()].iter().enumerate() {
-            let members = fleet.members();
+            let mut members = fleet.members();
+            members.iter_mut().zip(0..).for_each(|(of, at)| of.apart = Some(at % 2));
             let apart = [
-                Apart { members: &sites[0], pins: &none, bans: &case.bans },
-                Apart { members: &sites[1], pins: &case.bans, bans: &none },
+                Apart { pins: &none, bans: &case.bans },
+                Apart { pins: &case.bans, bans: &none },
             ];
             let extra = Extra { pins: pins.clone(), ..fleet.extra.clone() };
             let cluster = Cluster { apart: &apart, ..extra.cluster(&members) };
@@ -489,10 +487,10 @@ proptest! {
                 let of = &members[*at];
                 2 * all <= of.room.0 && 2 * all <= of.fill.0
             };
-            if sites[1].iter().any(has_room) {
+            if second.iter().any(has_room) {
                 for item in &case.bans - cluster.bans {
                     let holds = |at: &usize| plan.members[*at].items.contains(item);
-                    prop_assert!(sites[1].iter().any(holds), "{} on day {}", item, day);
+                    prop_assert!(second.iter().any(holds), "{} on day {}", item, day);
                 }
             }
             fleet = fleet.after(&plan);
@@ -569,6 +567,7 @@ impl Fleet {
             throughput: of.mbps.map(|mbps| BitsPerSecond(mbps * 1_000_000)),
             holds: &of.holds,
             fill: Bytes(of.fill),
+            apart: None,
         });
         members.collect()
     }
@@ -733,6 +732,7 @@ fn machine(name: u32, mib: u64, mbps: u64) -> Member<'static> {
         throughput: Some(BitsPerSecond(mbps * 1_000_000)),
         holds: &NONE,
         fill: Bytes(1 << 50),
+        apart: None,
     }
 }
 

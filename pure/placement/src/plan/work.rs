@@ -47,8 +47,6 @@ pub(super) struct State<'a> {
     pub(super) throughput: f64,
     /// Those of equal throughput for their room; the richest in throughput are the first.
     pub(super) group: usize,
-    /// The place of its site among those of which more is said.
-    pub(super) apart: Option<usize>,
     /// What its site must not hold.
     pub(super) bans: Option<&'a NumberSet>,
 }
@@ -107,11 +105,9 @@ impl<'a> Work<'a> {
     pub(super) fn new(order: &'a Order<'a>, cluster: &'a Cluster<'a>, config: &'a Config) -> Self {
         let known = cluster.members.iter().filter_map(|member| member.throughput);
         let least = known.min().map_or(1, |least| least.0.max(1));
-        let apart_of = |at| cluster.apart.iter().position(|apart| apart.members.contains(&at));
         let state = |(at, of): (usize, &'a Member<'a>)| State {
             at,
-            apart: apart_of(at),
-            bans: apart_of(at).map(|apart| cluster.apart[apart].bans),
+            bans: of.apart.map(|apart| cluster.apart[apart].bans),
             of,
             room: of.room.0,
             fill: of.fill.0,

@@ -239,6 +239,7 @@ fn plan(
             throughput: Some(of.throughput),
             holds: if of.is_new { empty() } else { holds(site, at) },
             fill: of.fill,
+            apart: None,
         };
         members.push(of_site.map(member).collect());
     }

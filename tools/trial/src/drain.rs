@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 /// `nearcast-lab drain`
 #[derive(Debug, clap::Args)]
@@ -26,10 +26,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 18950)]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -63,13 +60,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     Film::of(Duration::from_secs(60)).write(&room.join("source"))?;
     let plan = Plan { appliances: APPLIANCES, ..Plan::new(room.to_path_buf(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let mut report = drain(&mut fleet, &room.join("ca.pem"))?;
     report.bounds = report.held_against();
-    rig::say(args.json, &report, || format!("{report:#?}\n{}", report.bounds.text()))?;
+    rig::say(args.run.json, &report, || format!("{report:#?}\n{}", report.bounds.text()))?;
     report.bounds.verdict()
 }
 

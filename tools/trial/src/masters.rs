@@ -24,7 +24,7 @@ use crate::clusters::{
     self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, UNDER_WAY, WHOLE_MAX, fetched,
     publish, ratio, settled,
 };
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 /// `nearcast-lab masters`
 #[derive(Debug, clap::Args)]
@@ -36,10 +36,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 18_840)]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -69,7 +66,7 @@ const KILL_AFTER: u64 = 2 << 20;
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     // Nobody waits so long in here.
     let policy = json!({
         "fill_masters": args.masters,
@@ -86,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     killed(&mut fleet, &origin, &room, &before, &mut report, &mut twice)?;
     report.fetched_twice_bytes = twice;
     judge(args, &mut report);
-    rig::say(args.json, &report, || text(&report) + "\n" + &report.bounds.text())?;
+    rig::say(args.run.json, &report, || text(&report) + "\n" + &report.bounds.text())?;
     report.bounds.verdict()
 }
 

@@ -27,7 +27,7 @@ use crate::clusters::{
     self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, SITES, UNDER_WAY, WHOLE_MAX,
     fetched, publish, ratio, settled,
 };
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 /// `nearcast-lab night`
 #[derive(Debug, clap::Args)]
@@ -36,10 +36,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 18_760)]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -96,7 +93,7 @@ const LESS_BPS: u64 = 600_000;
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     let policy = json!({ "fill_masters": 1, "fill_urgent_bps": URGENT_BPS });
     let (origin, fleet) = clusters::start(&room, args.port, "plain", policy)?;
     let mut night = Night { fleet, origin, room: &room, report: Report::default(), due: 0 };
@@ -110,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     night.nothing()?;
     let report = &mut night.report;
     report.bounds = report.held_against();
-    rig::say(args.json, report, || format!("{report:#?}\n{}", report.bounds.text()))?;
+    rig::say(args.run.json, report, || format!("{report:#?}\n{}", report.bounds.text()))?;
     report.bounds.verdict()
 }
 

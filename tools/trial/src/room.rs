@@ -1,4 +1,4 @@
-//! The folder in which a run keeps its files.
+//! What most runs are told: the folder in which one keeps its files, and how it tells its result.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// `--room`
+/// `--room` and `--json`
 #[derive(Debug, clap::Args)]
-pub(crate) struct RoomArgs {
+pub(crate) struct RunArgs {
     /// Keep everything, logs included, in this directory. Without it, a directory is made and
     /// removed.
     #[arg(long)]
     room: Option<PathBuf>,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The folder; removed when this is dropped, unless it was named.
@@ -22,7 +25,7 @@ pub(crate) struct Room {
     _made: Option<TempDir>,
 }
 
-impl RoomArgs {
+impl RunArgs {
     /// Makes the folder.
     pub(crate) fn open(&self) -> Result<Room> {
         let Some(path) = self.room.clone() else {

@@ -24,7 +24,7 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use crate::outage::{Film, Playback, World};
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 /// `nearcast-lab writers`
 #[derive(Debug, clap::Args)]
@@ -39,10 +39,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 18900)]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -116,7 +113,7 @@ const TWICE: &str =
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     let film = Film::of(Duration::from_secs(60));
     film.write(&room.join("source"))?;
     // A folder of its own, which is its user's.
@@ -132,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let world = Arc::new(World { fronts, asset: ASSET.to_owned(), film, client });
     let run = Run { world, writers, stop: AtomicBool::new(false), counts: Mutex::default() };
     let report = run.all(args, &mut fleet, &mut server)?;
-    rig::say(args.json, &report, || format!("{report:#?}"))?;
+    rig::say(args.run.json, &report, || format!("{report:#?}"))?;
     report.check()
 }
 

@@ -27,7 +27,7 @@ use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 pub(crate) use film::{Film, SEGMENT, name as segment_name};
 pub(crate) use player::{Outcome, Playback, World, entry_urls};
@@ -54,10 +54,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 18700)]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -130,7 +127,7 @@ const ASSET: &str = "film";
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     rig::raise_file_limit()?;
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     let film = Film::of(Duration::from_secs(args.phase * 6 + 120));
     film.write(&room.join("source"))?;
     let (fronts, appliances) = (args.fronts, args.appliances);
@@ -150,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut report = run.all(args, &mut fleet)?;
     report.bounds = report.held_against();
-    rig::say(args.json, &report, || text(&report))?;
+    rig::say(args.run.json, &report, || text(&report))?;
     report.bounds.verdict()
 }
 

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 use network::Network;
 use routers::Announced;
 
@@ -36,10 +36,7 @@ pub(crate) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -71,14 +68,14 @@ const ASSET: &str = "film";
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     let source = room.join("source");
     Film::of(Duration::from_secs(2)).write(&source)?;
     let mut world = World::start(&room, &source, args.port)?;
     let mut report = Report::default();
     world.play_through(&mut report)?;
     drop(world);
-    rig::say(args.json, &report, || format!("{report:#?}"))?;
+    rig::say(args.run.json, &report, || format!("{report:#?}"))?;
     report.check()
 }
 

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 use crowd::Crowd;
 use viewers::{Answer, LONG, LONG_LEN, Played, Way, play, waiting};
 use world::{ASSET, By, World, additional, service};
@@ -61,10 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     film: Option<PathBuf>,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print one JSON object as the last line of output.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -138,7 +135,7 @@ fn crowd_size(text: &str) -> Result<usize, String> {
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let room = args.room.open()?;
+    let room = args.run.open()?;
     rig::raise_file_limit()?;
     let source = room.join("source");
     let with_players = !args.no_players && !args.no_tickles;
@@ -171,7 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ensure!(played == named, "{played} of {named} players played");
     }
     drop(world);
-    rig::say(args.json, &report, || format!("{report:#?}"))?;
+    rig::say(args.run.json, &report, || format!("{report:#?}"))?;
     if !args.no_tickles {
         return report.check(args.by);
     }

@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use player::Seen;
 use world::World;
 
-use crate::room::RoomArgs;
+use crate::room::RunArgs;
 
 /// What `vm` is told.
 #[derive(Debug, clap::Args)]
@@ -35,10 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     kernel: PathBuf,
     #[command(flatten)]
-    room: RoomArgs,
-    /// Print the result as one JSON object.
-    #[arg(long)]
-    json: bool,
+    run: RunArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -75,7 +72,7 @@ type Test<W> = fn(&mut W) -> Result<Option<f64>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
-    let dir = args.room.open()?;
+    let dir = args.run.open()?;
     let mut outcome = Outcome::default();
     let mut world = None;
     outcome.test("boot-and-fill", || {
@@ -91,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcome.elapsed_s = began.elapsed().as_secs_f64();
     let failed = outcome.tests.iter().filter(|test| !test.ok).count();
     let tests = outcome.tests.len();
-    rig::say(args.json, &outcome, || format!("{} of {tests} ok, {outcome:?}", tests - failed))?;
+    rig::say(args.run.json, &outcome, || format!("{} of {tests} ok, {outcome:?}", tests - failed))?;
     ensure!(outcome.restarts == 0, "the appliance ended");
     ensure!(failed == 0, "{failed} tests failed");
     ensure!(outcome.wrong_bytes == 0, "{} wrong bytes", outcome.wrong_bytes);

@@ -109,9 +109,14 @@ impl Rule {
 }
 
 impl Launch {
-    /// True once so many days are over since it began: then it has a history of its own.
+    /// So many days after it begins: from then on it has a history of its own.
+    pub fn ends(&self, days: u32) -> UnixSeconds {
+        UnixSeconds(self.begin.0.saturating_add(u64::from(days) * 86_400))
+    }
+
+    /// True from its end on.
     pub fn is_over(&self, now: UnixSeconds, days: u32) -> bool {
-        self.begin.0.saturating_add(u64::from(days) * 86_400) <= now.0
+        self.ends(days) <= now
     }
 }
 

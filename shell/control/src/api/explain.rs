@@ -16,7 +16,7 @@ use wire::v1::fleet::{
 
 use super::asking_for::AskingFor;
 use super::problem::Problem;
-use super::wishes::{words, words_of_rule};
+use super::wishes::{said, words, words_of_rule};
 use super::{Shared, named};
 use crate::state::writer::Control;
 
@@ -70,8 +70,7 @@ pub(crate) async fn explain(
         false => note,
     };
     let wishes = said_of(&control, choice.version.id()).await;
-    let launch = wishes.launches.get(choice.version.id()).map(words);
-    let launch = launch.map(|launch| format!("an operator says of it: {launch}"));
+    let launch = wishes.launches.get(choice.version.id()).map(|launch| said(&words(launch)));
     let note = [note, launch].into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
     let offered = choice.list.offered_count;
     let candidate = |(i, candidate): (usize, &steering::Candidate)| {
@@ -105,18 +104,18 @@ pub(crate) async fn explain(
 /// nothing.
 async fn said_of(control: &Control, version: &AssetVersionId) -> Wishes {
     let of = version.clone();
-    let said = control.directing.ask(move |desk, _| {
+    let found = control.directing.ask(move |desk, _| {
         let wishes = &desk.director.desired().wishes;
         let rules = wishes.rules_of(&of).map(|(at, rule)| ((of.clone(), at.clone()), *rule));
         let launches = wishes.launches.get(&of).map(|launch| (of.clone(), launch.clone()));
         Wishes { rules: rules.collect(), launches: launches.into_iter().collect() }
     });
-    said.await.unwrap_or_default()
+    found.await.unwrap_or_default()
 }
 
 /// A pin or a ban, as a reason why an appliance holds a version or not.
 fn rule_out((at, rule): (&Where, Rule)) -> ExplainReason {
-    let text = format!("an operator says: {}", words_of_rule(at, &rule));
+    let text = said(&words_of_rule(at, &rule));
     ExplainReason { kind: "content".to_owned(), code: Some(rule.kind.to_string()), text }
 }
 

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use wire::v1::plan::Why;
 
 use super::problem::{Problem, Said};
-use super::wishes::{words as words_of_launch, words_of_rule};
+use super::wishes::{said, words as words_of_launch, words_of_rule};
 use super::{Shared, named};
 
 /// The last plan, and what it would move if it was refused.
@@ -230,9 +230,8 @@ const BITRATE: &str = ": it is above the site's bitrate_max_bps";
 fn words(of: &director::Held) -> String {
     let rule = of.rule.as_ref().map(|(at, rule)| words_of_rule(at, rule));
     let launch = of.launch.as_ref().map(words_of_launch);
-    let said =
-        [rule, launch].into_iter().flatten().map(|said| format!("an operator says: {said}; "));
+    let operators = [rule, launch].into_iter().flatten().map(|words| said(&words) + "; ");
     let is_ban = of.rule.as_ref().is_some_and(|(_, rule)| rule.kind == RuleKind::Ban);
     let more = if of.why == Reason::Banned && !is_ban { BITRATE } else { "" };
-    format!("{}{}{more}", said.collect::<String>(), of.why)
+    format!("{}{}{more}", operators.collect::<String>(), of.why)
 }

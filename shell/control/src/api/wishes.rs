@@ -202,7 +202,7 @@ pub(crate) struct LaunchOut {
     ends_unix_s: u64,
 }
 
-/// How a version will be watched that begins: `day_bytes` or `like`.
+/// How a version that begins will be watched: `day_bytes` or `like`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LaunchBody {
@@ -310,20 +310,25 @@ const BEGIN_MAX: UnixSeconds = UnixSeconds(7_258_118_400);
 /// An exabyte.
 const DAY_BYTES_MAX: u64 = 1_000_000_000_000_000_000;
 
-fn launch_out(version: &AssetVersionId, Launch { begin, like }: &Launch) -> LaunchOut {
-    let (day_bytes, like, days) = match like {
+fn launch_out(version: &AssetVersionId, launch: &Launch) -> LaunchOut {
+    let (day_bytes, like, days) = match &launch.like {
         LaunchLike::Bytes(bytes) => (Some(bytes.0), None, None),
         LaunchLike::FirstDays(other) => (None, Some(other), Some("first")),
         LaunchLike::Present(other) => (None, Some(other), Some("present")),
     };
     LaunchOut {
         version: version.to_string(),
-        begin_unix_s: begin.0,
+        begin_unix_s: launch.begin.0,
         day_bytes,
         like: like.map(ToString::to_string),
         days: days.map(str::to_owned),
-        ends_unix_s: begin.0.saturating_add(u64::from(Config::USUAL.launch_days) * 86_400),
+        ends_unix_s: launch.ends(Config::USUAL.launch_days).0,
     }
+}
+
+/// What operators say, as a reason.
+pub(super) fn said(words: &str) -> String {
+    format!("an operator says: {words}")
 }
 
 /// What is said of a version that begins.

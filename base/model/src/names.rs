@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! name ──> hash ──> [ part | part | part' | part ]     a copy after a change shares all parts but
-//!                             └─ hashes, in order       one
+//!                             └─ slots, by hash         one
 //! ```
 
 use std::borrow::Borrow;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use crate::number::mix;
 
-/// Values by name. A look-up costs a hash and some neighbouring numbers, whatever there is; a copy
-/// [`PARTS`] pointers; a change, once per copy, the items of a part. Going through all of them in
-/// order costs a sort.
+/// Values by name. A look-up costs a hash and a slot or two beside each other, whatever there is; a
+/// copy [`PARTS`] pointers; a change, once per copy, the items of a part. Going through all of them
+/// in order costs a sort.
 #[derive(Clone)]
 pub struct Names<K, V> {
     /// By the first bits of the hash; empty before the first insertion.
@@ -23,11 +23,24 @@ pub struct Names<K, V> {
     len: usize,
 }
 
-/// Invariant: both lists are as long, and in the order of the hashes; equal ones of the names.
-#[derive(Clone, PartialEq, Eq)]
+/// Slots in the order of the hashes, equal ones in that of the names: each item is in the slot that
+/// its hash leads to, or behind that in the first that items before it leave free. So where an item
+/// is follows from the others that are there, and not from which came first.
+#[derive(Clone)]
 struct Part<K, V> {
-    hashes: Vec<u64>,
-    items: Vec<(K, V)>,
+    /// `width` of them, and as many more as the last items need.
+    slots: Vec<Slot<K, V>>,
+    /// Hashes lead to so many slots.
+    width: usize,
+    /// Invariant: at most three quarters of `width`.
+    len: usize,
+}
+
+#[derive(Clone)]
+struct Slot<K, V> {
+    hash: u64,
+    /// None of one that is free.
+    item: Option<(K, V)>,
 }
 
 /// 100,000 names have 400 in each part.
@@ -41,7 +54,7 @@ impl<K, V> Default for Names<K, V> {
 
 impl<K, V> Default for Part<K, V> {
     fn default() -> Self {
-        Self { hashes: Vec::new(), items: Vec::new() }
+        Self { slots: Vec::new(), width: 0, len: 0 }
     }
 }
 
@@ -66,7 +79,7 @@ impl<K: Borrow<str>, V> Names<K, V> {
     pub fn get_hashed<Q: Borrow<str> + ?Sized>(&self, hash: u64, name: &Q) -> Option<&V> {
         let part = self.parts.get(part_of(hash))?;
         let at = part.find(hash, name.borrow()).ok()?;
-        Some(&part.items[at].1)
+        Some(&part.slots[at].item.as_ref()?.1)
     }
 
     /// True if a name has a value.
@@ -80,23 +93,23 @@ impl<K: Borrow<str>, V> Names<K, V> {
         &'a self,
         before: &'a Self,
     ) -> impl Iterator<Item = (&'a K, Option<&'a V>, Option<&'a V>)> {
-        let items = |of: &'a Self, at: usize| of.parts.get(at).map_or(&[][..], |part| &part.items);
+        let items =
+            |of: &'a Self, at: usize| of.parts.get(at).into_iter().flat_map(|part| part.items());
         let is_shared = |at: &usize| match (self.parts.get(*at), before.parts.get(*at)) {
             (Some(here), Some(there)) => Arc::ptr_eq(here, there),
             (here, there) => here.is_none() && there.is_none(),
         };
         (0..PARTS).filter(move |at| !is_shared(at)).flat_map(move |at| {
-            let here = items(self, at).iter();
+            let here = items(self, at);
             let here = here.map(|(name, value)| (name, before.get(name), Some(value)));
-            let gone = items(before, at).iter().filter(|(name, _)| !self.contains_key(name));
+            let gone = items(before, at).filter(|(name, _)| !self.contains_key(*name));
             here.chain(gone.map(|(name, value)| (name, Some(value), None)))
         })
     }
 
     /// All in an order that is the same everywhere, but is not that of the names.
     pub fn unordered(&self) -> impl Iterator<Item = (&K, &V)> {
-        let items = self.parts.iter().flat_map(|part| &part.items);
-        items.map(|(name, value)| (name, value))
+        self.parts.iter().flat_map(|part| part.items())
     }
 }
 
@@ -136,7 +149,7 @@ impl<K: Borrow<str> + Clone, V: Clone> Names<K, V> {
         let hash = hash(name.borrow());
         let part = self.parts.get_mut(part_of(hash))?;
         let at = part.find(hash, name.borrow()).ok()?;
-        Some(&mut Arc::make_mut(part).items[at].1)
+        Some(&mut Arc::make_mut(part).slots[at].item.as_mut()?.1)
     }
 
     /// Gives a name a value: the one that it had.
@@ -146,15 +159,9 @@ impl<K: Borrow<str> + Clone, V: Clone> Names<K, V> {
         }
         let hash = hash(name.borrow());
         let part = Arc::make_mut(&mut self.parts[part_of(hash)]);
-        match part.find(hash, name.borrow()) {
-            Ok(at) => Some(std::mem::replace(&mut part.items[at].1, value)),
-            Err(at) => {
-                part.hashes.insert(at, hash);
-                part.items.insert(at, (name, value));
-                self.len += 1;
-                None
-            }
-        }
+        let before = part.insert(hash, name, value);
+        self.len += usize::from(before.is_none());
+        before
     }
 
     /// Takes a name out: the value that it had.
@@ -162,10 +169,8 @@ impl<K: Borrow<str> + Clone, V: Clone> Names<K, V> {
         let hash = hash(name.borrow());
         let part = self.parts.get_mut(part_of(hash))?;
         let at = part.find(hash, name.borrow()).ok()?;
-        let part = Arc::make_mut(part);
-        part.hashes.remove(at);
         self.len -= 1;
-        Some(part.items.remove(at).1)
+        Arc::make_mut(part).remove(at)
     }
 
     /// Gives all names of another their values there.
@@ -183,28 +188,96 @@ impl<K: Borrow<str> + Clone, V: Clone> Names<K, V> {
 }
 
 impl<K: Borrow<str>, V> Part<K, V> {
-    /// Where a name is, or would be. Hashes are even, so it is near where its own says.
+    /// All, in the order of their hashes.
+    fn items(&self) -> impl Iterator<Item = (&K, &V)> {
+        let items = self.slots.iter().filter_map(|slot| slot.item.as_ref());
+        items.map(|(name, value)| (name, value))
+    }
+
+    /// The slot that a hash leads to.
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        let share = u128::from(hash << PARTS.ilog2()) * u128::try_from(self.width).unwrap_or(0);
+        usize::try_from(share >> 64).unwrap_or(0)
+    }
+
+    /// The slot where a name is, or would be. At most three quarters of the slots are taken, so it
+    /// is the first or second that is looked at.
+    #[inline]
     fn find(&self, hash: u64, name: &str) -> Result<usize, usize> {
-        let len = self.hashes.len();
-        let share = u128::from(hash << PARTS.ilog2()) * u128::try_from(len).unwrap_or(0);
-        let mut at = usize::try_from(share >> 64).unwrap_or(0);
-        while 0 < at && hash <= self.hashes[at - 1] {
-            at -= 1;
-        }
-        while at < len && self.hashes[at] < hash {
+        let mut at = self.home(hash);
+        while let Some(Slot { hash: there, item: Some((known, _)) }) = self.slots.get(at)
+            && *there <= hash
+        {
+            if *there == hash {
+                let known = known.borrow();
+                if std::ptr::eq(known, name) || known == name {
+                    return Ok(at);
+                }
+                if name < known {
+                    break;
+                }
+            }
             at += 1;
         }
-        while at < len && self.hashes[at] == hash {
-            if std::ptr::eq(self.items[at].0.borrow(), name) {
-                return Ok(at);
-            }
-            match self.items[at].0.borrow().cmp(name) {
-                std::cmp::Ordering::Less => at += 1,
-                std::cmp::Ordering::Equal => return Ok(at),
-                std::cmp::Ordering::Greater => break,
-            }
-        }
         Err(at)
+    }
+
+    /// Gives a name a value: the one that it had.
+    fn insert(&mut self, hash: u64, name: K, value: V) -> Option<V> {
+        if let Ok(at) = self.find(hash, name.borrow()) {
+            let (_, known) = self.slots[at].item.as_mut()?;
+            return Some(std::mem::replace(known, value));
+        }
+        self.len += 1;
+        if self.width / 4 * 3 < self.len {
+            self.widen((2 * self.len).max(4));
+        }
+        let at = self.find(hash, name.borrow()).unwrap_or_else(|at| at);
+        let put = Slot { hash, item: Some((name, value)) };
+        if let Some(free) = self.slots[at..].iter().position(|slot| slot.item.is_none()) {
+            self.slots[at..=at + free].rotate_right(1);
+            self.slots[at] = put;
+        } else {
+            self.slots.insert(at, put);
+        }
+        assert!(self.slots.len() <= self.width + self.len, "no slot is needed beyond the items");
+        None
+    }
+
+    fn widen(&mut self, width: usize) {
+        let before = std::mem::take(&mut self.slots);
+        self.width = width;
+        self.slots.resize_with(width, || Slot { hash: 0, item: None });
+        let mut next = 0;
+        for slot in before.into_iter().filter(|slot| slot.item.is_some()) {
+            let at = self.home(slot.hash).max(next);
+            if at < self.slots.len() {
+                self.slots[at] = slot
+            } else {
+                self.slots.push(slot)
+            }
+            next = at + 1;
+        }
+    }
+
+    /// Takes the item of a slot out. Those behind it that were in its way come nearer.
+    fn remove(&mut self, mut at: usize) -> Option<V> {
+        let (_, value) = self.slots[at].item.take()?;
+        self.len -= 1;
+        while let Some(Slot { hash, item: Some(_) }) = self.slots.get(at + 1)
+            && self.home(*hash) <= at
+        {
+            self.slots.swap(at, at + 1);
+            at += 1;
+        }
+        Some(value)
+    }
+}
+
+impl<K: Borrow<str> + PartialEq, V: PartialEq> PartialEq for Part<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.items().eq(other.items())
     }
 }
 
@@ -230,7 +303,7 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-impl<K: PartialEq, V: PartialEq> PartialEq for Names<K, V> {
+impl<K: Borrow<str> + PartialEq, V: PartialEq> PartialEq for Names<K, V> {
     fn eq(&self, other: &Self) -> bool {
         // The parts of two empty ones may be there, or not.
         let len = self.len == other.len;
@@ -239,7 +312,7 @@ impl<K: PartialEq, V: PartialEq> PartialEq for Names<K, V> {
     }
 }
 
-impl<K: Eq, V: Eq> Eq for Names<K, V> {}
+impl<K: Borrow<str> + Eq, V: Eq> Eq for Names<K, V> {}
 
 impl<K: Borrow<str> + Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for Names<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -347,21 +420,54 @@ mod tests {
         assert_eq!((before.get("a7"), names.get("a7")), (Some(&7), Some(&1007)));
         let shared = before.parts.iter().zip(&names.parts).filter(|(a, b)| Arc::ptr_eq(a, b));
         assert_eq!(shared.count(), PARTS - 1);
-        let most = before.parts.iter().map(|part| part.items.len()).max();
+        let most = before.parts.iter().map(|part| part.len).max();
         assert!(most < Some(20), "four are expected: {most:?}");
     }
 
     #[test]
     fn names_with_one_hash_are_told_apart() {
-        let mut part = Part { hashes: Vec::new(), items: Vec::new() };
+        let mut part = Part::default();
         for name in ["b", "a", "c"] {
-            let at = part.find(7, name).unwrap_err();
-            part.hashes.insert(at, 7);
-            part.items.insert(at, (name.to_owned(), ()));
+            assert_eq!(part.insert(7, name.to_owned(), ()), None);
         }
-        assert_eq!(
-            ["a", "b", "c", "d"].map(|name| part.find(7, name)),
-            [Ok(0), Ok(1), Ok(2), Err(3)]
-        );
+        let found = |part: &Part<String, ()>| ["a", "b", "c", "d"].map(|name| part.find(7, name));
+        assert_eq!(found(&part), [Ok(0), Ok(1), Ok(2), Err(3)]);
+        assert_eq!(part.remove(0), Some(()));
+        assert_eq!(found(&part), [Err(0), Ok(0), Ok(1), Err(2)]);
+    }
+
+    proptest! {
+        /// Of hashes of which many lead to one slot, and to the last.
+        #[test]
+        fn where_an_item_is_follows_from_who_is_there(
+            mut steps in proptest::collection::vec((any::<bool>(), 0_u64..40, 0_usize..3), 0..120)
+        ) {
+            let hash = |n: u64| if n < 20 { n } else { (u64::MAX >> PARTS.ilog2()) - n % 20 / 4 };
+            let (mut part, mut tree) = (Part::default(), BTreeMap::new());
+            steps.push((true, 39, 2));
+            for (puts, n, name) in steps {
+                let key = (hash(n), format!("n{name}"));
+                if puts {
+                    let before = part.insert(key.0, key.1.clone(), n);
+                    prop_assert_eq!(before, tree.insert(key, n));
+                } else {
+                    let found = part.find(key.0, &key.1).ok();
+                    let gone = found.and_then(|at| part.remove(at));
+                    prop_assert_eq!(gone, tree.remove(&key));
+                }
+                prop_assert_eq!(part.len, tree.len());
+                prop_assert!(part.len <= part.width / 4 * 3);
+            }
+            prop_assert!(part.items().eq(tree.iter().map(|((_, name), n)| (name, n))));
+            let mut next = 0;
+            let slots = part.slots.iter().enumerate();
+            for (at, slot) in slots.filter(|(_, slot)| slot.item.is_some()) {
+                prop_assert_eq!(at, part.home(slot.hash).max(next));
+                next = at + 1;
+            }
+            for (hash, name) in tree.keys() {
+                prop_assert!(part.find(*hash, name).is_ok());
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use crate::members::Members;
 use crate::names::Names;
-use crate::number::{NumberSet, index};
+use crate::number::index;
 use crate::paged::Paged;
 use crate::rendezvous::Lot;
 use crate::topology::Weight;
@@ -26,19 +26,62 @@ pub struct FleetView {
     /// Where each stands, by number; none where there is no such appliance any more.
     pub positions: Paged<Option<Position>>,
     /// By the number of a site: its appliances, by number, in the order of their names.
-    pub numbers_of_site: Paged<Arc<[u32]>>,
+    pub numbers_of_site: Paged<Numbers>,
     /// Healthy ones whose sites serve strangers, by number.
-    pub open: Arc<NumberSet>,
+    pub open: Members,
     /// The number of each asset version that should be held.
     pub versions: Arc<Names<AssetVersionId, u32>>,
-    /// By the number of a version: the appliances that hold every object of it, by number.
-    pub holders: Paged<Arc<Members>>,
-    /// By the number of a version: the numbers of its renditions; none if they cannot be told
-    /// apart.
-    pub renditions: Paged<Range<u32>>,
+    /// By the number of a version.
+    pub holders: Paged<Holders>,
     /// By the number of a rendition: the appliances that hold all of it but not of its version,
     /// by number.
-    pub partial_holders: Paged<Arc<Members>>,
+    pub partial_holders: Paged<Members>,
+}
+
+/// Who holds a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// The appliances that hold every object of it, by number.
+    pub whole: Members,
+    /// The numbers of its renditions; none if they cannot be told apart.
+    pub renditions: Range<u32>,
+}
+
+impl From<Members> for Holders {
+    fn from(whole: Members) -> Self {
+        Self { whole, renditions: 0..0 }
+    }
+}
+
+/// Numbers of appliances: most sites have one, which is found without a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    One(u32),
+    All(Arc<[u32]>),
+}
+
+impl Numbers {
+    /// All of them.
+    #[inline]
+    pub fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(number) => std::slice::from_ref(number),
+            Self::All(numbers) => numbers,
+        }
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self::All(Arc::default())
+    }
+}
+
+impl FromIterator<u32> for Numbers {
+    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
+        let numbers: Arc<[u32]> = numbers.into_iter().collect();
+        if let [number] = *numbers { Self::One(number) } else { Self::All(numbers) }
+    }
 }
 
 /// Where an appliance is in a picture, and in 32 bytes all that makes its place in a list: 640 KB
@@ -151,7 +194,7 @@ impl FleetView {
     /// The appliances of a site, by number, in the order of their names.
     #[inline]
     pub fn of_site(&self, site: u32) -> &[u32] {
-        self.numbers_of_site.get(site).map_or(&[], |all| all)
+        self.numbers_of_site.get(site).map_or(&[], Numbers::as_slice)
     }
 
     /// The site that an appliance stands in.
@@ -167,7 +210,7 @@ impl FleetView {
     /// True if an appliance, by number, holds every object of a version.
     pub fn holds(&self, appliance: u32, version: &AssetVersionId) -> bool {
         let version = self.versions.get(version).and_then(|number| self.holders.get(*number));
-        version.is_some_and(|holders| holders.contains(appliance))
+        version.is_some_and(|holders| holders.whole.contains(appliance))
     }
 
     /// Puts a site in its place, or another picture of it. Whoever stands in it is found there.
@@ -192,7 +235,7 @@ impl FleetView {
             }
         }
         while self.numbers_of_site.len() <= number {
-            self.numbers_of_site.push(Arc::default());
+            self.numbers_of_site.push(Numbers::default());
         }
         let numbers = || site.appliances.iter().map(|appliance| appliance.number);
         if !self.of_site(number).iter().copied().eq(numbers()) {
@@ -216,17 +259,17 @@ impl FleetView {
             *position = None;
         }
         if let Some(numbers) = self.numbers_of_site.get_mut(site) {
-            *numbers = numbers.iter().copied().filter(|other| *other != number).collect();
+            let numbers_left = numbers.as_slice().iter().copied().filter(|of| *of != number);
+            *numbers = numbers_left.collect();
         }
         self.set_open(number, false);
     }
 
     fn set_open(&mut self, appliance: u32, is_open: bool) {
-        let open = Arc::make_mut(&mut self.open);
         if is_open {
-            open.insert(appliance);
+            self.open.insert(appliance);
         } else {
-            open.remove(appliance);
+            self.open.remove(appliance);
         }
     }
 }

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use model::id::{AssetVersionId, ObjectId};
 use model::names::Names;
 use model::number::{NumberSet, OWN_FILES, index};
-use model::paged::Paged;
 
 use crate::catalog::Version;
 
@@ -35,9 +34,6 @@ pub(crate) struct Files {
     end: u32,
     numbers: Arc<Names<AssetVersionId, u32>>,
     objects: Table,
-    /// By number of a version: the numbers of its renditions, where it has several that can be told
-    /// apart. None of these is given twice either.
-    renditions: Paged<Range<u32>>,
     /// Versions without a file: whoever holds nothing holds them.
     empty: NumberSet,
 }
@@ -60,6 +56,9 @@ impl Given {
 struct Numbered {
     first: u32,
     len: u32,
+    /// Numbers of its renditions, where it has several that can be told apart. None of these is
+    /// given twice either.
+    renditions: Range<u32>,
     /// None once it has left the catalogue.
     version: Option<Arc<Version>>,
 }
@@ -73,7 +72,6 @@ impl Default for Files {
             end: 0,
             numbers: Arc::default(),
             objects: Table::default(),
-            renditions: Paged::default(),
             empty: NumberSet::new(),
         }
     }
@@ -112,9 +110,10 @@ impl Files {
         } else {
             self.firsts.insert(first, number);
         }
-        let next = self.renditions.last().map_or(0, |last| last.end);
-        self.renditions.push(next..next + u32::from(version.renditions().count()));
-        self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
+        let next = self.versions.last().map_or(0, |last| last.renditions.end);
+        let renditions = next..next + u32::from(version.renditions().count());
+        let version_there = Some(Arc::clone(version));
+        self.versions.push(Numbered { first, len, renditions, version: version_there });
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
         assert_eq!(self.range(number).len(), version.objects().len(), "each has a number");
         number
@@ -153,18 +152,13 @@ impl Files {
 
     /// The files of a version.
     pub(crate) fn range(&self, number: u32) -> Range<u32> {
-        let Numbered { first, len, .. } = self.versions[index(number)];
-        first..first + len
+        let Numbered { first, len, .. } = &self.versions[index(number)];
+        *first..*first + *len
     }
 
     /// The numbers of a version's renditions; none if they cannot be told apart.
     pub(crate) fn renditions(&self, number: u32) -> Range<u32> {
-        self.renditions.get(number).cloned().unwrap_or_default()
-    }
-
-    /// The same of all versions.
-    pub(crate) fn all_renditions(&self) -> &Paged<Range<u32>> {
-        &self.renditions
+        self.versions[index(number)].renditions.clone()
     }
 
     /// The version that a file is of; none if no version in the catalogue has that number.

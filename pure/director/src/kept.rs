@@ -149,10 +149,10 @@ impl Director {
             numbers |= &self.told_files.ahead;
         }
         for version in lost {
-            self.map.holders(version).into_iter().for_each(|all| numbers |= all);
+            self.map.holders(version).into_iter().for_each(|all| numbers.extend(all.each()));
             let renditions = self.files.renditions(version);
             let holders = renditions.filter_map(|number| self.map.partial_holders(number));
-            holders.for_each(|all| numbers |= all);
+            holders.for_each(|all| numbers.extend(all.each()));
         }
         numbers
     }
@@ -185,6 +185,7 @@ impl Director {
             let is_new = self.files.number(version.id()).is_none();
             let number = self.files.put(version);
             if is_new {
+                self.map.put_renditions(number, self.files.renditions(number));
                 let twins =
                     if self.told_files.by_id.is_empty() { vec![] } else { self.twins(number) };
                 for appliance in &self.told_files.by_id {

@@ -8,6 +8,7 @@
 //! numbers, none of which is given twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Generation, SiteId};
@@ -153,18 +154,25 @@ impl Map {
     /// O(the difference).
     pub(crate) fn holds(&mut self, appliance: u32, before: &Wholes, now: &Wholes) -> bool {
         let FleetView { holders, partial_holders, .. } = &mut self.view;
-        let versions = replace(holders, appliance, &before.versions, &now.versions);
-        versions | replace(partial_holders, appliance, &before.renditions, &now.renditions)
+        let (before_whole, now_whole) = (&before.versions, &now.versions);
+        let versions = replace(holders, appliance, before_whole, now_whole, |of| &mut of.whole);
+        let (before, now) = (&before.renditions, &now.renditions);
+        versions | replace(partial_holders, appliance, before, now, |of| of)
+    }
+
+    /// A version has renditions of these numbers.
+    pub(crate) fn put_renditions(&mut self, version: u32, renditions: Range<u32>) {
+        at(&mut self.view.holders, version).renditions = renditions;
     }
 
     /// The appliances that hold all of a version.
-    pub(crate) fn holders(&self, version: u32) -> Option<&NumberSet> {
-        self.view.holders.get(version).map(|members| &***members)
+    pub(crate) fn holders(&self, version: u32) -> Option<&Members> {
+        self.view.holders.get(version).map(|holders| &holders.whole)
     }
 
     /// The appliances that hold all of a rendition but not of its version.
-    pub(crate) fn partial_holders(&self, rendition: u32) -> Option<&NumberSet> {
-        self.view.partial_holders.get(rendition).map(|members| &***members)
+    pub(crate) fn partial_holders(&self, rendition: u32) -> Option<&Members> {
+        self.view.partial_holders.get(rendition)
     }
 
     /// All numbers of appliances are below.
@@ -176,32 +184,36 @@ impl Map {
         assert!(self.outdated.is_empty(), "all sites are drawn");
         self.view.generation = generation;
         self.view.versions = Arc::clone(files.numbers());
-        self.view.renditions = files.all_renditions().clone();
         self.view.clone()
     }
 }
 
 /// An appliance is in these sets now, by their numbers, and was in those; true if they differ.
-fn replace(
-    sets: &mut Paged<Arc<Members>>,
+fn replace<T: Clone + Default>(
+    sets: &mut Paged<T>,
     appliance: u32,
     before: &NumberSet,
     now: &NumberSet,
+    set: impl Fn(&mut T) -> &mut Members,
 ) -> bool {
     let (came, gone) = (now - before, before - now);
     for number in &gone {
-        if let Some(set) = sets.get_mut(number) {
-            Arc::make_mut(set).remove(appliance);
+        if let Some(of) = sets.get_mut(number) {
+            set(of).remove(appliance);
         }
     }
-    let none = Arc::default();
     for number in &came {
-        while sets.len() <= number {
-            sets.push(Arc::clone(&none));
-        }
-        Arc::make_mut(sets.get_mut(number).expect("there is room")).insert(appliance);
+        set(at(sets, number)).insert(appliance);
     }
     !came.is_empty() || !gone.is_empty()
+}
+
+/// The item of this number, which is there from now on.
+fn at<T: Clone + Default>(items: &mut Paged<T>, number: u32) -> &mut T {
+    while items.len() <= number {
+        items.push(T::default());
+    }
+    items.get_mut(number).expect("there is room")
 }
 
 /// Appliances whose loads are drawn in a tick, or those of one site more: of 20,000 each is drawn

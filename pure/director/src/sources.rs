@@ -251,9 +251,8 @@ impl Director {
         let mut numbers = NumberSet::new();
         let draws = Draws::of(&key(query));
         for holders in versions.iter().filter_map(|version| self.map.holders(*version)) {
-            let count = u32::try_from(holders.len()).unwrap_or(u32::MAX);
-            let drawn = draws.looks(count).take(ELSEWHERE_MAX);
-            numbers.extend(drawn.filter_map(|at| holders.select(at)));
+            let drawn = draws.looks(holders.count()).take(ELSEWHERE_MAX);
+            numbers.extend(drawn.filter_map(|at| holders.nth(at)));
             if Bytes::of(ELSEWHERE_MAX).0 <= numbers.len() {
                 break;
             }

@@ -23,7 +23,6 @@ pub(crate) fn put_changes(bytes: &mut Vec<u8>, before: &FleetView, now: &FleetVi
         // Told when a decision is about them.
         versions: _,
         holders: _,
-        renditions: _,
         partial_holders: _,
     } = now;
     for number in sites.unshared(&before.sites) {

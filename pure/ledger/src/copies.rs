@@ -1,7 +1,6 @@
 //! Who would hold a version if fewer appliances of each site did.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use model::id::AssetVersionId;
 use model::members::Members;
@@ -14,7 +13,7 @@ pub(crate) struct FewerCopies {
     /// None for as many as there are.
     copies: Option<u32>,
     /// As they are in the file, and at which state of the sites they were cut.
-    held: BTreeMap<AssetVersionId, (Arc<Members>, Option<u64>)>,
+    held: BTreeMap<AssetVersionId, (Members, Option<u64>)>,
     sites: u64,
 }
 
@@ -27,7 +26,7 @@ impl FewerCopies {
         self.sites += 1;
     }
 
-    pub(crate) fn held(&mut self, id: &AssetVersionId, holders: &Arc<Members>) {
+    pub(crate) fn held(&mut self, id: &AssetVersionId, holders: &Members) {
         if self.copies.is_some() {
             self.held.insert(id.clone(), (holders.clone(), None));
         }
@@ -39,14 +38,14 @@ impl FewerCopies {
         id: &AssetVersionId,
         sites: &BTreeMap<u32, SiteView>,
         view: &FleetView,
-    ) -> Option<Arc<Members>> {
+    ) -> Option<Members> {
         let copies = self.copies?;
         let (holders, cut_at) = self.held.get_mut(id)?;
         if cut_at.replace(self.sites) == Some(self.sites) {
             return None;
         }
         let mut by_site: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for number in holders.iter() {
+        for number in holders.each() {
             if let Some(position) = view.position(number) {
                 by_site.entry(position.site).or_default().push(number);
             }
@@ -59,6 +58,6 @@ impl FewerCopies {
             let first = placement::order(id, named).into_iter().take(model::number::index(copies));
             Some(first.map(|at| members[at].number).collect::<Vec<u32>>())
         });
-        Some(Arc::new(left.flatten().collect()))
+        Some(left.flatten().collect())
     }
 }

@@ -11,7 +11,7 @@ use model::view::SiteView;
 
 use crate::codec::{Input, put, put_text};
 use crate::near;
-use crate::picture::{self, Vital};
+use crate::picture::{self, NUMBERS_MAX, Vital};
 use crate::record::Record;
 
 const HEAD: u8 = 1;
@@ -48,13 +48,13 @@ pub(crate) enum Entry {
     Holders {
         version: u32,
         id: AssetVersionId,
-        holders: NumberSet,
+        holders: Members,
     },
     /// The appliances that hold each rendition of a version from here on, and not all of it. Its
     /// holders came before.
     Partial {
         version: u32,
-        renditions: Vec<NumberSet>,
+        renditions: Vec<Members>,
     },
     /// A client's sites, under the next number of the file.
     Near(Vec<Near>),
@@ -89,7 +89,7 @@ pub(crate) fn put_holders(
     bytes: &mut Vec<u8>,
     version: u32,
     id: &AssetVersionId,
-    holders: &NumberSet,
+    holders: &Members,
 ) {
     bytes.push(HOLDERS);
     put(bytes, version);
@@ -97,7 +97,7 @@ pub(crate) fn put_holders(
     put_numbers(bytes, holders);
 }
 
-pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Arc<Members>]) {
+pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Members]) {
     bytes.push(PARTIAL);
     put(bytes, version);
     put(bytes, Bytes::of(renditions.len()).0);
@@ -105,9 +105,9 @@ pub(crate) fn put_partial(bytes: &mut Vec<u8>, version: u32, renditions: &[Arc<M
 }
 
 /// As runs: how far each begins after the end of the one before, and its length less one.
-fn put_numbers(bytes: &mut Vec<u8>, holders: &NumberSet) {
+fn put_numbers(bytes: &mut Vec<u8>, holders: &Members) {
     let mut runs: Vec<(u32, u32)> = Vec::new();
-    for number in holders {
+    for number in holders.each() {
         match runs.last_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             Some(_) | None => runs.push((number, number)),
@@ -178,12 +178,13 @@ fn partial(input: &mut Input<'_>) -> Option<Entry> {
     Some(Entry::Partial { version, renditions })
 }
 
-fn numbers(input: &mut Input<'_>) -> Option<NumberSet> {
+/// None of numbers that no appliance has: it would be as large as they are.
+fn numbers(input: &mut Input<'_>) -> Option<Members> {
     let (mut holders, mut end) = (NumberSet::new(), 0_u32);
     for _ in 0..input.count()? {
         let first = end.checked_add(input.narrow()?)?;
-        end = first.checked_add(input.narrow()?)?;
+        end = first.checked_add(input.narrow()?).filter(|end| *end < NUMBERS_MAX)?;
         holders.insert_range(first..=end);
     }
-    Some(holders)
+    Some(holders.iter().collect())
 }

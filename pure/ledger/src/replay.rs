@@ -7,7 +7,6 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::members::Members;
 use model::near::Near;
-use model::number::NumberSet;
 use model::topology::Weight;
 use model::units::{Bytes, UnixSeconds};
 use model::view::{FleetView, Placed, SiteView};
@@ -281,7 +280,6 @@ impl<'w> Replay<'w> {
             Entry::Vital { site, at, vital } => self.vital(site, at, &vital)?,
             Entry::Size(size) => self.resize(size)?,
             Entry::Holders { version, id, holders } => {
-                let holders = Arc::new(holders.into());
                 self.fewer.held(&id, &holders);
                 self.hold(&id, holders);
                 self.versions.insert(version, id);
@@ -328,41 +326,34 @@ impl<'w> Replay<'w> {
     }
 
     /// Versions get numbers of the replay's own, without gaps.
-    fn hold(&mut self, id: &AssetVersionId, holders: Arc<Members>) {
+    fn hold(&mut self, id: &AssetVersionId, holders: Members) {
         let before = self.view.versions.get(id).and_then(|at| self.view.holders.get_mut(*at));
         match before {
-            Some(before) => *before = holders,
+            Some(before) => before.whole = holders,
             None => {
-                let number = self.view.holders.push(holders);
+                let number = self.view.holders.push(holders.into());
                 Arc::make_mut(&mut self.view.versions).insert(id.clone(), number);
             }
         }
     }
 
-    fn hold_partly(
-        &mut self,
-        version: u32,
-        renditions: Vec<NumberSet>,
-    ) -> Result<(), &'static str> {
+    fn hold_partly(&mut self, version: u32, renditions: Vec<Members>) -> Result<(), &'static str> {
         let known = self.versions.get(&version).and_then(|id| self.view.versions.get(id));
         let number = *known.ok_or("the version of renditions")?;
-        let before = self.view.renditions.get(number).cloned().unwrap_or_default();
+        let before = self.view.holders.get(number).map(|of| of.renditions.clone());
+        let before = before.unwrap_or_default();
         if before.len() == renditions.len() {
             for (at, holders) in before.zip(renditions) {
-                *self.view.partial_holders.get_mut(at).expect("it has one") =
-                    Arc::new(holders.into());
+                *self.view.partial_holders.get_mut(at).expect("it has one") = holders;
             }
             return Ok(());
         }
         let first = self.view.partial_holders.len();
         for holders in renditions {
-            self.view.partial_holders.push(Arc::new(holders.into()));
-        }
-        while self.view.renditions.len() <= number {
-            self.view.renditions.push(0..0);
+            self.view.partial_holders.push(holders);
         }
         let numbers = first..self.view.partial_holders.len();
-        *self.view.renditions.get_mut(number).expect("there is room") = numbers;
+        self.view.holders.get_mut(number).expect("a version has holders").renditions = numbers;
         Ok(())
     }
 

@@ -5,8 +5,9 @@ use super::*;
 use crate::codec::Input;
 use crate::record::{AMONG_MAX, ANSWERS_MAX, Answer, Answered, Record};
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::members::Members;
 use model::near::{By, Class, Near, Route, Step};
-use model::number::{GOLDEN, NumberSet, mix};
+use model::number::{GOLDEN, mix};
 use model::place::{Nearness, Shares};
 use model::topology::{Prefix, Weight};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
@@ -42,16 +43,17 @@ fn a_fleet_too_large_to_be_looked_at_as_a_whole_is_drawn_from_as_before() {
 fn a_version_that_some_hold_in_part_is_decided_as_before() {
     let mut world = World::new(3, 2);
     let view = Arc::make_mut(&mut world.view);
-    view.renditions.push(0..2);
-    Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(0);
-    view.partial_holders.push(Arc::new([0].into()));
-    view.partial_holders.push(Arc::default());
+    let holders = view.holders.get_mut(0).unwrap();
+    holders.renditions = 0..2;
+    holders.whole.remove(0);
+    view.partial_holders.push([0].into());
+    view.partial_holders.push(Members::default());
     let (version, near) = (world.versions[0].clone(), world.near());
     let mut ledger = Ledger::new(CONFIG, 0);
     for step in 0..3_u32 {
         let view = Arc::make_mut(&mut world.view);
-        *view.partial_holders.get_mut(1 - step % 2).unwrap() = Arc::default();
-        *view.partial_holders.get_mut(step % 2).unwrap() = Arc::new([0].into());
+        *view.partial_holders.get_mut(1 - step % 2).unwrap() = Members::default();
+        *view.partial_holders.get_mut(step % 2).unwrap() = [0].into();
         for draw in 0..20_u8 {
             let list = rank(&world.view, &version, &near, [draw; 8], None);
             assert!(list.pathways.iter().any(|of| !of.renditions.is_empty()), "{list:?}");
@@ -513,7 +515,7 @@ impl World {
             view.put_site(number, Arc::new(site));
         }
         for _ in &versions {
-            view.holders.push(Arc::new((0..appliances).collect()));
+            view.holders.push((0..appliances).collect::<Members>().into());
         }
         let view = Arc::new(view);
         let before = Arc::clone(&view);
@@ -608,9 +610,8 @@ impl World {
             }
             3 => {
                 let version = view.holders.get_mut(number % 4).unwrap();
-                let all = NumberSet::from_sorted_iter(0..self.appliances).unwrap();
-                let other = NumberSet::from([number % self.appliances]);
-                *version = Arc::new((&all - &other).into());
+                let other = number % self.appliances;
+                version.whole = (0..self.appliances).filter(|of| *of != other).collect();
             }
             4 => view.generation.0 += 1,
             12 if self.names.len() < 12 => {
@@ -644,7 +645,7 @@ impl World {
         site.appliances.push(ApplianceView { number: self.appliances, ..gone });
         view.put_site(to, Arc::new(site));
         for version in 0..view.holders.len() {
-            Arc::make_mut(view.holders.get_mut(version).unwrap()).insert(self.appliances);
+            view.holders.get_mut(version).unwrap().whole.insert(self.appliances);
         }
         self.appliances += 1;
         self.before = std::mem::replace(&mut self.view, Arc::new(view));

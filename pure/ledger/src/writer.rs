@@ -1,13 +1,14 @@
 //! Writes decisions, and before each what it needs and the file does not have yet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::id::AssetVersionId;
 use model::members::Members;
 use model::near::Near;
 use model::units::{Bytes, UnixSeconds};
-use model::view::FleetView;
+use model::view::{FleetView, Holders};
 use steering::Config;
 
 use crate::block::{self, HASH_LEN, Place, SIGNATURE_LEN};
@@ -48,9 +49,9 @@ pub struct Ledger {
     /// Bytes of the file that are sealed.
     sealed: Bytes,
     last: Arc<FleetView>,
-    holders: BTreeMap<u32, Arc<Members>>,
+    holders: BTreeMap<u32, Members>,
     /// Those of each rendition of a version, where some hold a part of it.
-    partial: BTreeMap<u32, Vec<Arc<Members>>>,
+    partial: BTreeMap<u32, Vec<Members>>,
     /// By their bytes in the file.
     near: BTreeMap<Vec<u8>, u32>,
     scratch: Vec<u8>,
@@ -141,25 +142,20 @@ impl Ledger {
 
     fn put_version(&mut self, view: &FleetView, id: &AssetVersionId) -> Option<u32> {
         let version = *view.versions.get(id)?;
-        let nobody = Arc::default();
-        let holders = view.holders.get(version).unwrap_or(&nobody);
-        let before = self.holders.get(&version);
-        let is_known = before.is_some_and(|of| Arc::ptr_eq(of, holders) || of == holders);
-        if !is_known {
-            entry::put_holders(&mut self.entries, version, id, holders);
+        let Holders { whole, renditions } = view.holders.get(version).cloned().unwrap_or_default();
+        if self.holders.get(&version) != Some(&whole) {
+            entry::put_holders(&mut self.entries, version, id, &whole);
         }
-        if !before.is_some_and(|of| Arc::ptr_eq(of, holders)) {
-            self.holders.insert(version, Arc::clone(holders));
-        }
-        self.put_partial(view, version);
+        // The copy of the picture, so that the next comparison is one of two pointers.
+        self.holders.insert(version, whole);
+        self.put_partial(view, version, renditions);
         Some(version)
     }
 
     /// Nothing where nobody holds a part, which is usual.
-    fn put_partial(&mut self, view: &FleetView, version: u32) {
-        let numbers = view.renditions.get(version).cloned().unwrap_or_default();
+    fn put_partial(&mut self, view: &FleetView, version: u32, numbers: Range<u32>) {
         let sets = numbers.map(|number| view.partial_holders.get(number).cloned());
-        let sets: Vec<Arc<Members>> = sets.map(Option::unwrap_or_default).collect();
+        let sets: Vec<Members> = sets.map(Option::unwrap_or_default).collect();
         let is_known = match self.partial.get(&version) {
             Some(before) => *before == sets,
             None => sets.iter().all(|set| set.is_empty()),

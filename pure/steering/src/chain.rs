@@ -1,7 +1,7 @@
 //! The steps of a decision about one appliance. Each is a function of the picture and of the
 //! question; its answer is the data of one [`Reason`](crate::Reason).
 
-use model::members::Members;
+use model::members::{Members, Shape};
 use model::near::{By, Near, Step};
 use model::rendezvous::{Draws, Score};
 use model::view::{FleetView, Health, Position, Renditions};
@@ -33,6 +33,8 @@ pub(crate) fn health(position: &Position, plain: bool) -> Fitness {
 pub(crate) struct Holders<'a> {
     /// Those that hold all of it; none if nobody knows it.
     pub(crate) all: Option<&'a Members>,
+    /// The same.
+    whole: Shape<'a>,
     /// Of each rendition, those that hold it but not the version; none if they cannot be told
     /// apart.
     pub(crate) parts: Vec<Option<&'a Members>>,
@@ -41,18 +43,21 @@ pub(crate) struct Holders<'a> {
 impl<'a> Holders<'a> {
     /// Of the version of this number.
     pub(crate) fn of(view: &'a FleetView, version: Option<u32>) -> Self {
-        let Some(version) = version else { return Self::default() };
-        let parts = view.renditions.get(version).cloned().unwrap_or_default();
+        let Some(holders) = version.and_then(|version| view.holders.get(version)) else {
+            return Self::default();
+        };
+        let parts = holders.renditions.clone();
         Self {
-            all: view.holders.get(version).map(AsRef::as_ref),
-            parts: parts.map(|part| view.partial_holders.get(part).map(AsRef::as_ref)).collect(),
+            all: Some(&holders.whole),
+            whole: holders.whole.shape(),
+            parts: parts.map(|part| view.partial_holders.get(part)).collect(),
         }
     }
 
     /// What an appliance holds of the version, by number.
     #[inline]
     pub(crate) fn content(&self, appliance: u32) -> Renditions {
-        if self.all.is_some_and(|all| all.contains(appliance)) {
+        if self.whole.contains(appliance) {
             return Renditions::ALL;
         }
         if self.parts.is_empty() { Renditions::NONE } else { self.part(appliance) }

@@ -53,7 +53,7 @@ use model::id::AssetVersionId;
 use model::members::Members;
 use model::names::hash_of;
 use model::near::Near;
-use model::number::{NumberSet, index};
+use model::number::index;
 use model::rendezvous::{Draws, Score};
 use model::topology::Weight;
 use model::units::Bytes;
@@ -382,20 +382,20 @@ impl<'a> Ranking<'a> {
         }
         assert!(!self.has_enough(), "more are wanted");
         let wanted = self.good() + 2 * (self.config.pathways_max - self.good());
-        let Holders { all, parts } = self.holders;
+        let Holders { all, parts, .. } = self.holders;
         let whole = Some(Renditions::ALL);
         if let Some(holders) = *all {
             self.look_at_drawn(holders, whole, |ranking| wanted <= ranking.good());
             if self.good() < self.config.pathways_min {
                 // They are hard to find among those of embedded sites, or in an outage.
-                let open = &**holders & view.open.as_ref();
+                let open = holders.both(&view.open);
                 self.look_at_drawn(&open, whole, |ranking| wanted <= ranking.good());
             }
         }
         for (at, holders) in parts.iter().enumerate() {
             let Some(holders) = *holders else { continue };
             if self.good.at(at) < self.config.pathways_min {
-                let open = &**holders & view.open.as_ref();
+                let open = holders.both(&view.open);
                 self.look_at_drawn(&open, None, |ranking| {
                     ranking.config.pathways_max <= ranking.good.at(at)
                 });
@@ -404,7 +404,7 @@ impl<'a> Ranking<'a> {
         if !self.keeps_all {
             return;
         }
-        self.look_at_drawn(&*view.open, None, Self::has_least);
+        self.look_at_drawn(&view.open, None, Self::has_least);
         let all = self.draws.looks(view.positions.len());
         self.look_at_numbers(all, None, Self::has_least);
     }
@@ -421,11 +421,11 @@ impl<'a> Ranking<'a> {
     /// of the version, if that is known.
     fn look_at_drawn(
         &mut self,
-        numbers: &impl Drawn,
+        numbers: &Members,
         held: Option<Renditions>,
         is_enough: impl Fn(&Self) -> bool,
     ) {
-        let count = numbers.count();
+        let count = index(numbers.count());
         if count <= OTHERS_MAX {
             let mut turns = [(u64::MAX, 0); OTHERS_MAX];
             for (turn, number) in turns.iter_mut().zip(numbers.each()) {
@@ -433,7 +433,7 @@ impl<'a> Ranking<'a> {
             }
             return self.look_at_numbers(in_turn(&mut turns[..count]), held, is_enough);
         }
-        let drawn = self.draws.looks(u32::try_from(count).unwrap_or(u32::MAX));
+        let drawn = self.draws.looks(numbers.count());
         let numbers = drawn.map(|at| numbers.nth(at).expect("it is one of them"));
         self.look_at_numbers(numbers, held, is_enough);
     }
@@ -579,42 +579,6 @@ impl<'a> Ranking<'a> {
     /// How many of the sorted ones to offer.
     fn offered_count(&self) -> usize {
         self.wanted().min(self.possible())
-    }
-}
-
-/// Numbers of which some are drawn.
-trait Drawn {
-    fn count(&self) -> usize;
-    /// In order.
-    fn each(&self) -> impl Iterator<Item = u32>;
-    fn nth(&self, at: u32) -> Option<u32>;
-}
-
-impl Drawn for NumberSet {
-    fn count(&self) -> usize {
-        usize::try_from(self.len()).unwrap_or(usize::MAX)
-    }
-
-    fn each(&self) -> impl Iterator<Item = u32> {
-        self.iter()
-    }
-
-    fn nth(&self, at: u32) -> Option<u32> {
-        self.select(at)
-    }
-}
-
-impl Drawn for Members {
-    fn count(&self) -> usize {
-        Self::count(self)
-    }
-
-    fn each(&self) -> impl Iterator<Item = u32> {
-        Self::each(self)
-    }
-
-    fn nth(&self, at: u32) -> Option<u32> {
-        Self::nth(self, at)
     }
 }
 

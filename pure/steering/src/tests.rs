@@ -4,7 +4,6 @@ use std::sync::Arc;
 use super::*;
 use model::id::{ApplianceId, Generation};
 use model::near::{By, Class, Route, Step};
-use model::number::NumberSet;
 use model::place::Nearness;
 use model::topology::Prefix;
 use model::view::{ApplianceView, Load, SiteView};
@@ -581,7 +580,7 @@ fn embed(view: &mut FleetView, number: u32) {
 fn lose(view: &mut FleetView, names: &[&str]) {
     for name in names {
         let number = view.appliances[*name];
-        Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(number);
+        view.holders.get_mut(0).unwrap().whole.remove(number);
     }
 }
 
@@ -602,11 +601,11 @@ fn view(sites: &[(&str, u32)]) -> FleetView {
         versions: Arc::new([(version().clone(), 0)].into()),
         ..FleetView::default()
     };
-    let mut holders = NumberSet::new();
+    let mut holders = Members::default();
     for (number, (site, count)) in (0..).zip(sites) {
         let mut appliances = Vec::new();
         for n in 1..=*count {
-            let all = u32::try_from(holders.len()).unwrap();
+            let all = holders.count();
             holders.insert(all);
             appliances.push(ApplianceView {
                 id: format!("{site}{n}").parse().unwrap(),
@@ -623,7 +622,7 @@ fn view(sites: &[(&str, u32)]) -> FleetView {
         let id = site.parse().unwrap();
         view.put_site(number, Arc::new(SiteView { id, serves_strangers: true, appliances }));
     }
-    view.holders.push(Arc::new(holders.into()));
+    view.holders.push(holders.into());
     view
 }
 
@@ -663,10 +662,11 @@ proptest! {
         // With one rendition, a part of the version is all of it.
         let parts = if parts.len() == 1 { Vec::new() } else { parts };
         for part in &parts {
-            view.partial_holders.push(Arc::new(part.difference(&held).copied().collect()));
+            view.partial_holders.push(part.difference(&held).copied().collect());
         }
-        view.renditions.push(0..u32::try_from(parts.len()).unwrap());
-        *view.holders.get_mut(0).unwrap() = Arc::new(held.into_iter().collect());
+        let renditions = 0..u32::try_from(parts.len()).unwrap();
+        let whole = held.into_iter().collect();
+        *view.holders.get_mut(0).unwrap() = model::view::Holders { whole, renditions };
         let mut each = each.into_iter();
         all(&mut view, |appliance| {
             let (weight, has_plain) = each.next().unwrap();
@@ -688,13 +688,13 @@ proptest! {
 fn of_a_large_fleet_the_few_that_hold_a_version_are_found() {
     let mut large = view(&[("a", 1), ("b", 500)]);
     let numbers = ["b77", "b400"].map(|name| large.appliances[name]);
-    *large.holders.get_mut(0).unwrap() = Arc::new(numbers.into());
+    large.holders.get_mut(0).unwrap().whole = numbers.into();
     let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(
         names(&list).into_iter().collect::<BTreeSet<_>>(),
         ["b400", "b77"].map(str::to_owned).into()
     );
-    *large.holders.get_mut(0).unwrap() = Arc::default();
+    large.holders.get_mut(0).unwrap().whole = Members::default();
     let list = rank(&large, &query("10.9.9.9", b"s"), &CONFIG);
     assert_eq!(names(&list)[0], "a1", "with nobody good, those near are asked before others");
     assert!(CONFIG.pathways_min <= list.offered_count, "and some other, for lack of a better one");

@@ -134,7 +134,7 @@ fn fleet() -> FleetView {
         view.put_site(site, Arc::new(SiteView { id, serves_strangers: true, appliances }));
     }
     Arc::make_mut(&mut view.versions).insert("film".parse().expect("a name"), 0);
-    view.holders.push(Arc::new(Members::from([0, 1, 2, 3])));
+    view.holders.push(Members::from([0, 1, 2, 3]).into());
     view
 }
 

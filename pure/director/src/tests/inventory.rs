@@ -123,7 +123,7 @@ fn who_holds_what_follows_the_catalogue_whoever_is_looked_at() {
         let names = |name| whole(director, name).iter().map(ToString::to_string).collect();
         let (a, b): (Vec<String>, Vec<String>) = (names("a1"), names("b1"));
         let view = Arc::clone(&director.snapshot().view);
-        let parts = view.partial_holders.iter().map(|holders| holders.len()).sum::<u64>();
+        let parts = view.partial_holders.iter().map(|holders| holders.count()).sum::<u32>();
         (a.join(" "), b.join(" "), parts)
     };
     assert_eq!(found(&director), ("film-1 film-2".into(), String::new(), 1));

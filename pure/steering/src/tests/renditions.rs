@@ -9,17 +9,17 @@ fn fleet(sites: &[(&str, &[u32])]) -> FleetView {
     let counts: Vec<(&str, u32)> =
         sites.iter().map(|(site, held)| (*site, u32::try_from(held.len()).unwrap())).collect();
     let mut view = view(&counts);
-    view.renditions.push(7..10);
+    view.holders.get_mut(0).unwrap().renditions = 7..10;
     let held = sites.iter().flat_map(|(_, held)| held.iter().copied());
-    let mut partial = vec![NumberSet::new(); 10];
+    let mut partial = vec![Members::default(); 10];
     for (held, number) in held.zip(0..).filter(|(held, _)| *held != ALL) {
-        Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(number);
+        view.holders.get_mut(0).unwrap().whole.remove(number);
         for at in (0..3).filter(|at| held >> at & 1 == 1) {
             partial[7 + at].insert(number);
         }
     }
     for set in partial {
-        view.partial_holders.push(Arc::new(set.into()));
+        view.partial_holders.push(set);
     }
     view
 }

@@ -7,9 +7,9 @@ use proptest::collection::vec;
 /// many thousandths of sessions by title. All hold `TITLES` versions.
 fn fleet(appliances: u32, titles_permille: u32) -> FleetView {
     let mut view = view(&[("a", appliances), ("b", 2)]);
-    let holders = Arc::clone(view.holders.get(0).unwrap());
+    let holders = view.holders.get(0).unwrap().clone();
     for title in 0..TITLES {
-        let number = view.holders.push(Arc::clone(&holders));
+        let number = view.holders.push(holders.clone());
         Arc::make_mut(&mut view.versions).insert(version(title), number);
     }
     all(&mut view, |of| of.titles_permille = titles_permille);
@@ -149,8 +149,7 @@ fn health_content_and_share_come_before_the_title() {
         |view, own| {
             let number = view.appliances[own];
             let version = view.versions[&version(0)];
-            let holders = view.holders.get_mut(version).unwrap();
-            Arc::make_mut(holders).remove(number);
+            view.holders.get_mut(version).unwrap().whole.remove(number);
         },
     ];
     for (n, change) in changes.iter().enumerate() {
@@ -204,12 +203,12 @@ fn each_says_whether_the_title_leads_there() {
 #[test]
 fn where_appliances_hold_a_part_the_title_leads_to_one_that_holds_the_rest_too() {
     let mut view = view(&[("a", 6)]);
-    view.renditions.push(0..2);
+    view.holders.get_mut(0).unwrap().renditions = 0..2;
     // a1 to a4 hold the first rendition only.
-    let part: NumberSet = (0..4).collect();
-    (0..4).for_each(|n| Arc::make_mut(view.holders.get_mut(0).unwrap()).remove(n));
-    for set in [part, NumberSet::new()] {
-        view.partial_holders.push(Arc::new(set.into()));
+    let part: Members = (0..4).collect();
+    (0..4).for_each(|n| assert!(view.holders.get_mut(0).unwrap().whole.remove(n)));
+    for set in [part, Members::default()] {
+        view.partial_holders.push(set);
     }
     all(&mut view, |of| of.titles_permille = 1000);
     let bases = |session: u8| {

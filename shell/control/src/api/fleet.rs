@@ -13,7 +13,6 @@ use director::{ApplianceStatus, Counters, Director, Notice, Sample, Snapshot};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::metric::Metric;
-use model::number::NumberSet;
 use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::{Bottleneck, FleetView, Health, Load};
@@ -274,14 +273,20 @@ fn tell_held(site: &mut FleetSite, held: &[(&AssetVersionId, u64)]) {
 /// How many appliances hold a version wholly.
 fn copies(view: &FleetView, version: &AssetVersionId) -> u64 {
     let number = view.versions.get(version).copied();
-    number.and_then(|number| view.holders.get(number)).map_or(0, |holders| holders.len())
+    let holders = number.and_then(|number| view.holders.get(number));
+    holders.map_or(0, |holders| holders.whole.count().into())
 }
 
-/// How many appliances of a site hold each version wholly, of those that one does. O(versions).
+/// How many appliances of a site hold each version wholly, of those that one does. O(versions x
+/// appliances of the site).
 fn copies_in<'a>(view: &'a FleetView, site: &SiteId) -> Vec<(&'a AssetVersionId, u64)> {
     let sites = view.sites.iter().filter(|of| of.id == *site);
-    let inside: NumberSet = sites.flat_map(|of| &of.appliances).map(|of| of.number).collect();
-    let count = |number: u32| view.holders.get(number).map_or(0, |all| (&***all & &inside).len());
+    let inside: Vec<u32> = sites.flat_map(|of| &of.appliances).map(|of| of.number).collect();
+    let count = |number: u32| {
+        let holders = view.holders.get(number).map(|of| &of.whole);
+        let held = inside.iter().filter(|of| holders.is_some_and(|all| all.contains(**of)));
+        Bytes::of(held.count()).0
+    };
     let counted = view.versions.iter().map(|(id, number)| (id, count(*number)));
     counted.filter(|(_, count)| *count != 0).collect()
 }

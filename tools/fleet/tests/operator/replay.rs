@@ -357,6 +357,6 @@ fn fleet(names: &[SiteId; 2]) -> FleetView {
         view.put_site(number, Arc::new(site));
     }
     Arc::make_mut(&mut view.versions).insert("film-1".parse().unwrap(), 0);
-    view.holders.push(Arc::new(Members::from([0, 1, 2, 3])));
+    view.holders.push(Members::from([0, 1, 2, 3]).into());
     view
 }

@@ -10,22 +10,23 @@ use model::topology::{Prefix, SiteKind};
 
 use crate::attributes::{Attributes, Peering};
 
-/// A site's way to a prefix.
-#[derive(Clone, Debug)]
-pub(crate) struct Way {
+/// A site's way to a prefix; as it is kept, what was heard is borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<H = Option<Arc<Attributes>>> {
     /// Its number in the table.
     pub(crate) site: u32,
     /// None for a static prefix.
-    pub(crate) heard: Option<Arc<Attributes>>,
+    pub(crate) heard: H,
     /// Which of its site's tables it was heard in: those of an older one are going.
     pub(crate) table: u32,
     /// As [`sort`] found it.
     pub(crate) class: Class,
     /// Behind the one before it, of the same prefix; as [`sort`] found it.
     pub(crate) step: Step,
-    /// The tree's own: where the ways to one of its prefixes end.
-    pub(crate) end: u32,
 }
+
+/// A way as it is kept.
+pub(crate) type Kept<'a> = Way<Option<&'a Arc<Attributes>>>;
 
 /// A site as the order sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,12 +40,33 @@ pub(crate) struct Known {
 impl Way {
     /// One that is not sorted yet.
     pub(crate) fn new(site: u32, table: u32, heard: Option<Arc<Attributes>>) -> Self {
-        Self { site, heard, table, class: Class::Public, step: Step::First, end: 0 }
+        Self { site, heard, table, class: Class::Public, step: Step::First }
+    }
+
+    fn kept(&self) -> Kept<'_> {
+        let Self { site, ref heard, table, class, step } = *self;
+        Kept { site, heard: heard.as_ref(), table, class, step }
+    }
+
+    fn class(&self, site: &Known) -> Class {
+        match (site.kind, self.heard.as_ref().map(|heard| heard.peering())) {
+            (SiteKind::Embedded, _) => Class::Embedded,
+            (SiteKind::Exchange, None | Some(Peering::Private)) => Class::Private,
+            (SiteKind::Exchange, Some(Peering::Public)) => Class::Public,
+        }
+    }
+}
+
+impl Kept<'_> {
+    /// The same, to be changed.
+    pub(crate) fn owned(self) -> Way {
+        let Self { site, heard, table, class, step } = self;
+        Way { site, heard: heard.cloned(), table, class, step }
     }
 
     #[inline]
     pub(crate) fn route(&self, prefix: Prefix) -> Route {
-        let heard = self.heard.as_deref();
+        let heard = self.heard.map(AsRef::as_ref);
         Route {
             prefix,
             class: self.class,
@@ -55,12 +77,17 @@ impl Way {
         }
     }
 
-    fn class(&self, site: &Known) -> Class {
-        match (site.kind, self.heard.as_ref().map(|heard| heard.peering())) {
-            (SiteKind::Embedded, _) => Class::Embedded,
-            (SiteKind::Exchange, None | Some(Peering::Private)) => Class::Private,
-            (SiteKind::Exchange, Some(Peering::Public)) => Class::Public,
-        }
+    fn path_len(&self) -> u16 {
+        self.heard.map_or(0, |heard| heard.path_len())
+    }
+
+    fn neighbour(&self) -> Option<u32> {
+        self.heard.and_then(|heard| heard.neighbour())
+    }
+
+    /// None is as good as the lowest (RFC 4271 section 9.1.2.2).
+    fn med(&self) -> u32 {
+        self.heard.and_then(|heard| heard.med()).unwrap_or(0)
     }
 }
 
@@ -73,7 +100,7 @@ pub(crate) fn sort(ways: &mut [Way], place: Option<&Place>, sites: &[Option<Know
     let known =
         |way: &Way| sites[index(way.site)].as_ref().expect("ways of a site that is gone are gone");
     ways.iter_mut().for_each(|way| way.class = way.class(known(way)));
-    let closeness = |way: &Way| (way.class, way.heard.as_ref().map_or(0, |heard| heard.path_len()));
+    let closeness = |way: &Way| (way.class, way.kept().path_len());
     let nearness = |way: &Way| Nearness::of(place, known(way).place.as_ref());
     let last = |way: &Way| (nearness(way), &known(way).id, way.heard.is_some());
     ways.sort_by(|a, b| closeness(a).cmp(&closeness(b)).then_with(|| last(a).cmp(&last(b))));
@@ -84,14 +111,17 @@ pub(crate) fn sort(ways: &mut [Way], place: Option<&Place>, sites: &[Option<Know
     for at in 0..ways.len() {
         ways[at].step = match at.checked_sub(1).map(|before| &ways[before]) {
             None => Step::First,
-            Some(before) => behind(before, &ways[at], || nearness(before) < nearness(&ways[at])),
+            Some(before) => {
+                let is_nearer = || nearness(before) < nearness(&ways[at]);
+                behind(&before.kept(), &ways[at].kept(), is_nearer)
+            }
         };
     }
 }
 
 /// Sorts the ways of each neighbour by MED, in the places that they have among the others.
 fn sort_by_med(group: &mut [Way]) {
-    let neighbour = |way: &Way| way.heard.as_ref().and_then(|heard| heard.neighbour());
+    let neighbour = |way: &Way| way.kept().neighbour();
     let mut neighbours: Vec<u32> = group.iter().filter_map(neighbour).collect();
     if neighbours.len() < 2 {
         return;
@@ -103,7 +133,7 @@ fn sort_by_med(group: &mut [Way]) {
             (0..group.len()).filter(|at| neighbour(&group[*at]) == Some(of)).collect();
         let mut ways: Vec<Way> = places.iter().map(|at| group[*at].clone()).collect();
         // Stable: equal ones stay in the order by place and name.
-        ways.sort_by_key(med);
+        ways.sort_by_key(|way| way.kept().med());
         assert_eq!(places.len(), ways.len(), "each has its place");
         for (at, way) in places.into_iter().zip(ways) {
             group[at] = way;
@@ -111,20 +141,13 @@ fn sort_by_med(group: &mut [Way]) {
     }
 }
 
-/// None is as good as the lowest (RFC 4271 section 9.1.2.2).
-fn med(way: &Way) -> u32 {
-    way.heard.as_ref().and_then(|heard| heard.med()).unwrap_or(0)
-}
-
 /// What put a way behind another one of the same prefix.
-pub(crate) fn behind(before: &Way, way: &Way, is_nearer: impl Fn() -> bool) -> Step {
-    let path_len = |way: &Way| way.heard.as_ref().map_or(0, |heard| heard.path_len());
-    let neighbour = |way: &Way| way.heard.as_ref().and_then(|heard| heard.neighbour());
-    let peers = neighbour(before).is_some() && neighbour(before) == neighbour(way);
+pub(crate) fn behind(before: &Kept<'_>, way: &Kept<'_>, is_nearer: impl Fn() -> bool) -> Step {
+    let peers = before.neighbour().is_some() && before.neighbour() == way.neighbour();
     match () {
         () if before.class < way.class => Step::Class,
-        () if path_len(before) < path_len(way) => Step::Path,
-        () if peers && med(before) < med(way) => Step::Med,
+        () if before.path_len() < way.path_len() => Step::Path,
+        () if peers && before.med() < way.med() => Step::Med,
         () if is_nearer() => Step::Place,
         () => Step::Name,
     }

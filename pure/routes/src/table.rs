@@ -22,7 +22,7 @@ mod announced;
 mod family;
 mod work;
 
-use family::{Family, Net};
+use family::{Family, Net, Ways};
 use work::Work;
 pub use work::{Done, SLICE};
 
@@ -148,9 +148,11 @@ impl Table {
                     None => Step::Prefix,
                     Some(before) if before + 1 == at => way.step,
                     Some(before) => {
-                        let (before, number) = (&ways[before], ways[before].site);
+                        let before = ways.at(before);
                         let known = || self.known(way.site);
-                        behind(before, way, || self.is_nearer(&prefix.any(), number, known()))
+                        behind(&before, &way, || {
+                            self.is_nearer(&prefix.any(), before.site, known())
+                        })
                     }
                 };
                 before = Some(at);
@@ -210,9 +212,9 @@ impl Table {
     }
 
     fn unshared_in<N: Net>(&self, family: &Family<N>, examples_max: usize, to: &mut Unshared) {
-        let alone = |ways: &[Way], site: u32| ways.iter().all(|way| way.site == site);
+        let alone = |ways: Ways<'_>, site: u32| ways.iter().all(|way| way.site == site);
         family.each(|prefix, ways| {
-            let site = ways[0].site;
+            let site = ways.at(0).site;
             // An operator's word is not what a network announced.
             let is_static = ways.iter().any(|way| way.heard.is_none());
             if is_static

@@ -19,5 +19,5 @@ impl Table {
 /// The way that the site is first by: as in a client's list.
 fn announced_in<N: Net>(family: &Family<N>, prefix: N, site: u32) -> Option<&Attributes> {
     let (_, ways) = family.covering(prefix).find(|(of, _)| of.any() == prefix.any())?;
-    ways.iter().find(|way| way.site == site)?.heard.as_deref()
+    ways.iter().find(|way| way.site == site)?.heard.map(AsRef::as_ref)
 }

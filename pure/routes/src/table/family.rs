@@ -17,10 +17,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use model::near::{Class, Step};
 use model::number::index;
 use model::topology::Prefix;
 
-use crate::order::Way;
+use crate::attributes::Attributes;
+use crate::order::{Kept, Way};
 
 /// The prefixes of a family, with the ways to each.
 #[derive(Clone, Debug)]
@@ -36,6 +38,9 @@ const STRIDE: u8 = 6;
 /// Nodes between the first bit and the last.
 const DEPTHS: usize = 22;
 
+/// Prefixes of a node that cover a client, at most: one of each length.
+const COVERING_MAX: usize = 7;
+
 /// The prefixes that begin with the same bits, and are up to six bits longer.
 #[derive(Clone, Debug, Default)]
 struct Node {
@@ -48,12 +53,66 @@ struct Node {
     held: u128,
     /// By the next six bits: whether longer prefixes begin with them.
     below: u64,
-    /// In the order of their slots; those to one prefix best first. Each prefix has one or more, so
-    /// the first ways tell besides where those to the first prefixes end, in the same order: none
-    /// is searched for, and no more memory is read.
-    ways: Box<[Way]>,
+    /// Ways in the order of their slots; those to one prefix best first. Each prefix has one or
+    /// more, so the first ways tell besides where those to the first prefixes end, in the same
+    /// order: none is searched for, and no more memory is read.
+    hops: Box<[Hop]>,
+    /// What was heard with each of them, in their order; empty where nothing was. Apart, since a
+    /// client's sites are found without it.
+    heard: Box<[Heard]>,
     /// In the order of their bits.
     nodes: Box<[Arc<Self>]>,
+}
+
+/// The part of a way that is read for each client, in 12 bytes: those of a node are in a few cache
+/// lines beside each other.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    site: u32,
+    /// Where the ways to one of the node's prefixes end.
+    end: u32,
+    class: Class,
+    step: Step,
+}
+
+/// The other part.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    attributes: Option<Arc<Attributes>>,
+    table: u32,
+}
+
+/// The ways to a prefix, best first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ways<'a> {
+    hops: &'a [Hop],
+    /// As long, or empty.
+    heard: &'a [Heard],
+}
+
+impl<'a> Ways<'a> {
+    pub(super) fn len(self) -> usize {
+        self.hops.len()
+    }
+
+    /// The one at a place.
+    #[inline]
+    pub(super) fn at(self, at: usize) -> Kept<'a> {
+        let Hop { site, class, step, .. } = self.hops[at];
+        let heard = self.heard.get(at);
+        let table = heard.map_or(0, |heard| heard.table);
+        Kept { site, heard: heard.and_then(|heard| heard.attributes.as_ref()), table, class, step }
+    }
+
+    #[inline]
+    pub(super) fn iter(self) -> impl Iterator<Item = Kept<'a>> {
+        (0..self.len()).map(move |at| self.at(at))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn to_vec(self) -> Vec<Way> {
+        self.iter().map(Kept::owned).collect()
+    }
 }
 
 /// A prefix as bits: the highest first, and how many.
@@ -177,15 +236,16 @@ impl Node {
     fn range(&self, slot: u8) -> (usize, Range<usize>) {
         let bit = 1_u128 << slot;
         let before = index((self.held & (bit - 1)).count_ones());
-        let first = before.checked_sub(1).map_or(0, |last| index(self.ways[last].end));
-        let end = if self.held & bit == 0 { first } else { index(self.ways[before].end) };
+        let first = before.checked_sub(1).map_or(0, |last| index(self.hops[last].end));
+        let end = if self.held & bit == 0 { first } else { index(self.hops[before].end) };
         (before, first..end)
     }
 
-    /// The ways to the prefix of a slot.
+    /// The ways in a range.
     #[inline]
-    fn ways(&self, slot: u8) -> &[Way] {
-        &self.ways[self.range(slot).1]
+    fn ways(&self, range: Range<usize>) -> Ways<'_> {
+        let heard = if self.heard.is_empty() { &[] } else { &self.heard[range.clone()] };
+        Ways { hops: &self.hops[range], heard }
     }
 
     /// Where the node of the next six bits is, or would be.
@@ -254,22 +314,41 @@ impl Node {
     fn change_own(&mut self, slot: u8, change: impl FnOnce(&mut Vec<Way>)) -> (bool, bool) {
         let (at, range) = self.range(slot);
         let (first, len) = (range.start, range.len());
-        let mut own = self.ways[range.clone()].to_vec();
+        let mut own = self.ways(range.clone()).to_vec();
         change(&mut own);
         let now = own.len();
         let end = |end: usize| u32::try_from(end).expect("fewer ways than sites times prefixes");
         let prefixes = index(self.held.count_ones());
-        let mut ends: Vec<u32> = self.ways[..prefixes].iter().map(|way| way.end).collect();
+        let mut ends: Vec<u32> = self.hops[..prefixes].iter().map(|hop| hop.end).collect();
         ends.splice(at..at + usize::from(len != 0), (now != 0).then_some(end(first + len)));
         ends[at..].iter_mut().for_each(|of| *of = end(index(*of) + now - len));
-        let mut ways = std::mem::take(&mut self.ways).into_vec();
-        ways.splice(range, own);
-        ways.iter_mut().zip(&ends).for_each(|(way, end)| way.end = *end);
-        self.ways = ways.into();
+        let mut hops = std::mem::take(&mut self.hops).into_vec();
+        let hop = |way: &Way| Hop { site: way.site, end: 0, class: way.class, step: way.step };
+        hops.splice(range.clone(), own.iter().map(hop));
+        hops.iter_mut().zip(&ends).for_each(|(hop, end)| hop.end = *end);
+        self.change_heard(range, hops.len(), own);
+        self.hops = hops.into();
         self.held = self.held & !(1 << slot) | u128::from(now != 0) << slot;
         assert_eq!(ends.len(), index(self.held.count_ones()), "each prefix has an end");
-        assert!(ends.len() <= self.ways.len(), "and a way that tells it");
+        assert!(ends.len() <= self.hops.len(), "and a way that tells it");
         (len != 0, now != 0)
+    }
+
+    /// The ways in a range are these now, and so many there are in all.
+    fn change_heard(&mut self, range: Range<usize>, count: usize, own: Vec<Way>) {
+        let mut heard = std::mem::take(&mut self.heard).into_vec();
+        if heard.is_empty() {
+            if own.iter().all(|way| way.heard.is_none()) {
+                return;
+            }
+            heard.resize_with(count + range.len() - own.len(), Heard::default);
+        }
+        let own = own.into_iter().map(|way| Heard { attributes: way.heard, table: way.table });
+        heard.splice(range, own);
+        assert_eq!(heard.len(), count, "one for each way");
+        if heard.iter().any(|heard| heard.attributes.is_some()) {
+            self.heard = heard.into();
+        }
     }
 
     /// One that may have a prefix, or lead to it.
@@ -292,7 +371,7 @@ impl Node {
     }
 
     /// Looks at its prefixes, then at those below, from one on; false once `look` says enough.
-    fn look(&self, from: Key, look: &mut impl FnMut(Key, &[Way]) -> bool) -> bool {
+    fn look(&self, from: Key, look: &mut impl FnMut(Key, Ways<'_>) -> bool) -> bool {
         let is_inside = from.depth() >= self.depth && from.is_below(self);
         if !is_inside && from.bits > self.base && from.shared(self.base) < from.depth() {
             // All that begins with its bits comes before.
@@ -307,7 +386,7 @@ impl Node {
         while own != 0 {
             let slot = u8::try_from(own.trailing_zeros()).expect("there are 128");
             own &= own - 1;
-            if !look(self.key(slot), self.ways(slot)) {
+            if !look(self.key(slot), self.ways(self.range(slot).1)) {
                 return false;
             }
         }
@@ -323,9 +402,11 @@ impl<N> Default for Family<N> {
 }
 
 impl<N: Net> Family<N> {
-    /// The prefixes that cover a client, longest first.
+    /// The prefixes that cover a client, longest first. Where the ways to those of a node are is
+    /// read for all of them before the first ways are: they are far from each other, and so are
+    /// waited for once.
     #[inline]
-    pub(super) fn covering(&self, client: N) -> impl Iterator<Item = (N, &[Way])> {
+    pub(super) fn covering(&self, client: N) -> impl Iterator<Item = (N, Ways<'_>)> {
         let client = client.key();
         let (mut found, mut len) = ([(&*self.root, 0); DEPTHS], 0);
         let mut next = Some(&*self.root);
@@ -334,17 +415,23 @@ impl<N: Net> Family<N> {
             len += 1;
             next = node.next(client);
         }
+        let (mut ranges, mut left) = ([(0, 0, 0); COVERING_MAX], 0);
         std::iter::from_fn(move || {
-            loop {
-                let (node, slots) = &mut found[len.checked_sub(1)?];
-                if let Some(slot) = slots.checked_ilog2() {
-                    *slots ^= 1 << slot;
-                    let slot = u8::try_from(slot).expect("there are 128");
-                    let key = node.key(slot);
-                    return Some((N::of(key), node.ways(slot)));
+            while left == 0 {
+                len = len.checked_sub(1)?;
+                let (node, mut slots) = found[len];
+                while slots != 0 {
+                    let slot = u8::try_from(slots.trailing_zeros()).expect("there are 128");
+                    slots &= slots - 1;
+                    let (_, range) = node.range(slot);
+                    ranges[left] = (slot, range.start, range.end);
+                    left += 1;
                 }
-                len -= 1;
             }
+            left -= 1;
+            let (node, _) = found[len];
+            let (slot, first, end) = ranges[left];
+            Some((N::of(node.key(slot)), node.ways(first..end)))
         })
     }
 
@@ -358,8 +445,8 @@ impl<N: Net> Family<N> {
     }
 
     /// Looks at each prefix, in an order of its own.
-    pub(super) fn each(&self, mut look: impl FnMut(N, &[Way])) {
-        let mut all = |key, ways: &[Way]| {
+    pub(super) fn each(&self, mut look: impl FnMut(N, Ways<'_>)) {
+        let mut all = |key, ways: Ways<'_>| {
             look(N::of(key), ways);
             true
         };
@@ -376,7 +463,7 @@ impl<N: Net> Family<N> {
         &mut self,
         from: Option<Key>,
         most: usize,
-        mut look: impl FnMut(N, &[Way]) -> Option<Vec<Way>>,
+        mut look: impl FnMut(N, Ways<'_>) -> Option<Vec<Way>>,
     ) -> (usize, Option<Key>) {
         let (mut looked, mut changes, mut next) = (0, Vec::new(), None);
         self.root.look(from.unwrap_or(Key { bits: 0, len: 0 }), &mut |key, ways| {
@@ -408,7 +495,7 @@ impl<N: Net> Family<N> {
         while let Some(node) = left.pop() {
             if !known.contains(&Arc::as_ptr(node)) {
                 nodes += 1;
-                ways += node.ways.len();
+                ways += node.hops.len();
                 left.extend(&node.nodes);
             }
         }
@@ -457,7 +544,7 @@ mod tests {
                 prop_assert_eq!(family.len(), map.len());
                 prop_assert!(nodes(&family.root) <= 2 * map.len() + 1);
             }
-            let of = |net, ways: &[Way]| (net, u32::try_from(ways.len()).unwrap());
+            let of = |net, ways: Ways<'_>| (net, u32::try_from(ways.len()).unwrap());
             for client in clients.iter().chain(map.keys()) {
                 let found = family.covering(*client).map(|(net, ways)| of(net, ways));
                 let mut all: Vec<_> = map.iter().filter(|(net, _)| net.contains(client)).collect();

@@ -12,12 +12,12 @@ use model::id::SiteId;
 use model::number::index;
 use model::topology::Prefix;
 
-use super::family::Key;
+use super::family::{Key, Ways};
 use super::{Own, Places, Routes, Table, Tally, nearest};
 use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::hearing::Difference;
-use crate::order::{Known, Way, sort};
+use crate::order::{Kept, Known, Way, sort};
 
 /// A piece of work that may have begun.
 #[derive(Debug)]
@@ -229,7 +229,7 @@ impl Routes {
                 is_done
             }
             Work::Leave { sites, walk } => {
-                let is_old = |way: &Way| sites.contains_key(&way.site);
+                let is_old = |way: &Kept<'_>| sites.contains_key(&way.site);
                 let is_done = self.working.drop_ways(walk, left, is_old);
                 if is_done {
                     let known = Arc::make_mut(&mut self.working.sites);
@@ -240,15 +240,19 @@ impl Routes {
             }
             Work::Order { of, walk } => {
                 self.working.walk(walk, left, |prefix, ways, sites, places| {
-                    let is_meant = |way: &Way| of.as_ref().is_none_or(|of| of.contains(&way.site));
-                    if !ways.iter().any(is_meant) {
+                    let is_meant =
+                        |way: &Kept<'_>| of.as_ref().is_none_or(|of| of.contains(&way.site));
+                    if !ways.iter().any(|way| is_meant(&way)) {
                         return None;
                     }
                     let mut sorted = ways.to_vec();
                     sort(&mut sorted, places.of(prefix), sites);
                     assert_eq!(sorted.len(), ways.len(), "the same ways in another order");
-                    let key = |way: &Way| (way.site, way.heard.is_some(), way.class, way.step);
-                    (!sorted.iter().map(key).eq(ways.iter().map(key))).then_some(sorted)
+                    let is_same = |(a, b): (&Way, Kept<'_>)| {
+                        (a.site, a.heard.is_some(), a.class, a.step)
+                            == (b.site, b.heard.is_some(), b.class, b.step)
+                    };
+                    (!sorted.iter().zip(ways.iter()).all(is_same)).then_some(sorted)
                 })
             }
             Work::Place { places, next } => {
@@ -342,7 +346,8 @@ impl Routes {
     /// Ways of the tables that a site heard before go.
     fn drop_old(&mut self, site: &SiteId, walk: &mut Walk, left: &mut usize) -> bool {
         let (number, table) = (self.numbers[site], self.own[site].table);
-        let is_old = |way: &Way| way.site == number && way.heard.is_some() && way.table != table;
+        let is_old =
+            |way: &Kept<'_>| way.site == number && way.heard.is_some() && way.table != table;
         self.working.drop_ways(walk, left, is_old)
     }
 }
@@ -352,13 +357,14 @@ impl Table {
         &mut self,
         walk: &mut Walk,
         left: &mut usize,
-        is_old: impl Fn(&Way) -> bool,
+        is_old: impl Fn(&Kept<'_>) -> bool,
     ) -> bool {
         self.walk(walk, left, |prefix, ways, sites, places| {
-            if !ways.iter().any(&is_old) {
+            if !ways.iter().any(|way| is_old(&way)) {
                 return None;
             }
-            let mut kept: Vec<Way> = ways.iter().filter(|way| !is_old(way)).cloned().collect();
+            let kept = ways.iter().filter(|way| !is_old(way));
+            let mut kept: Vec<Way> = kept.map(Kept::owned).collect();
             // A MED that is gone gives others their places back.
             sort(&mut kept, places.of(prefix), sites);
             assert!(kept.len() < ways.len(), "one of them goes");
@@ -371,15 +377,15 @@ impl Table {
         &mut self,
         walk: &mut Walk,
         left: &mut usize,
-        look: impl Fn(&Prefix, &[Way], &[Option<Known>], &Places) -> Option<Vec<Way>>,
+        look: impl Fn(&Prefix, Ways<'_>, &[Option<Known>], &Places) -> Option<Vec<Way>>,
     ) -> bool {
         let Self { sites, v4, v6, places } = self;
         while 0 < *left {
             let (looked, next) = if walk.is_in_v6 {
-                let look = |net, ways: &[Way]| look(&Prefix::V6(net), ways, sites, places);
+                let look = |net, ways: Ways<'_>| look(&Prefix::V6(net), ways, sites, places);
                 v6.replace(walk.next, *left, look)
             } else {
-                let look = |net, ways: &[Way]| look(&Prefix::V4(net), ways, sites, places);
+                let look = |net, ways: Ways<'_>| look(&Prefix::V4(net), ways, sites, places);
                 v4.replace(walk.next, *left, look)
             };
             *left -= looked;

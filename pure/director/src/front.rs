@@ -50,8 +50,8 @@ pub struct Player<'a> {
 
 /// The answer to a player: a version, and the appliances to ask.
 #[derive(Clone, Debug)]
-pub struct Choice {
-    pub version: Arc<Version>,
+pub struct Choice<'a> {
+    pub version: &'a Version,
     /// From which appliances, best first.
     pub list: RankedList,
 }
@@ -115,15 +115,15 @@ impl Snapshot {
 
     /// The version to play and from where: the newest that a healthy appliance holds wholly, so
     /// that a new version is not played before it has arrived; else the current one.
-    pub fn choose(
-        &self,
+    pub fn choose<'a>(
+        &'a self,
         asset: &AssetId,
         player: &Player<'_>,
         now: UnixSeconds,
         config: &steering::Config,
-    ) -> Result<Choice, Unplayable> {
-        let choice = |version: &Arc<Version>| Choice {
-            version: version.clone(),
+    ) -> Result<Choice<'a>, Unplayable> {
+        let choice = |version: &'a Arc<Version>| Choice {
+            version,
             list: self.rank_hashed(version.id(), version.id_hash(), player, config),
         };
         let all = self.catalog.versions(asset);
@@ -222,7 +222,7 @@ impl Snapshot {
     }
 
     /// The nearest site of a player whose playback begins, and whether its list leads past it.
-    pub fn nearest(&self, player: &Player<'_>, choice: &Choice) -> Option<Nearest> {
+    pub fn nearest(&self, player: &Player<'_>, choice: &Choice<'_>) -> Option<Nearest> {
         let RankedList { candidates, pathways, .. } = &choice.list;
         let positions = pathways.first()?.positions();
         let led: Vec<u32> =

@@ -226,8 +226,8 @@ pub(super) fn refusal(director: &Director) -> Option<Unplayable> {
 pub(super) fn refusal_at(director: &Director, now: UnixSeconds) -> Option<Unplayable> {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
-    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, now, &STEERING);
-    choice.err()
+    let snapshot = director.snapshot();
+    snapshot.choose(&"film".parse().unwrap(), &player, now, &STEERING).err()
 }
 
 /// What a pathway has of an appliance.

@@ -56,7 +56,7 @@ pub(crate) async fn explain(
         Ok(choice) => choice,
         // The list is empty then, and every appliance says why it is not in it.
         Err(error) => {
-            let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
+            let current = snapshot.catalog.versions(&asset).first().ok_or(error)?;
             let list = snapshot.rank(current.id(), &player, &config);
             Choice { version: current, list }
         }
@@ -120,7 +120,7 @@ fn rule_out((at, rule): (&Where, Rule)) -> ExplainReason {
 }
 
 /// Each pathway, and where its renditions come from if they are apart. O(files of the version).
-fn pathways_out(choice: &Choice, view: &FleetView) -> Vec<ExplainPathway> {
+fn pathways_out(choice: &Choice<'_>, view: &FleetView) -> Vec<ExplainPathway> {
     let Choice { version, list } = choice;
     let name = |at: &usize| {
         let placed = view.placed(list.candidates[*at].appliance);

@@ -100,8 +100,8 @@ struct Beginner {
     plain: bool,
 }
 
-struct Begun {
-    choice: Choice,
+struct Begun<'a> {
+    choice: Choice<'a>,
     expires: UnixSeconds,
     steering_url: String,
     events_url: String,
@@ -240,12 +240,12 @@ fn write(
     Ok((kind, text))
 }
 
-fn begin(
+fn begin<'a>(
     control: &Control,
-    snapshot: &Arc<Snapshot>,
+    snapshot: &'a Arc<Snapshot>,
     beginner: &Beginner,
     headers: &HeaderMap,
-) -> Result<Begun, Problem> {
+) -> Result<Begun<'a>, Problem> {
     let Beginner { asset, session, client, plain } = beginner;
     let (session, client, plain) = (*session, *client, *plain);
     let player = Player { client, session: &session, plain };

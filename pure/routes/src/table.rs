@@ -133,12 +133,12 @@ impl Table {
         let (mut longest, mut sites) = (None, Vec::with_capacity(SITES_USUAL));
         // Beside them, so that one that comes again is found in two cache lines.
         let mut numbers = [0; NEAR_MAX];
-        for (prefix, ways) in family.covering(client) {
+        let full = family.covering(client, |prefix, ways| {
             longest.get_or_insert_with(|| prefix.any());
             let mut before: Option<usize> = None;
             for (at, way) in ways.iter().enumerate() {
                 if NEAR_MAX <= sites.len() {
-                    return Located { longest, sites };
+                    return Some(());
                 }
                 if numbers[..sites.len()].contains(&way.site) {
                     continue;
@@ -160,6 +160,10 @@ impl Table {
                 let by = By::Route(way.route(prefix.any()));
                 sites.push(Near { number: way.site, by, step });
             }
+            None
+        });
+        if full.is_some() {
+            return Located { longest, sites };
         }
         assert!(longest.is_some() || sites.is_empty(), "ways are those of a prefix");
         for (number, nearness) in self.places.near(&client.any()) {
@@ -181,8 +185,8 @@ impl Table {
     /// The longest prefix that covers a client.
     pub fn longest(&self, client: &Prefix) -> Option<Prefix> {
         match client {
-            Prefix::V4(net) => self.v4.covering(*net).next().map(|(net, _)| net.any()),
-            Prefix::V6(net) => self.v6.covering(*net).next().map(|(net, _)| net.any()),
+            Prefix::V4(net) => self.v4.covering(*net, |net, _| Some(net.any())),
+            Prefix::V6(net) => self.v6.covering(*net, |net, _| Some(net.any())),
         }
     }
 
@@ -219,7 +223,7 @@ impl Table {
             let is_static = ways.iter().any(|way| way.heard.is_none());
             if is_static
                 || !alone(ways, site)
-                || !family.covering(prefix).all(|(_, ways)| alone(ways, site))
+                || family.covering(prefix, |_, ways| (!alone(ways, site)).then_some(())).is_some()
             {
                 return;
             }

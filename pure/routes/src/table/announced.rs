@@ -18,6 +18,7 @@ impl Table {
 
 /// The way that the site is first by: as in a client's list.
 fn announced_in<N: Net>(family: &Family<N>, prefix: N, site: u32) -> Option<&Attributes> {
-    let (_, ways) = family.covering(prefix).find(|(of, _)| of.any() == prefix.any())?;
+    let is_same = |of: N| of.any() == prefix.any();
+    let ways = family.covering(prefix, |of, ways| is_same(of).then_some(ways))?;
     ways.iter().find(|way| way.site == site)?.heard.map(AsRef::as_ref)
 }

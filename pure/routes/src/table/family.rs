@@ -35,11 +35,8 @@ pub(super) struct Family<N> {
 /// Bits of a node.
 const STRIDE: u8 = 6;
 
-/// Nodes between the first bit and the last.
-const DEPTHS: usize = 22;
-
-/// Prefixes of a node that cover a client, at most: one of each length.
-const COVERING_MAX: usize = 7;
+/// Lengths of a node's prefixes: one of each may cover a client.
+const LENS: usize = 7;
 
 /// The prefixes that begin with the same bits, and are up to six bits longer.
 #[derive(Clone, Debug, Default)]
@@ -265,6 +262,30 @@ impl Node {
         (node.depth < client.len && client.is_below(node)).then_some(node)
     }
 
+    /// Looks at the prefixes that cover a client, longest first. Where the ways to those of a node
+    /// are is read for all of them before the first ways are: they are far from each other, and so
+    /// are waited for once.
+    fn cover<'a, T>(
+        &'a self,
+        client: Key,
+        look: &mut impl FnMut(Key, Ways<'a>) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(found) = self.next(client).and_then(|next| next.cover(client, look)) {
+            return Some(found);
+        }
+        let (mut slots, mut ranges, mut len) = (self.covering(client), [(0, 0, 0); LENS], 0);
+        while let Some(slot) = slots.checked_ilog2() {
+            slots ^= 1 << slot;
+            let slot = u8::try_from(slot).expect("there are 128");
+            let (_, range) = self.range(slot);
+            ranges[len] = (slot, range.start, range.end);
+            len += 1;
+        }
+        let ranges = ranges[..len].iter();
+        let mut found = ranges.map(|(slot, first, end)| (self.key(*slot), self.ways(*first..*end)));
+        found.find_map(|(key, ways)| look(key, ways))
+    }
+
     /// True if neither it nor what it leads to has a prefix.
     fn is_empty(&self) -> bool {
         self.held == 0 && self.below == 0
@@ -402,37 +423,14 @@ impl<N> Default for Family<N> {
 }
 
 impl<N: Net> Family<N> {
-    /// The prefixes that cover a client, longest first. Where the ways to those of a node are is
-    /// read for all of them before the first ways are: they are far from each other, and so are
-    /// waited for once.
+    /// The prefixes that cover a client, longest first, until `look` finds what it looks for.
     #[inline]
-    pub(super) fn covering(&self, client: N) -> impl Iterator<Item = (N, Ways<'_>)> {
-        let client = client.key();
-        let (mut found, mut len) = ([(&*self.root, 0); DEPTHS], 0);
-        let mut next = Some(&*self.root);
-        while let Some(node) = next {
-            found[len] = (node, node.covering(client));
-            len += 1;
-            next = node.next(client);
-        }
-        let (mut ranges, mut left) = ([(0, 0, 0); COVERING_MAX], 0);
-        std::iter::from_fn(move || {
-            while left == 0 {
-                len = len.checked_sub(1)?;
-                let (node, mut slots) = found[len];
-                while slots != 0 {
-                    let slot = u8::try_from(slots.trailing_zeros()).expect("there are 128");
-                    slots &= slots - 1;
-                    let (_, range) = node.range(slot);
-                    ranges[left] = (slot, range.start, range.end);
-                    left += 1;
-                }
-            }
-            left -= 1;
-            let (node, _) = found[len];
-            let (slot, first, end) = ranges[left];
-            Some((N::of(node.key(slot)), node.ways(first..end)))
-        })
+    pub(super) fn covering<'a, T>(
+        &'a self,
+        client: N,
+        mut look: impl FnMut(N, Ways<'a>) -> Option<T>,
+    ) -> Option<T> {
+        self.root.cover(client.key(), &mut |key, ways| look(N::of(key), ways))
     }
 
     /// Changes the ways to a prefix; one without ways goes.
@@ -546,10 +544,18 @@ mod tests {
             }
             let of = |net, ways: Ways<'_>| (net, u32::try_from(ways.len()).unwrap());
             for client in clients.iter().chain(map.keys()) {
-                let found = family.covering(*client).map(|(net, ways)| of(net, ways));
+                let mut found = Vec::new();
+                let none: Option<()> = family.covering(*client, |net, ways| {
+                    found.push(of(net, ways));
+                    None
+                });
+                prop_assert_eq!(none, None);
                 let mut all: Vec<_> = map.iter().filter(|(net, _)| net.contains(client)).collect();
                 all.sort_by_key(|(net, _)| std::cmp::Reverse(net.prefix_len()));
-                prop_assert!(found.eq(all.into_iter().map(|(net, count)| (*net, *count))));
+                let all: Vec<_> = all.into_iter().map(|(net, count)| (*net, *count)).collect();
+                let longest = all.first().map(|(net, _)| *net);
+                prop_assert_eq!(family.covering(*client, |net, _| Some(net)), longest);
+                prop_assert_eq!(found, all);
             }
             // All of them, in slices; and from anywhere on, the same as follows in the whole.
             let mut each = Vec::new();

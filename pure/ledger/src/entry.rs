@@ -188,3 +188,19 @@ fn numbers(input: &mut Input<'_>) -> Option<Members> {
     }
     Some(holders.iter().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_with_numbers_that_no_appliance_has_are_refused() {
+        let is_read = |number: u32| {
+            let mut bytes = Vec::new();
+            put_holders(&mut bytes, 1, &"film-1".parse().unwrap(), &[number].into());
+            Entry::read(&mut Input::new(&bytes)).is_ok()
+        };
+        assert!(is_read(NUMBERS_MAX - 1));
+        assert!(!is_read(NUMBERS_MAX));
+    }
+}

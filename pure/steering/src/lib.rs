@@ -31,8 +31,9 @@
 //! others [`OTHERS_MAX`], drawn for the session among those that hold the version. So a list costs
 //! O(appliances of the client's sites + [`OTHERS_MAX`]), whatever the size of the fleet; a fleet
 //! with no more appliances than that is looked at as a whole. Where few that hold the version are
-//! healthy and serve strangers, as many again are drawn from the intersection of two sets: at most
-//! 4,096 steps for each 65,536 appliances. If none does, they are drawn from all appliances.
+//! healthy and serve strangers, as many again are drawn from those of them that do: a look at each
+//! holder, or, of a version that many hold, at a word for each 32 appliances. If none does, they
+//! are drawn from all appliances.
 //!
 //! A list is made by numbers, out of the 32 bytes of each [`Position`]: neither names nor loads are
 //! read. Near appliances are looked for in the set of the version's holders first,
@@ -427,13 +428,14 @@ impl<'a> Ranking<'a> {
     ) {
         let count = index(numbers.count());
         if count <= OTHERS_MAX {
-            let mut turns = [(u64::MAX, 0); OTHERS_MAX];
-            for (turn, number) in turns.iter_mut().zip(numbers.each()) {
-                *turn = (self.draws.turn(number), number);
+            let (mut turns, mut all) = ([u64::MAX; OTHERS_MAX], [0; OTHERS_MAX]);
+            for ((turn, to), number) in turns.iter_mut().zip(&mut all).zip(numbers.each()) {
+                (*turn, *to) = (self.draws.turn(number), number);
             }
-            return self.look_at_numbers(in_turn(&mut turns[..count]), held, is_enough);
+            let in_turn = in_turn(&mut turns[..count]).map(|at| all[at]);
+            return self.look_at_numbers(in_turn, held, is_enough);
         }
-        let drawn = self.draws.looks(numbers.count());
+        let (drawn, numbers) = (self.draws.looks(numbers.count()), numbers.shape());
         let numbers = drawn.map(|at| numbers.nth(at).expect("it is one of them"));
         self.look_at_numbers(numbers, held, is_enough);
     }
@@ -582,16 +584,18 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The numbers with the lowest turns first. Of [`OTHERS_MAX`] a few are asked for as a rule, so
-/// each is searched for when it is, and none is sorted: O(turns) for each.
-fn in_turn(turns: &mut [(u64, u32)]) -> impl Iterator<Item = u32> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let left = &mut turns[done..];
-        let (next, _) = left.iter().enumerate().min_by_key(|(_, turn)| **turn)?;
-        left.swap(0, next);
-        done += 1;
-        Some(turns[done - 1].1)
+/// The places of the lowest turns first, of equal ones the first. Of [`OTHERS_MAX`] a few are asked
+/// for as a rule, so each is searched for when it is, and none is sorted: O(turns) for each.
+fn in_turn(turns: &mut [u64]) -> impl Iterator<Item = usize> {
+    (0..turns.len()).map(|_| {
+        let (mut least, mut place) = (u64::MAX, 0);
+        for (at, turn) in turns.iter().enumerate() {
+            if *turn < least {
+                (least, place) = (*turn, at);
+            }
+        }
+        turns[place] = u64::MAX;
+        place
     })
 }
 

@@ -122,12 +122,13 @@ impl Snapshot {
         now: UnixSeconds,
         config: &steering::Config,
     ) -> Result<Choice<'a>, Unplayable> {
-        let choice = |version: &'a Arc<Version>| Choice {
+        let choice = |(version, hash): (&'a Arc<Version>, u64)| Choice {
             version,
-            list: self.rank_hashed(version.id(), version.id_hash(), player, config),
+            list: self.rank_hashed(version.id(), hash, player, config),
         };
-        let all = self.catalog.versions(asset);
-        let none = if all.is_empty() { Unplayable::UnknownAsset } else { Unplayable::NotShown };
+        let mut all = self.catalog.hashed(asset).peekable();
+        let is_known = all.peek().is_some();
+        let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
         let mut shown = self.shown_of(all, now).map(choice);
         let current = shown.next().ok_or(none)?;
         if current.list.is_good {
@@ -141,18 +142,17 @@ impl Snapshot {
     /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
     /// may be old where nobody makes a new one.
     fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
-        self.shown_of(self.catalog.versions(asset), now)
+        self.shown_of(self.catalog.hashed(asset), now).map(|(version, _)| version)
     }
 
     /// Those of an asset's versions.
     fn shown_of<'a>(
         &self,
-        versions: &'a [Arc<Version>],
+        versions: impl Iterator<Item = (&'a Arc<Version>, u64)>,
         now: UnixSeconds,
-    ) -> impl Iterator<Item = &'a Arc<Version>> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Arc<Version>, u64)> {
         let kept = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX).max(1);
-        let versions = versions.iter().take(kept);
-        versions.filter(move |version| version.window.is_open(now))
+        versions.take(kept).filter(move |(version, _)| version.window.is_open(now))
     }
 
     /// Every appliance for a version, best first.

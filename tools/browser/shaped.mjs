@@ -37,7 +37,11 @@ function begin({ player: name, cmcd, base, bitrates }) {
   const SAMPLE_MS = 50;
   const STEP_MAX_S = 2;
   // The film's pictures are small, whatever they cost.
-  const VHS = { overrideNative: true, limitRenditionByPlayerDimensions: false };
+  const VHS = {
+    overrideNative: true,
+    limitRenditionByPlayerDimensions: false,
+    useNetworkInformationApi: false,
+  };
   const video = document.querySelector("video");
   const began = performance.now();
   const seen = { start_ms: null, stalls: 0, stall_ms: 0, played_s: 0, bits: 0, error: null };

@@ -1,5 +1,6 @@
-// video.js with its defaults, but for the buffer cap, its controls (the browser's own do) and a
-// pathway that failed, which it would stay on. Its engine, VHS, plays HLS and DASH.
+// video.js with its defaults, but for the buffer cap, its controls (the browser's own do), a
+// pathway that failed, which it would stay on, and the browser's estimate of the network, which it
+// would go by in place of its own. Its engine, VHS, plays HLS and DASH.
 
 import videojs from "video.js";
 import { query, withQuery } from "./cmcd";
@@ -64,7 +65,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     videojs(video, {
       controls: true,
       children: ["mediaLoader"],
-      html5: { vhs: { overrideNative: true } },
+      html5: { vhs: { overrideNative: true, useNetworkInformationApi: false } },
     });
   player.usingNativeControls(true);
   const engine = () => (player.tech(true) as unknown as { vhs?: Vhs } | undefined)?.vhs;

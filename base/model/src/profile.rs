@@ -42,8 +42,8 @@ pub struct Profiles {
 pub const RATES: RangeInclusive<BitsPerSecond> =
     BitsPerSecond(1_000_000)..=BitsPerSecond(1_000_000_000_000_000);
 
-/// Arbitrary: a figure in GB by mistake is below it, and 128 drives of 64 TB are within.
-pub const CAPACITIES: RangeInclusive<Bytes> = Bytes(1_000_000_000)..=Bytes(9_000_000_000_000_000);
+/// Arbitrary: a figure in MB by mistake is below it, and 128 drives of 64 TB are within.
+pub const CAPACITIES: RangeInclusive<Bytes> = Bytes(100_000_000)..=Bytes(9_000_000_000_000_000);
 
 /// Tags of one appliance. Arbitrary: they are for people.
 pub const TAGS_MAX: usize = 16;

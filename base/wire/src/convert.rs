@@ -79,7 +79,7 @@ pub enum WireError {
     )]
     Rate(&'static str),
     #[error(
-        "{0}: use {min} (1 GB) to {max} bytes, or 0 to say nothing",
+        "{0}: use {min} (100 MB) to {max} bytes, or 0 to say nothing",
         min = CAPACITIES.start().0, max = CAPACITIES.end().0
     )]
     Capacity(&'static str),

@@ -182,8 +182,8 @@ impl Director {
         self.view_is_old = true;
     }
 
-    /// An appliance is new or different: files move for its site and its weight, and others of its
-    /// site are told its addresses.
+    /// An appliance is new or different: files move for its site, its weight and its capacity, and
+    /// others of its site are told its addresses.
     fn change_appliance(&mut self, now: Instant, appliance: Appliance) {
         let known = self.desired.appliances.get(&appliance.id);
         let wanted = wanted_for(known.map(|known| &known.appliance), &appliance);
@@ -208,9 +208,9 @@ impl Director {
 /// What depends on how an appliance differs from what was known of it.
 fn wanted_for(known: Option<&Appliance>, appliance: &Appliance) -> Option<Replan> {
     let Some(known) = known else { return Some(Replan::Places) };
-    let Appliance { id: _, site, weight, addresses, profile: _, profile_name: _, own: _, tags: _ } =
+    let Appliance { id: _, site, weight, addresses, profile: _, profile_name: _, own, tags: _ } =
         appliance;
-    if (site, weight) != (&known.site, &known.weight) {
+    if (site, weight, own.capacity) != (&known.site, &known.weight, known.own.capacity) {
         return Some(Replan::Places);
     }
     (*addresses != known.addresses).then_some(Replan::Manifests)

@@ -67,6 +67,13 @@ impl Registered {
     pub fn new(appliance: Appliance) -> Self {
         Self { appliance, usable: None, hardware: None, cloned: false, drain: None }
     }
+
+    /// The room that placement gives away: of its drives, at most what an operator said of this
+    /// machine. What one said of its profile is not counted: machines of a kind differ in drives.
+    pub fn room(&self) -> Option<Bytes> {
+        let most = self.appliance.own.capacity.unwrap_or(Bytes(u64::MAX));
+        self.usable.map(|usable| usable.min(most))
+    }
 }
 
 /// How asset versions are spread.

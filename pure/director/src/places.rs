@@ -126,8 +126,8 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     pub given: Bytes,
-    /// None if it has never said.
-    pub usable: Option<Bytes>,
+    /// [`Registered::room`]; none if it never reported.
+    pub room: Option<Bytes>,
 }
 
 /// An item with fewer copies in a cluster than wanted.
@@ -428,7 +428,7 @@ impl Ground {
         none: &'a NumberSet,
         shelf: &Shelf,
     ) -> Member<'a> {
-        let (appliance, room) = (&of.appliance, of.usable.unwrap_or_default());
+        let (appliance, room) = (&of.appliance, of.room().unwrap_or_default());
         let holds = before.get(&appliance.id).map_or(none, |holds| holds);
         // What goes along with renditions that are held without the lowest has its room.
         let room = room.saturating_sub(shelf.common_of(holds));
@@ -692,10 +692,10 @@ impl Report {
         self.at_origin += region.at_origin.len();
         for (at, (of, plan)) in together.iter().zip(plans).enumerate() {
             for (registered, member) in of.registered.iter().zip(&plan.members) {
-                let usable = registered.usable;
-                let given = usable.unwrap_or_default().saturating_sub(member.room_left);
+                let room = registered.room();
+                let given = room.unwrap_or_default().saturating_sub(member.room_left);
                 let id = registered.appliance.id.clone();
-                self.loads.insert(id, Filled { given, usable });
+                self.loads.insert(id, Filled { given, room });
             }
             self.note_missing(of, plan, (at, asked));
             self.note_pins_missing(of, plan, (at, asked));
@@ -779,10 +779,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (appliance, Filled { given, usable }) in &self.loads {
-            match usable {
-                Some(usable) => {
-                    writeln!(f, "{appliance}: {} MiB of {} MiB", given.0 >> 20, usable.0 >> 20)?;
+        for (appliance, Filled { given, room }) in &self.loads {
+            match room {
+                Some(room) => {
+                    writeln!(f, "{appliance}: {} MiB of {} MiB", given.0 >> 20, room.0 >> 20)?;
                 }
                 None => writeln!(f, "{appliance}: it has not reported its drives yet")?,
             }

@@ -186,7 +186,7 @@ impl PlanInput {
             let of = appliances.get(id);
             let site = of.and_then(|of| sites.get(&of.appliance.site));
             refused::Wish {
-                room: of.and_then(|of| of.usable).unwrap_or_default(),
+                room: of.and_then(Registered::room).unwrap_or_default(),
                 bitrate_max: site.and_then(|of| of.bitrate_max),
                 bans: site.and_then(|site| bans.get(&site.id)),
             }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn counts(director: &Director, name: &str) -> u64 {
-        director.places().report.loads[&id(name)].usable.unwrap().0 / MIB
+        director.places().report.loads[&id(name)].room.unwrap().0 / MIB
     }
 
     #[test]

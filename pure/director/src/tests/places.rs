@@ -21,12 +21,15 @@ fn a_plan_is_made_for_what_placement_and_manifests_depend_on_and_for_nothing_els
     let (nothing, manifests, places) = ((false, 0), (true, 0), (true, 1));
     let known = Appliance::new(id("a1"), "a".parse().unwrap(), Weight::ONE);
     let able = Abilities { throughput: Some(BitsPerSecond(7_000_000)), ..Abilities::default() };
+    let small = Abilities { capacity: Some(Bytes::mib(100)), ..Abilities::default() };
     let addresses = vec!["192.0.2.1".parse().unwrap()];
     let site = "b".parse().unwrap();
     for (expected, appliance) in [
         (nothing, known.clone()),
         (nothing, Appliance { tags: ["loan".parse().unwrap()].into(), ..known.clone() }),
         (nothing, Appliance { profile: Some(Profile::Flash), own: able, ..known.clone() }),
+        (places, Appliance { own: small, ..known.clone() }),
+        (places, known.clone()),
         (manifests, Appliance { addresses, ..known.clone() }),
         (manifests, known.clone()),
         (places, Appliance { weight: Weight::new(2).unwrap(), ..known.clone() }),
@@ -82,7 +85,7 @@ fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
         director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
         director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
         settle(director);
-        director.places().report.loads[&id("a1")].usable.unwrap()
+        director.places().report.loads[&id("a1")].room.unwrap()
     };
     assert_eq!(tell(&mut director, 0, USABLE.0 - USABLE.0 / 100), USABLE);
     assert_eq!(tell(&mut director, 400, 0), USABLE, "no drive in sight is no news");
@@ -93,6 +96,25 @@ fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
     settle(&mut director);
     assert_eq!(manifest(&director, "a1").versions.len(), 0);
     assert_eq!(director.places().report.missing_count, 1);
+}
+
+#[test]
+fn a_machine_holds_no_more_than_an_operator_said_of_it() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let known = Appliance::new(id("a1"), "a".parse().unwrap(), Weight::ONE);
+    for (capacity, room, films) in [
+        (None, USABLE, 1),
+        (Some(Bytes(4096)), Bytes(4096), 0),
+        (Some(Bytes(USABLE.0 + 1)), USABLE, 1),
+    ] {
+        let own = Abilities { capacity, ..Abilities::default() };
+        let change = Change::Appliance(Appliance { own, ..known.clone() });
+        director.handle(at(0), Event::Changed(change));
+        settle(&mut director);
+        assert_eq!(director.places().report.loads[&id("a1")].room, Some(room));
+        assert_eq!(manifest(&director, "a1").versions.len(), films, "{capacity:?}");
+    }
 }
 
 /// Of an appliance with room for so many films.

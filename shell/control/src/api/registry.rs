@@ -120,7 +120,8 @@ pub(crate) struct ApplianceBody {
     /// What it serves at most, in bits per second. 0 for its profile's. Without it, it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     throughput_bps: Option<u64>,
-    /// What it holds at most. 0 for its profile's. Without it, it stays.
+    /// What it holds at most, where its drives have more room. 0 for its profile's, which is shown
+    /// and not counted with. Without it, it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capacity_bytes: Option<u64>,
     /// What it fetches at most, in bits per second. 0 for its profile's. Without it, it stays.

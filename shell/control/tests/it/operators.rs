@@ -131,7 +131,7 @@ fn an_appliance_is_able_to_do_what_is_said_of_it_or_of_its_profile() {
     let many: Vec<String> = (0..17).map(|number| format!("t{number}")).collect();
     for (field, value, wanted) in [
         ("throughput_bps", json!(90), "throughput_bps: use 1000000 (1 Mb/s)"),
-        ("capacity_bytes", json!(16_000), "capacity_bytes: use 1000000000 (1 GB)"),
+        ("capacity_bytes", json!(16_000), "capacity_bytes: use 100000000 (100 MB)"),
         ("fill_bps", json!(u64::MAX), "fill_bps: use 1000000"),
         ("profile_name", json!("flash"), "profile_name: flash is a usual profile"),
         ("profile_name", json!("Edge 1"), "profile_name: \"Edge 1\" is not a name"),

@@ -175,7 +175,7 @@ fn rate(value: &Json, zero: &str) -> Result<Value, String> {
 
 fn capacity(value: &Json, zero: &str) -> Result<Value, String> {
     let (least, greatest) = (CAPACITIES.start().0, CAPACITIES.end().0);
-    let unit = format!("bytes from {least} (1 GB) to {greatest}");
+    let unit = format!("bytes from {least} (100 MB) to {greatest}");
     most(value, least..=greatest, &unit, zero)
 }
 

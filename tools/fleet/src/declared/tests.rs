@@ -160,7 +160,7 @@ fn every_fault_is_named_with_its_line_and_what_to_do() {
             "fleet.toml:26: [appliance.a2] profile: \"tape\": write \"flash\", \"storage\", \
              \"global\" or \"none\", or declare [profile.NAME] of your own",
             "fleet.toml:27: [appliance.a2] capacity_bytes: \"1T\" is not a number of bytes \
-             from 1000000000 (1 GB) to 9000000000000000, or 0 for its profile's",
+             from 100000000 (100 MB) to 9000000000000000, or 0 for its profile's",
             "fleet.toml:28: [appliance.a2] tags: \"Rack 7\" is none of a list of tags: write \
              for example [\"rack-7\"]",
             "fleet.toml:29: [appliance.a2] fill_bps: 400 is not a number of bits per second \

@@ -66,14 +66,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings of the product, with so many copies where room is left. A hundredth of a
+    /// The settings of the product, with so many copies where room is left. A small part of a
     /// throughput keeps what one title does by surprise small, and with 250 thousandths of
     /// hysteresis about half as much again moves as must (docs/internals/year.md). The last two are
     /// arbitrary: docs/internals/placement.md says what they lead to.
     pub const fn usual(copies: u32) -> Self {
         Self {
             copies,
-            item_permille: 10,
+            item_permille: 5,
             hysteresis_permille: 500,
             exchange_permille: 500,
             balance_permille: 20,

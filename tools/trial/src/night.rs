@@ -6,26 +6,29 @@
 //! open      the first comes; the origin has sent each once for each fill cluster
 //! closes    in the middle of a third: no transfer goes on; open again: the rest, and nothing twice
 //! less      a site may hold the lowest rendition alone: its drive has what the manifest names
+//! fifth     a site gets room for three of fifteen films: its drive has those that launches say
+//!           are watched, and the plan says why it has no other
 //! nothing   all is withdrawn: drives are as empty as before
 //! ```
 //!
 //! The clock is the machine's: the hours are moved around it, each site's in a time zone of its
 //! own.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use rig::bounds::{Bounds, DependsOn};
-use rig::fleet::{EMPTY_MAX, Fleet, Role};
+use rig::fleet::{EMPTY_MAX, Fleet, Role, appliance_name};
 use rig::stage::Origin;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::info;
 
 use crate::clusters::{
-    self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, SITES, UNDER_WAY, WHOLE_MAX,
-    fetched, publish, ratio, settled,
+    self, APPLIANCES, CLUSTERS, Fetched, LOOK_EVERY, LOST_MAX, RENDITIONS, SITES, UNDER_WAY,
+    WHOLE_MAX, fetched, publish, ratio, settled,
 };
 use crate::room::RunArgs;
 
@@ -62,6 +65,15 @@ struct Report {
     less_bytes: u64,
     less_wanted_bytes: u64,
     less_s: f64,
+    /// What a site's drive holds that has room for a fifth of all films, and that room.
+    fifth_bytes: u64,
+    fifth_room_bytes: u64,
+    /// Renditions that it holds of those that are watched, and of the others, as the plan tells.
+    fifth_right: u64,
+    fifth_wrong: u64,
+    fifth_s: f64,
+    /// Why it has no other film.
+    fifth_why: String,
     /// On all drives before the first film, and after the last had gone.
     empty_bytes: u64,
     left_bytes: u64,
@@ -89,6 +101,15 @@ const BURST: u64 = 1 << 20;
 const QUIET: Duration = Duration::from_secs(3);
 /// Above the lowest rendition's, below the others'.
 const LESS_BPS: u64 = 600_000;
+/// Films beside the first three, and those of them that are watched: a fifth of all.
+const MORE: RangeInclusive<u8> = 4..=15;
+const WATCHED: [u8; 3] = [6, 9, 12];
+/// Of each of these on a day; nobody is expected to watch the others.
+const WATCHED_BYTES: u64 = 1_000_000_000_000;
+/// Enough that the origin is no bottleneck for [`MORE`].
+const ORIGIN_FAST: u64 = 128 << 20;
+/// For the last part of each file's last page; half of a rendition.
+const SPARE: u64 = 4 << 20;
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -104,6 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     night.opens()?;
     night.cut()?;
     night.less()?;
+    night.fifth()?;
     night.nothing()?;
     let report = &mut night.report;
     report.bounds = report.held_against();
@@ -165,9 +187,7 @@ impl Night<'_> {
 
     fn urgent(&mut self) -> Result<()> {
         self.publish("urgent", 2)?;
-        let version =
-            self.fleet.get(Role::Writer, "/v1/assets/urgent")?["versions"][0]["id"].take();
-        let version = version.as_str().context("the asset has a version")?.to_owned();
+        let version = self.version("urgent")?;
         let film = self.report.film_bytes;
         let began = Instant::now();
         self.fleet.put(&format!("/v1/fill/urgent/{version}"), &json!({}))?;
@@ -248,9 +268,65 @@ impl Night<'_> {
         Ok(())
     }
 
+    /// The fourth appliance is alone in its site.
+    fn fifth(&mut self) -> Result<()> {
+        self.origin.limit(ORIGIN_FAST);
+        for number in MORE {
+            publish(&self.fleet, &self.origin, self.room, &title(number), number)?;
+        }
+        self.until("all have all that they should", |night| {
+            let is_there = || -> Result<bool> {
+                let held = night.rows("fr-2", &title(*MORE.end()))?;
+                Ok(!held.is_empty() && held.iter().all(|row| row["held"] == true))
+            };
+            Ok(is_there()? && night.missing()?.iter().all(|missing| *missing == 0))
+        })?;
+        for number in WATCHED {
+            let version = self.version(&title(number))?;
+            let launch = json!({ "day_bytes": WATCHED_BYTES });
+            self.fleet.put(&format!("/v1/launches/{version}"), &launch)?;
+        }
+        let began = Instant::now();
+        let films = u64::try_from(WATCHED.len())?;
+        self.report.fifth_room_bytes = films * self.report.film_bytes + SPARE;
+        let body = json!({ "site": "fr-2", "capacity_bytes": self.report.fifth_room_bytes });
+        self.fleet.put(&format!("/v1/appliances/{}", appliance_name(3)), &body)?;
+        self.fleet.post("/v1/plan", &json!({}))?;
+        let most = self.report.fifth_room_bytes + EMPTY_MAX;
+        self.until("its drive holds a fifth", |night| Ok(night.fleet.on_drives(3..4)? <= most))?;
+        self.report.fifth_bytes = self.fleet.on_drives(3..4)?;
+        for number in MORE {
+            let rows = self.rows("fr-2", &title(number))?;
+            let held = rows.iter().filter(|row| row["held"] == true).count();
+            let is_right = WATCHED.contains(&number);
+            let sum =
+                if is_right { &mut self.report.fifth_right } else { &mut self.report.fifth_wrong };
+            *sum += u64::try_from(held)?;
+        }
+        // As `nearcast explain` asks for a site that lacks a version.
+        let rows = self.rows("fr-2", &title(*MORE.start()))?;
+        let why = rows.first().and_then(|row| row["why"].as_str());
+        self.report.fifth_why = why.context("the plan says why")?.to_owned();
+        self.report.fifth_s = began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// The plan's words of each rendition of an asset, at a site of one appliance.
+    fn rows(&self, site: &str, asset: &str) -> Result<Vec<Value>> {
+        let path = format!("/v1/plan/why?site={site}&file={asset}");
+        Ok(list(&self.fleet.get(Role::Writer, &path)?).to_vec())
+    }
+
+    fn version(&self, asset: &str) -> Result<String> {
+        let asset = self.fleet.get(Role::Writer, &format!("/v1/assets/{asset}"))?;
+        let version = asset["versions"][0]["id"].as_str();
+        Ok(version.context("the asset has a version")?.to_owned())
+    }
+
     fn nothing(&mut self) -> Result<()> {
         let began = Instant::now();
-        for asset in ["plain", "urgent", "cut"] {
+        let more = MORE.map(title);
+        for asset in ["plain", "urgent", "cut"].map(str::to_owned).into_iter().chain(more) {
             self.fleet.delete(&format!("/v1/assets/{asset}"))?;
         }
         let most = self.report.empty_bytes + EMPTY_MAX * u64::from(APPLIANCES);
@@ -299,6 +375,10 @@ impl Night<'_> {
     }
 }
 
+fn title(number: u8) -> String {
+    format!("title-{number}")
+}
+
 fn sum(all: &[Fetched]) -> u64 {
     all.iter().map(Fetched::all).sum()
 }
@@ -328,8 +408,12 @@ impl Report {
         most("after_close_bytes", bytes(UNDER_WAY), bytes(self.after_close_bytes));
         most("fetched_twice_bytes", bytes(UNDER_WAY), bytes(self.fetched_twice_bytes));
         most("less_bytes", bytes(less_max(self.less_wanted_bytes)), bytes(self.less_bytes));
+        most("fifth_bytes", bytes(self.fifth_room_bytes + EMPTY_MAX), bytes(self.fifth_bytes));
+        most("fifth_wrong", 0.0, bytes(self.fifth_wrong));
         let empty = self.empty_bytes + EMPTY_MAX * u64::from(APPLIANCES);
         most("left_bytes", bytes(empty), bytes(self.left_bytes));
+        let right = u64::try_from(WATCHED.len() * RENDITIONS).unwrap_or(u64::MAX);
+        bounds.at_least("fifth_right", bytes(right), bytes(self.fifth_right), nothing);
         for (of, films) in [
             ("origin_films_urgent", self.origin_films_urgent),
             ("origin_films", self.origin_films),

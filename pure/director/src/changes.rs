@@ -163,15 +163,16 @@ impl Director {
     }
 
     /// A site is new, different or gone: no file moves for it but where its limit is another, or
-    /// the sites that it is planned with.
+    /// the sites that it is planned with. With one that is gone goes what was said of it alone: a
+    /// plan tells no more that a pin there is not kept.
     fn change_site(&mut self, id: SiteId, change: Change) {
         let planned = |desired: &Desired| {
             let of = desired.sites.get(&id);
             of.map(|of| (of.bitrate_max, of.manifest_cluster.clone())).unwrap_or_default()
         };
-        let before = planned(&self.desired);
+        let before = (planned(&self.desired), self.desired.wishes.has_site(&id));
         self.desired.apply(change);
-        if planned(&self.desired) != before {
+        if (planned(&self.desired), self.desired.wishes.has_site(&id)) != before {
             self.want_plan(Replan::Places);
         }
         self.learn_zone(&id);

@@ -197,16 +197,22 @@ impl Desired {
         }
     }
 
+    /// With what is said of it alone.
+    fn remove_site(&mut self, id: &SiteId) {
+        let mut all = self.appliances.unordered();
+        assert!(all.all(|(_, of)| of.appliance.site != *id), "nobody stands in {id}");
+        Arc::make_mut(&mut self.sites).remove(id);
+        if self.wishes.has_site(id) {
+            Arc::make_mut(&mut self.wishes).forget_sites(|site| site != id);
+        }
+    }
+
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::Site(site) => {
                 Arc::make_mut(&mut self.sites).insert(site.id.clone(), site);
             }
-            Change::SiteGone(id) => {
-                let mut all = self.appliances.unordered();
-                assert!(all.all(|(_, of)| of.appliance.site != id), "nobody stands in {id}");
-                Arc::make_mut(&mut self.sites).remove(&id);
-            }
+            Change::SiteGone(id) => self.remove_site(&id),
             Change::Appliance(appliance) => {
                 self.register(appliance);
             }

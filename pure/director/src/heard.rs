@@ -147,7 +147,7 @@ impl Director {
             None => {
                 if self.heard.differ.remove(&site).is_some_and(|differ| differ.is_told) {
                     let text = format!("all appliances of site {site} hear the same again");
-                    self.note_routes(id, text);
+                    self.say_of(id, text);
                 }
             }
             Some(after) => {
@@ -347,7 +347,7 @@ impl Director {
                  more of them, or more attributes, than any network has ({LEN_MAX} prefixes): \
                  have BIRD import less"
             );
-            self.note_routes(id, text);
+            self.say_of(id, text);
         }
     }
 
@@ -360,7 +360,7 @@ impl Director {
                 "the routes of {id} wait: {STAGES_MAX} other tables are on their way, and it sends \
                  its own with a later report"
             );
-            self.note_routes(id, text);
+            self.say_of(id, text);
         }
     }
 
@@ -386,7 +386,7 @@ impl Director {
                 "{other} and {believed} of site {site} hear different routes ({digest} and {its} \
                  prefixes): have its routers announce the same to all of them"
             );
-            self.note_routes(&other, text);
+            self.say_of(&other, text);
         }
     }
 
@@ -428,13 +428,6 @@ impl Director {
 
     fn site_of(&self, id: &ApplianceId) -> Option<&SiteId> {
         self.desired.appliances.get(id).map(|registered| &registered.appliance.site)
-    }
-
-    /// Tells an operator, by an appliance of the site.
-    fn note_routes(&mut self, id: &ApplianceId, text: String) {
-        let Some(member) = self.members.get(id) else { return };
-        let (health, cause) = (member.health, member.cause);
-        self.say(id, health, cause, text);
     }
 }
 

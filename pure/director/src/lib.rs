@@ -50,6 +50,7 @@ mod identity;
 mod kept;
 mod keys;
 pub mod lacking;
+mod last;
 mod machines;
 mod map;
 pub mod masters;
@@ -71,6 +72,7 @@ mod titles;
 mod token_keys;
 mod trust;
 mod usable;
+pub mod waits;
 mod watch;
 pub mod wishes;
 mod withdrawal;
@@ -393,6 +395,7 @@ impl Director {
         let wholes = observed.wholes();
         if !before.is(&wholes) {
             self.view_is_old |= self.map.holds(number, &before, &wholes);
+            self.look_at_last_copies(id, &before);
         }
         // Load alone can wait for the next tick; a change of players' lists cannot.
         self.map.outdate_loads(site);

@@ -16,6 +16,7 @@
 //! At most [`SITES_MAX`] sites of a cluster, [`LOOKS_MAX`] of their appliances and [`DRAWN_MAX`] of
 //! those that should hold the object are looked at: the same ones for all askers.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use model::id::{ApplianceId, ClusterId, SiteId};
@@ -74,17 +75,25 @@ pub fn draw<'a>(
 /// How far an asker may go that has lacked an object for so long while its fill was open.
 pub fn reach(policy: &FillPolicy, part: Part, waited: Nanos) -> Reach {
     let Part::Other { is_one_at_work } = part else { return Reach::Origin };
-    let after = |span: Nanos| {
-        let times = if is_one_at_work { AT_WORK } else { 1 };
-        Nanos(span.0.saturating_mul(times)) <= waited
-    };
-    if after(policy.origin_after) {
-        Reach::Origin
-    } else if after(policy.elsewhere_after) {
-        Reach::Elsewhere
-    } else {
-        Reach::Cluster
-    }
+    let is_over = |(_, after): &(Reach, Nanos)| *after <= waited;
+    let reached = steps(policy, is_one_at_work).into_iter().filter(is_over);
+    reached.map(|(reach, _)| reach).max().unwrap_or(Reach::Cluster)
+}
+
+/// How far it may go next, and after how long; none if it may go to the origin now.
+pub fn further(policy: &FillPolicy, part: Part, waited: Nanos) -> Option<(Reach, Nanos)> {
+    let Part::Other { is_one_at_work } = part else { return None };
+    let is_further = |(next, _): &(Reach, Nanos)| reach(policy, part, waited) < *next;
+    let steps = steps(policy, is_one_at_work).into_iter().filter(is_further);
+    let next = steps.min_by_key(|(next, after)| (*after, Reverse(*next)))?;
+    Some((next.0, Nanos(next.1.0.saturating_sub(waited.0))))
+}
+
+/// When those who wait go further.
+fn steps(policy: &FillPolicy, is_one_at_work: bool) -> [(Reach, Nanos); 2] {
+    let times = if is_one_at_work { AT_WORK } else { 1 };
+    let after = |span: Nanos| Nanos(span.0.saturating_mul(times));
+    [(Reach::Elsewhere, after(policy.elsewhere_after)), (Reach::Origin, after(policy.origin_after))]
 }
 
 /// How long an asker that has waited so long, and finds nobody, waits until it asks again.

@@ -29,8 +29,9 @@ use placement::plan::{
 
 use crate::catalog::{Catalog, Items, Version};
 use crate::desired::{Policy, Registered};
+use crate::last::{Having, Known, LastCopies, Past, last_copies, room_of, without};
 use crate::shelf::{Numbered, Shelf};
-use crate::wishes::{Bounds, Launch, PinMissing, PinWhy, Rule, Ruled, Where, Wishes};
+use crate::wishes::{Bounds, Launch, Rule, Ruled, Unkept, UnkeptWhy, Where, Wishes};
 
 /// The items that each appliance should hold, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +42,8 @@ pub struct Places {
     sites: Names<ApplianceId, SiteId>,
     catalogue: Arc<Catalogue>,
     shelf: Shelf,
+    /// What stays though it is banned there.
+    pub(crate) last: LastCopies,
     pub report: Report,
 }
 
@@ -71,6 +74,8 @@ pub struct Held {
     pub rule: Option<(Where, Rule)>,
     /// What operators say of its version, if that begins.
     pub launch: Option<Launch>,
+    /// It is banned there and stays: the last copy of what has no source.
+    pub is_last: bool,
 }
 
 /// A question why something lies where it does. Immutable, and long to answer: on another thread.
@@ -98,6 +103,8 @@ pub(crate) struct Ground {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) policy: Policy,
     pub(crate) wishes: Arc<Wishes>,
+    /// None is in the way of a plan that is forced.
+    pub(crate) having: Having,
     /// None until somebody has said it to this process.
     pub(crate) expected: Option<Arc<Expected>>,
     /// What each appliance should hold until now.
@@ -117,9 +124,13 @@ pub struct Report {
     /// Items that no appliance of a region should hold, region by region: their origins have them.
     pub at_origin: u64,
     /// Versions that must be held somewhere and are not wholly: the first of them.
-    pub pins_missing: Vec<PinMissing>,
+    pub pins_missing: Vec<Unkept>,
     /// All of them, for each cluster.
     pub pins_missing_count: u64,
+    /// Versions that stay though they are banned there: the first of them.
+    pub bans_unkept: Vec<Unkept>,
+    /// All of them, for each appliance.
+    pub bans_unkept_count: u64,
 }
 
 /// How full an appliance will be.
@@ -164,12 +175,15 @@ impl Ground {
         let (together, ruled) = (self.together(), self.ruled());
         let (mut holds, mut report) = (Names::default(), Report::default());
         self.note_pins(&shelf, &together, &mut report);
+        let last = self.last_copies(&shelf, &catalogue, before, &ruled);
+        self.note_last(&shelf, &last, &mut report);
+        let past = Past { before: &without(before, &last), last: &last };
         for region in together.chunk_by(|a, b| a.region == b.region) {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
             let bounds = bounds(&ruled, &shelf, region);
             let on = (region, &bounds[..]);
-            let plans = self.place_together(&shelf, &order, on, before, &mut report);
+            let plans = self.place_together(&shelf, &order, on, &past, &mut report);
             for (of, plan) in region.iter().zip(plans) {
                 for (registered, member) in of.registered.iter().zip(plan.members) {
                     let id = registered.appliance.id.clone();
@@ -181,7 +195,7 @@ impl Ground {
         }
         let sites = self.appliances.iter();
         let sites = sites.map(|(id, of)| (id.clone(), of.appliance.site.clone())).collect();
-        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, report }
+        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, last, report }
     }
 
     /// The plans of clusters of one region.
@@ -190,12 +204,12 @@ impl Ground {
         shelf: &Shelf,
         order: &Order<'_>,
         (region, bounds): (&[Together<'_>], &[Arc<Bounds>]),
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        past: &Past<'_>,
         report: &mut Report,
     ) -> Vec<ClusterPlan> {
         let (config, none) = (Config::usual(self.policy.copies), NumberSet::new());
         let members = region.iter().zip(bounds);
-        let members = members.map(|(of, bounds)| self.members((of, bounds), before, &none, shelf));
+        let members = members.map(|(of, bounds)| self.members((of, bounds), past, &none, shelf));
         let members: Vec<Vec<Member<'_>>> = members.collect();
         let all: usize = members.iter().map(Vec::len).sum();
         let apart: Vec<Vec<Apart<'_>>> = bounds.iter().map(|of| of.apart()).collect();
@@ -211,11 +225,18 @@ impl Ground {
             let both = plan.members.iter_mut().zip(cluster.members);
             done.push(both.map(|(member, of)| shelf.bring_common(member, of.holds)).collect());
         }
-        let of_region = place_region(order, &clusters, &mut plans);
+        let mut of_region = place_region(order, &clusters, &mut plans);
         for ((cluster, plan), done) in clusters.iter().zip(&mut plans).zip(&done) {
             fill_spare(order, cluster, &config, plan);
             for (member, done) in plan.members.iter_mut().zip(done) {
                 shelf.bring_common(member, done);
+            }
+        }
+        for (of, plan) in region.iter().zip(&mut plans) {
+            for (registered, member) in of.registered.iter().zip(&mut plan.members) {
+                let Some(stays) = past.last.get(&registered.appliance.id) else { continue };
+                member.items |= stays;
+                of_region.at_origin -= stays;
             }
         }
         let asked = Asked { shelf, order, copies: config.copies, clusters: &clusters };
@@ -266,8 +287,8 @@ impl Ground {
             (id.clone(), known.sites.get(id).unwrap_or(site).clone())
         };
         let sites = wanted.sites.iter().map(site).collect();
-        let report = wanted.report.clone();
-        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, report }
+        let (last, report) = (wanted.last.clone(), wanted.report.clone());
+        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, last, report }
     }
 
     /// Appliances by cluster, in the order of its name, and of theirs.
@@ -364,13 +385,13 @@ impl Ground {
     fn members<'a>(
         &self,
         (of, bounds): (&Together<'_>, &Bounds),
-        before: &'a Names<ApplianceId, Arc<NumberSet>>,
+        past: &Past<'a>,
         none: &'a NumberSet,
         shelf: &Shelf,
     ) -> Vec<Member<'a>> {
         let member = |of: &&Registered| {
             let apart = bounds.apart_of(&of.appliance.site);
-            Member { apart, ..self.member(of, before, none, shelf) }
+            Member { apart, ..self.member(of, past, none, shelf) }
         };
         of.registered.iter().map(member).collect()
     }
@@ -394,12 +415,14 @@ impl Ground {
         let of = &region[at];
         let wanted = self.wanted(&shelf, of.region);
         let order = Order::new(&catalogue, &wanted);
-        let (before, mut report) = (&self.known.holds, Report::default());
-        let bounds = bounds(&self.ruled(), &shelf, region);
+        let (before, ruled, mut report) = (&self.known.holds, self.ruled(), Report::default());
+        let bounds = bounds(&ruled, &shelf, region);
         let on = (region, &bounds[..]);
-        let plans = self.place_together(&shelf, &order, on, before, &mut report);
+        let last = self.last_copies(&shelf, &catalogue, before, &ruled);
+        let past = Past { before: &without(before, &last), last: &last };
+        let plans = self.place_together(&shelf, &order, on, &past, &mut report);
         let (none, apart) = (NumberSet::new(), bounds[at].apart());
-        let members = self.members((of, &bounds[at]), before, &none, &shelf);
+        let members = self.members((of, &bounds[at]), &past, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
         let cluster = cluster_of(&members, (&bounds[at], &apart), all);
         let rule = self.sites.get(site);
@@ -414,8 +437,9 @@ impl Ground {
                 let why = why(&order, &cluster, &plans[at], member, item);
                 let rendition = (rendition != 0).then_some(rendition);
                 let (rule, launch) = (rule.clone(), launch.clone());
+                let is_last = last.get(&appliance.id).is_some_and(|of| of.contains(item.0));
                 let appliance = appliance.id.clone();
-                reasons.push(Held { appliance, rendition, is_held, why, rule, launch });
+                reasons.push(Held { appliance, rendition, is_held, why, rule, launch, is_last });
             }
         }
         reasons
@@ -424,14 +448,16 @@ impl Ground {
     fn member<'a>(
         &self,
         of: &Registered,
-        before: &'a Names<ApplianceId, Arc<NumberSet>>,
+        past: &Past<'a>,
         none: &'a NumberSet,
         shelf: &Shelf,
     ) -> Member<'a> {
         let (appliance, room) = (&of.appliance, of.room().unwrap_or_default());
-        let holds = before.get(&appliance.id).map_or(none, |holds| holds);
-        // What goes along with renditions that are held without the lowest has its room.
-        let room = room.saturating_sub(shelf.common_of(holds));
+        let holds = past.before.get(&appliance.id).map_or(none, |holds| holds);
+        // What goes along with renditions that are held without the lowest has its room, and so
+        // does what stays whatever is planned.
+        let last = past.last.get(&appliance.id).map(|last| room_of(shelf, last));
+        let room = room.saturating_sub(shelf.common_of(holds) + last.unwrap_or_default());
         Member {
             lot: Lot::of(appliance.id.as_str().as_bytes()),
             weight: appliance.weight,
@@ -462,9 +488,36 @@ impl Ground {
         };
         for ((version, at), _) in self.wishes.pins(self.now_unix) {
             if !kept.contains(version) {
-                report.pin_missing(version, at.clone(), PinWhy::NotKept);
+                report.pin_missing(version, at.clone(), UnkeptWhy::NotKept);
             } else if !is_there(at) {
-                report.pin_missing(version, at.clone(), PinWhy::NoAppliance);
+                report.pin_missing(version, at.clone(), UnkeptWhy::NoAppliance);
+            }
+        }
+    }
+
+    fn last_copies(
+        &self,
+        shelf: &Shelf,
+        catalogue: &Catalogue,
+        before: &Names<ApplianceId, Arc<NumberSet>>,
+        ruled: &Ruled,
+    ) -> LastCopies {
+        let (sites, appliances) = (&*self.sites, &*self.appliances);
+        let known = Known { shelf, catalogue, sites, appliances };
+        let is_at = |id: &ApplianceId, site: &SiteId| self.known.is_at(id, site);
+        last_copies(&self.having, &known, before, ruled, is_at)
+    }
+
+    /// Notes each ban that is not kept. O(items that stay).
+    fn note_last(&self, shelf: &Shelf, last: &LastCopies, report: &mut Report) {
+        for (id, items) in last {
+            let site = self.appliances.get(id).and_then(|of| self.sites.get(&of.appliance.site));
+            for (of, _) in shelf.held(items) {
+                let version = of.version.id();
+                let rule = site.and_then(|site| self.wishes.rule_at(version, site, self.now_unix));
+                let Some((at, _)) = rule else { continue };
+                let why = UnkeptWhy::LastCopy(id.clone());
+                report.ban_unkept(Unkept { version: version.clone(), at: at.clone(), why });
             }
         }
     }
@@ -628,7 +681,12 @@ impl Places {
 
     /// False of an appliance that stood in another site by the plan before.
     pub(crate) fn stood_there_too(&self, id: &ApplianceId, before: &Self) -> bool {
-        before.sites.get(id).is_none_or(|site| self.sites.get(id) == Some(site))
+        self.sites.get(id).is_none_or(|site| before.is_at(id, site))
+    }
+
+    /// False of one that stands in another site by this plan.
+    pub(crate) fn is_at(&self, id: &ApplianceId, site: &SiteId) -> bool {
+        self.sites.get(id).is_none_or(|known| known == site)
     }
 
     /// The version that an item is of; none if none that was planned has it.
@@ -643,6 +701,17 @@ impl Places {
             of.is_some_and(|of| !of.version.files.sources.is_empty())
         };
         items.iter().filter(has_origin).collect()
+    }
+
+    /// Appliances that keep a version, or a part of it, though they must not hold it: its last
+    /// copy. O(items that stay anywhere).
+    pub fn keepers<'a>(
+        &'a self,
+        version: &'a AssetVersionId,
+    ) -> impl Iterator<Item = &'a ApplianceId> {
+        let is_of = |item| self.version_of(Item(item)) == Some(version);
+        let keeps = self.last.iter().filter(move |(_, items)| items.iter().any(is_of));
+        keeps.map(|(id, _)| id)
     }
 
     /// All that were registered when it was planned, by name.
@@ -725,15 +794,22 @@ impl Report {
                 *lens.entry(numbered.version.id()).or_default() += len;
             }
             for ((version, len), site) in lens.into_iter().zip(first.into_iter().cycle()) {
-                self.pin_missing(version, Where::Site(site.clone()), PinWhy::NoRoom(len));
+                self.pin_missing(version, Where::Site(site.clone()), UnkeptWhy::NoRoom(len));
             }
         }
     }
 
-    fn pin_missing(&mut self, version: &AssetVersionId, at: Where, why: PinWhy) {
+    fn pin_missing(&mut self, version: &AssetVersionId, at: Where, why: UnkeptWhy) {
         self.pins_missing_count += 1;
         if self.pins_missing.len() < MISSING_MAX {
-            self.pins_missing.push(PinMissing { version: version.clone(), at, why });
+            self.pins_missing.push(Unkept { version: version.clone(), at, why });
+        }
+    }
+
+    fn ban_unkept(&mut self, unkept: Unkept) {
+        self.bans_unkept_count += 1;
+        if self.bans_unkept.len() < MISSING_MAX {
+            self.bans_unkept.push(unkept);
         }
     }
 

@@ -14,15 +14,16 @@
 //! no plan is in the making. Keys alone place nothing anew: manifests are made of the last
 //! placement.
 //!
-//! A plan costs O(items log items + clusters x what each may hold) on its thread; here an input
-//! costs O(1), and so do a plan that has come and one that is stored. Whatever takes long to be
-//! freed is freed elsewhere: [`Action::Free`].
+//! A plan costs O(items log items + clusters x what each may hold) on its thread. Here an input
+//! costs O(1), and O(appliances) where something is banned that has no source; a plan that has come
+//! costs O(1), and so does one that is stored. Whatever takes long to be freed is freed elsewhere:
+//! [`Action::Free`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
+use model::id::{ApplianceId, AssetVersionId, Generation, Item, SiteId};
 use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
 use model::number::NumberSet;
@@ -33,9 +34,11 @@ use placement::plan::Change;
 
 use crate::catalog::{Part, Version};
 use crate::desired::{Desired, Registered};
+use crate::last::{Having, is_whole};
+use crate::observed::Wholes;
 use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
-use crate::refused::{self, RefusedPlan};
+use crate::refused::{self, Emptied, RefusedPlan};
 use crate::trust::document;
 use crate::withdrawal::Withdrawal;
 use crate::{Action, Director, Role};
@@ -61,6 +64,8 @@ pub struct Plan {
     places: Arc<Places>,
     /// None if nothing was placed anew; then whether that was refused.
     refused: Option<Option<Box<RefusedPlan>>>,
+    /// Whom it empties, where nothing goes from any other.
+    emptied: Option<Emptied>,
     /// What it moves.
     change: Change,
     draft: Draft,
@@ -141,11 +146,11 @@ impl PlanInput {
         if let Some(places) = &self.places {
             let (change, draft) = (Change::default(), self.draft(places, kept));
             let (number, places) = (self.number, Arc::clone(places));
-            return Plan { number, places, refused: None, change, draft };
+            return Plan { number, places, refused: None, emptied: None, change, draft };
         }
         let before = self.ground.holds_before(&kept, |id| self.base.has(id));
         let places = Arc::new(self.ground.places(&kept, &before));
-        let refused = self.refused(&before, &places);
+        let (refused, emptied) = self.refused(&before, &places);
         let places = match &refused {
             None => places,
             Some(of) if of.is_of_catalogue() => Arc::clone(&self.ground.known),
@@ -164,24 +169,21 @@ impl PlanInput {
             Some(_) => Change::default(),
         };
         let refused = Some(refused.map(Box::new));
-        Plan { number: self.number, places, refused, change, draft }
+        Plan { number: self.number, places, refused, emptied, change, draft }
     }
 
-    /// Why these places are not taken; none where they are, or are forced.
+    /// Why these places are not taken; none where they are, or are forced. And whom they empty, if
+    /// that is told alone.
     fn refused(
         &self,
         before: &Names<ApplianceId, Arc<NumberSet>>,
         places: &Arc<Places>,
-    ) -> Option<RefusedPlan> {
+    ) -> (Option<RefusedPlan>, Option<Emptied>) {
         if self.is_forced {
-            return None;
+            return (None, None);
         }
         let Ground { appliances, sites, catalog, known, withdrawn_of_late, .. } = &self.ground;
-        let ruled = self.ground.ruled();
-        let mut bans = BTreeMap::new();
-        for site in sites.values().filter(|_| !ruled.is_empty()) {
-            bans.insert(&site.id, ruled.bans(site));
-        }
+        let bans = self.ground.ruled().bans_of(sites);
         let wish = |id: &ApplianceId| {
             let of = appliances.get(id);
             let site = of.and_then(|of| sites.get(&of.appliance.site));
@@ -320,10 +322,11 @@ impl Director {
         }
     }
 
-    /// To ask why something lies where it does. O(1).
+    /// To ask why something lies where it does. O(1), and as [`Self::having`].
     pub fn question(&self) -> Question {
         let expected = self.expected.as_ref();
-        Question { ground: ground(&self.desired, &self.places, expected, self.now_unix) }
+        let known = (&self.places, self.having());
+        Question { ground: ground(&self.desired, known, expected, self.now_unix) }
     }
 
     /// An operator wants a plan now, and means whatever it evicts if it is forced.
@@ -346,21 +349,24 @@ impl Director {
 
     /// Begins the plan that is wanted, if none is in the making or waits to be stored.
     pub(crate) fn begin_plan(&mut self) {
-        let Role::Writer(publisher) = &mut self.role else { return };
+        let Role::Writer(publisher) = &self.role else { return };
         if self.planning.is_under_way || publisher.is_staged() {
             return;
         }
         let Some(wanted) = self.planning.wanted.take() else { return };
+        let is_forced = std::mem::take(&mut self.planning.is_forced);
+        let having = if is_forced { Having::default() } else { self.having() };
+        let Role::Writer(publisher) = &mut self.role else { return };
         self.planning.is_under_way = true;
         self.planning.number += 1;
         self.counters.placements += u64::from(wanted == Replan::Places);
         let desired = &self.desired;
         let input = PlanInput {
             number: self.planning.number,
-            ground: ground(desired, &self.places, self.expected.as_ref(), self.now_unix),
+            ground: ground(desired, (&self.places, having), self.expected.as_ref(), self.now_unix),
             token_keys: desired.token_keys.clone(),
             trust: document(desired).trust,
-            is_forced: std::mem::take(&mut self.planning.is_forced),
+            is_forced,
             places: (wanted == Replan::Manifests && self.places.is_planned())
                 .then(|| Arc::clone(&self.places)),
             base: publisher.begin(self.now_unix),
@@ -385,6 +391,9 @@ impl Director {
             self.actions.push_back(Action::Store(ledger));
         }
         self.actions.push_back(Action::Free(Spent { places, manifests }));
+        if let Some(of) = plan.emptied {
+            self.say_of(&of.appliance, of.to_string());
+        }
         self.settle_withdrawals();
         self.begin_plan();
     }
@@ -399,12 +408,67 @@ impl Director {
     }
 }
 
+impl Director {
+    /// Who has what is banned and has no source. O(bans), and O(appliances) if there is any such.
+    pub(crate) fn having(&self) -> Having {
+        let catalog = &self.desired.catalog;
+        let banned = self.desired.wishes.banned(self.now_unix);
+        let banned = banned.filter_map(|id| catalog.version(id));
+        let alone = banned.filter(|version| version.files.sources.is_empty());
+        let numbers: BTreeMap<_, _> = alone.flat_map(|version| self.numbers_in(version)).collect();
+        if numbers.is_empty() {
+            return Having::default();
+        }
+        let wholes = self
+            .members
+            .iter()
+            .filter_map(|(id, member)| Some((id.clone(), member.observed.as_ref()?.wholes())));
+        Having::new(numbers, wholes.collect())
+    }
+
+    /// The numbers of each item of a version, of it and of the rendition.
+    fn numbers_in(&self, version: &Version) -> Vec<(u32, (u32, Option<u32>))> {
+        let Some(number) = self.files.number(version.id()) else { return Vec::new() };
+        let first = self.files.renditions(number).start;
+        let numbers = |(rendition, item): (u8, Item)| {
+            let rendition = rendition.checked_sub(1).map(|at| first + u32::from(at));
+            (item.0, (number, rendition))
+        };
+        version.items_or_own().each().map(numbers).collect()
+    }
+
+    /// An appliance holds something else now. If that is the copy for which another waits, which
+    /// must not hold it, that one's may go. O(items that stay anywhere).
+    pub(crate) fn look_at_last_copies(&mut self, id: &ApplianceId, before: &Wholes) {
+        let Some(holds) = self.places.holds.get(id).filter(|_| !self.places.last.is_empty()) else {
+            return;
+        };
+        let Some(now) = self.members.get(id).and_then(|member| member.observed.as_ref()) else {
+            return;
+        };
+        let now = now.wholes();
+        let others = self.places.last.iter().filter(|(other, _)| *other != id);
+        let awaited = others.flat_map(|(_, items)| items.iter());
+        let mut awaited = awaited.filter(|item| holds.contains(*item));
+        let has_come = awaited.any(|item| {
+            let version = self.places.version_of(Item(item));
+            let version = version.and_then(|id| self.desired.catalog.version(id));
+            let numbers = version.into_iter().flat_map(|version| self.numbers_in(version));
+            let mut of_it = numbers.filter(|(other, _)| *other == item);
+            of_it.any(|(_, numbers)| is_whole(numbers, &now) && !is_whole(numbers, before))
+        });
+        if has_come {
+            self.want_plan(Replan::Places);
+        }
+    }
+}
+
 /// An appliance, and the renditions that it should hold of a version.
 type Holder<'a> = (&'a ApplianceId, Renditions);
 
 fn ground(
     desired: &Desired,
-    places: &Arc<Places>,
+    (places, having): (&Arc<Places>, Having),
     expected: Option<&Arc<Expected>>,
     now_unix: UnixSeconds,
 ) -> Ground {
@@ -417,6 +481,7 @@ fn ground(
         catalog: Arc::clone(&desired.catalog),
         policy: desired.policy,
         wishes: Arc::clone(&desired.wishes),
+        having,
         expected: expected.cloned(),
         known: Arc::clone(places),
         now_unix,

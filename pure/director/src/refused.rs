@@ -9,12 +9,14 @@
 //!
 //! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an
 //! appliance held that moved elsewhere or has less room, renditions above its site's limit, and
-//! what is banned there. But the last copy of what no origin has goes by no ban: a ban ends, and
-//! then it would be wanted again. Whoever wants it gone for good withdraws it, or forces the plan.
+//! what is banned there. The last copy of what no origin has goes by no ban, and stays (`last`): a
+//! ban ends, and then it would be wanted again. Whoever wants it gone for good withdraws it, or
+//! forces the plan.
 //! Right after a start there is no such act: items that nobody knows then have left the catalogue
 //! by mistake, and nothing at all moves.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Item};
@@ -22,7 +24,7 @@ use model::names::Names;
 use model::number::{NumberSet, OWN_FILES};
 use model::units::{BitsPerSecond, Bytes};
 use placement::plan::{
-    Catalogue, Change, Difference, Limits, Piece, Refusal, difference, refusals,
+    Catalogue, Change, Difference, Limits, Piece, Refusal, difference, refusals, rounded,
 };
 
 use crate::catalog::{Catalog, Version};
@@ -37,6 +39,25 @@ pub struct RefusedPlan {
     pub change: Change,
     /// What each appliance would hold.
     pub places: Arc<Places>,
+}
+
+/// One appliance is emptied by a plan that takes nothing from any other: it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Emptied {
+    pub(crate) appliance: ApplianceId,
+    pub(crate) goes: Bytes,
+    pub(crate) held: Bytes,
+}
+
+impl fmt::Display for Emptied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { appliance, goes, held } = self;
+        let (goes, held) = (rounded(*goes), rounded(*held));
+        write!(
+            f,
+            "the plan evicts {goes} of the {held} that {appliance} held, and nothing elsewhere"
+        )
+    }
 }
 
 /// Arbitrary, as all of these: half of all bytes, and most of an appliance's, go by a plan only if
@@ -76,13 +97,13 @@ pub(crate) struct Wish<'a> {
 type Pair<'a> = (&'a ApplianceId, NumberSet, &'a NumberSet);
 
 /// Why a plan is refused that leads from what each appliance should hold to other places; none if
-/// it may be carried out. O(items held).
+/// it may be carried out. And whom it empties, if that alone is to be told. O(items held).
 pub(crate) fn look<'a>(
     Asked { before: held, known, catalog }: &Asked<'_>,
     places: &Arc<Places>,
     withdrawn_of_late: bool,
     wish: impl Fn(&ApplianceId) -> Wish<'a>,
-) -> Option<RefusedPlan> {
+) -> (Option<RefusedPlan>, Option<Emptied>) {
     let after = places.catalogue();
     let len = |item: u32| after.get(Item(item)).map_or(0, |piece| piece.len.0);
     let (mut vanished, mut above) = (NumberSet::new(), BTreeMap::new());
@@ -124,20 +145,27 @@ pub(crate) fn look<'a>(
     let both = pairs.iter().map(|(_, was, is)| (was, *is));
     let mut difference: Difference = difference(before, after, both);
     // What is banned goes without a limit, but where nobody who has it would keep it: whoever is to
-    // have it next cannot fetch it once it is gone.
+    // have it next cannot fetch it once it is gone. So it is where another who has it, and may hold
+    // it, would drop it in the same plan for something else.
     if !banned.is_empty() {
         let both = held.iter().filter_map(|(id, was)| Some((was, places.holds.get(id)?)));
         both.for_each(|(was, is)| banned -= &**was & &**is);
     }
     difference.last_copies |= banned;
     difference.last_copies -= places.with_origin(&difference.last_copies);
-    let reasons = refusals(&difference, &LIMITS);
-    let emptied = reasons.iter().find_map(|reason| match reason {
-        Refusal::Emptied { member, .. } => Some(pairs[*member].0.clone()),
+    let (reasons, told) = refusals(&difference, &LIMITS);
+    let emptied = |reason: &Refusal| match *reason {
+        Refusal::Emptied { member, goes, held, .. } => {
+            Some(Emptied { appliance: pairs[member].0.clone(), goes, held })
+        }
         Refusal::MassEviction { .. } | Refusal::LastCopy { .. } | Refusal::Vanished { .. } => None,
-    });
+    };
+    if reasons.is_empty() {
+        return (None, told.as_ref().and_then(emptied));
+    }
+    let emptied = reasons.iter().find_map(emptied).map(|of| of.appliance);
     let (change, places) = (difference.sum(), Arc::clone(places));
-    (!reasons.is_empty()).then_some(RefusedPlan { reasons, emptied, change, places })
+    (Some(RefusedPlan { reasons, emptied, change, places }), None)
 }
 
 impl RefusedPlan {

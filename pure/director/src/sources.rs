@@ -113,6 +113,8 @@ pub struct Sources {
     pub escalated: bool,
     /// Nobody may be asked now: the asker comes again after this.
     pub wait: Option<Nanos>,
+    /// How far it may go next, and after how long; none if it may go to the origin now.
+    pub further: Option<(Reach, Nanos)>,
     /// Who fetches first in its fill cluster; nobody where everybody may.
     pub masters: Vec<ApplianceId>,
 }
@@ -216,6 +218,7 @@ impl Director {
             reach,
             escalated: elected.part != Part::Master && reach != Reach::Cluster,
             wait: is_nobody.then(|| masters::wait(policy, waited)),
+            further: masters::further(policy, elected.part, waited),
             masters: elected.masters.into_iter().cloned().collect(),
         })
     }

@@ -184,6 +184,13 @@ impl Director {
         self.say(id, health, cause, text);
     }
 
+    /// A line about one that is as it was.
+    pub(crate) fn say_of(&mut self, id: &ApplianceId, text: String) {
+        let Some(member) = self.members.get(id) else { return };
+        let (health, cause) = (member.health, member.cause);
+        self.say(id, health, cause, text);
+    }
+
     pub(crate) fn say(&mut self, id: &ApplianceId, health: Health, cause: Cause, text: String) {
         let notice = Notice { at: self.now_unix, appliance: id.clone(), health, cause, text };
         if self.config.notices_max <= self.notices.len() {

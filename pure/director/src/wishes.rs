@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use model::id::{AssetVersionId, ClusterId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, ClusterId, SiteId};
+use model::names::Names;
 use model::number::NumberSet;
 use model::topology::Site;
 use model::units::{Bytes, UnixSeconds};
@@ -81,24 +82,41 @@ pub enum LaunchLike {
     Present(AssetVersionId),
 }
 
-/// A version that must be held somewhere, and is not wholly.
+/// A pin or a ban that is not kept wholly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinMissing {
+pub struct Unkept {
     pub version: AssetVersionId,
-    /// The site, or the first of those that are planned with it.
+    /// Of a pin the site, or the first of those that are planned with it; of a ban its place.
     pub at: Where,
-    pub why: PinWhy,
+    pub why: UnkeptWhy,
 }
 
-/// Why it is not held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PinWhy {
-    /// There is no room for so much of it.
+/// Why it is not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnkeptWhy {
+    /// A pin: there is no room for so much of it.
     NoRoom(Bytes),
-    /// No appliance stands there.
+    /// A pin: no appliance stands there.
     NoAppliance,
-    /// It was taken down, or the policy keeps newer versions of its asset.
+    /// A pin: it was taken down, or the policy keeps newer versions of its asset.
     NotKept,
+    /// A ban: this appliance has the last copy that is known, and no source has another.
+    LastCopy(ApplianceId),
+}
+
+impl Unkept {
+    /// What was said and is not kept.
+    pub fn kind(&self) -> RuleKind {
+        match self.why {
+            UnkeptWhy::NoRoom(_) | UnkeptWhy::NoAppliance | UnkeptWhy::NotKept => RuleKind::Pin,
+            UnkeptWhy::LastCopy(_) => RuleKind::Ban,
+        }
+    }
+}
+
+/// Why a version stays where it is banned.
+pub fn last_copy(version: &AssetVersionId) -> impl fmt::Display {
+    fmt::from_fn(move |f| write!(f, "ban not kept: last copy of {version} has no source"))
 }
 
 impl Rule {
@@ -150,6 +168,14 @@ impl Wishes {
         on.last().map(|(at, rule)| (at, *rule))
     }
 
+    /// Versions that are banned somewhere now, each once.
+    pub(crate) fn banned(&self, now: UnixSeconds) -> impl Iterator<Item = &AssetVersionId> {
+        let is_ban = move |rule: &Rule| rule.kind == RuleKind::Ban && rule.is_on(now);
+        let mut banned: Vec<_> = self.rules.iter().filter(|(_, rule)| is_ban(rule)).collect();
+        banned.dedup_by_key(|((version, _), _)| version);
+        banned.into_iter().map(|((version, _), _)| version)
+    }
+
     /// Pins that count now.
     pub(crate) fn pins(
         &self,
@@ -157,6 +183,19 @@ impl Wishes {
     ) -> impl Iterator<Item = (&(AssetVersionId, Where), &Rule)> {
         let is_pin = move |rule: &Rule| rule.kind == RuleKind::Pin && rule.is_on(now);
         self.rules.iter().filter(move |(_, rule)| is_pin(rule))
+    }
+
+    /// True if something is said of this site by itself.
+    pub fn has_site(&self, id: &SiteId) -> bool {
+        self.rules.keys().any(|(_, at)| matches!(at, Where::Site(site) if site == id))
+    }
+
+    /// Forgets what is said of sites that are not there: another that gets the name is another
+    /// site. How many rules that were. O(rules).
+    pub fn forget_sites(&mut self, is_there: impl Fn(&SiteId) -> bool) -> usize {
+        let before = self.rules.len();
+        self.rules.retain(|(_, at), _| !matches!(at, Where::Site(id) if !is_there(id)));
+        before - self.rules.len()
     }
 
     /// Those that count now, of versions that are there: launches for so many days.
@@ -192,20 +231,25 @@ impl fmt::Display for RuleKind {
     }
 }
 
-impl fmt::Display for PinMissing {
+impl fmt::Display for Unkept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, at, why } = self;
-        write!(f, "{version} is pinned {at}, and ")?;
+        write!(f, "{version} is {} {at}, and ", self.kind())?;
         match why {
-            PinWhy::NoRoom(missing) => write!(
+            UnkeptWhy::NoRoom(missing) => write!(
                 f,
                 "{} MiB of it have no room there: add drives, or end other pins",
                 missing.0.div_ceil(1 << 20)
             ),
-            PinWhy::NoAppliance => f.write_str("no appliance stands there: end the pin"),
-            PinWhy::NotKept => f.write_str(
+            UnkeptWhy::NoAppliance => f.write_str("no appliance stands there: end the pin"),
+            UnkeptWhy::NotKept => f.write_str(
                 "it is not kept: it was taken down, or newer versions of its asset are in its \
                  place: end the pin, pin one of these, or raise versions_kept",
+            ),
+            UnkeptWhy::LastCopy(holder) => write!(
+                f,
+                "{holder} keeps it ({}): pin it elsewhere, give it a source, or take it down",
+                last_copy(version)
             ),
         }
     }
@@ -250,10 +294,6 @@ impl Ruled {
         Self { by }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by.is_empty()
-    }
-
     fn region(&self, cluster: Option<&ClusterId>) -> Sets {
         let mut sets = self.by.get(&Where::Everywhere).cloned().unwrap_or_default();
         if let Some(own) = cluster.and_then(|id| self.by.get(&Where::Cluster(id.clone()))) {
@@ -275,8 +315,16 @@ impl Ruled {
         self.own(site).map_or_else(|| region.clone(), |own| region.but(own))
     }
 
-    /// Items that a site must not hold.
-    pub(crate) fn bans(&self, site: &Site) -> NumberSet {
+    /// What each site must not hold; empty if nothing is said. O(sites x their bans).
+    pub(crate) fn bans_of<'a>(
+        &self,
+        sites: &'a Names<SiteId, Site>,
+    ) -> BTreeMap<&'a SiteId, NumberSet> {
+        let sites = sites.unordered().filter(|_| !self.by.is_empty());
+        sites.map(|(id, site)| (id, self.bans(site))).collect()
+    }
+
+    fn bans(&self, site: &Site) -> NumberSet {
         self.at(&site.id, &self.region(site.manifest_cluster.as_ref())).bans
     }
 }
@@ -286,12 +334,16 @@ impl Ruled {
 pub(crate) struct Bounds {
     pub(crate) pins: NumberSet,
     pub(crate) bans: NumberSet,
-    /// Sites of which more is said, ascending.
+    /// Sites of which something is said by themselves, ascending.
     apart: Vec<(SiteId, Sets)>,
+    /// What all others must not hold besides; none if that is nothing. Where everything but one
+    /// site must not hold something, that is said once.
+    others: Option<Sets>,
 }
 
 impl Bounds {
-    /// Of members that stand in these sites of a region, and must not hold what is `above`.
+    /// Of members that stand in these sites of a region, and must not hold what is `above`. O(sites
+    /// log rules + sites of which something is said by themselves x items said of).
     pub(crate) fn of(
         ruled: &Ruled,
         region: Option<&ClusterId>,
@@ -303,30 +355,35 @@ impl Bounds {
         let alone = (sites.len() == 1).then(|| sites.first()).flatten();
         if let Some(site) = alone {
             let Sets { pins, bans } = ruled.at(site, &all);
-            return Self { pins, bans: &bans | above, apart: Vec::new() };
+            return Self { pins, bans: &bans | above, ..Self::default() };
         }
-        let each: Vec<(&SiteId, Sets)> =
-            sites.iter().map(|site| (*site, ruled.at(site, &all))).collect();
-        let mut bans = each.first().map(|(_, of)| of.bans.clone()).unwrap_or_default();
-        each.iter().for_each(|(_, of)| bans &= &of.bans);
-        let mut bounds = Self { pins: &all.pins - &bans, bans: &bans | above, apart: Vec::new() };
-        for (site, of) in each {
-            let pins = ruled.own(site).map(|own| own.pins.clone()).unwrap_or_default();
-            let bans = &of.bans - &bans;
-            if !pins.is_empty() || !bans.is_empty() {
-                bounds.apart.push((site.clone(), Sets { pins, bans }));
-            }
-        }
-        bounds
+        let own: Vec<(&SiteId, &Sets, Sets)> = sites
+            .iter()
+            .filter_map(|site| Some((*site, ruled.own(site)?, ruled.at(site, &all))))
+            .collect();
+        let are_others = own.len() < sites.len();
+        let mut each = own.iter().map(|(_, _, of)| &of.bans).chain(are_others.then_some(&all.bans));
+        let mut bans = each.next().cloned().unwrap_or_default();
+        each.for_each(|of| bans &= of);
+        let besides = |of: &Sets| &of.bans - &bans;
+        let others = Sets { pins: NumberSet::new(), bans: besides(&all) };
+        let others = Some(others).filter(|of| are_others && !of.bans.is_empty());
+        let apart = own.iter().map(|(site, own, of)| {
+            ((*site).clone(), Sets { pins: own.pins.clone(), bans: besides(of) })
+        });
+        let apart = apart.collect();
+        Self { pins: &all.pins - &bans, bans: &bans | above, apart, others }
     }
 
-    /// The sites of which more is said, as placement takes them.
+    /// The sites of which more is said, as placement takes them; all others are as one.
     pub(crate) fn apart(&self) -> Vec<Apart<'_>> {
-        self.apart.iter().map(|(_, Sets { pins, bans })| Apart { pins, bans }).collect()
+        let all = self.apart.iter().map(|(_, sets)| sets).chain(&self.others);
+        all.map(|Sets { pins, bans }| Apart { pins, bans }).collect()
     }
 
     /// The place of a site among these.
     pub(crate) fn apart_of(&self, site: &SiteId) -> Option<usize> {
-        self.apart.binary_search_by_key(&site, |(id, _)| id).ok()
+        let own = self.apart.binary_search_by_key(&site, |(id, _)| id).ok();
+        own.or_else(|| self.others.as_ref().map(|_| self.apart.len()))
     }
 }

@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use model::hours::NEVER;
 use model::units::{BitsPerSecond, Bytes};
 use serde_json::Value;
-use wire::v1::fill::{FillAppliance, FillOut, FillSite, Urgent};
+use wire::v1::fill::{FillAppliance, FillOut, FillSite, FillWait, Urgent};
+use wire::v1::identity::Escalation;
 
 use crate::grammar::Call;
 use crate::output::{self, Cell, Table, Tone};
@@ -45,11 +46,21 @@ fn table(found: &FillOut) -> Table {
     table
 }
 
-const HEADINGS: [&str; 9] =
-    ["SITE", "APPLIANCE", "WINDOWS", "NOW", "UNTIL", ">MISSING", ">RATE", ">AT MOST", "READY"];
+const HEADINGS: [&str; 10] = [
+    "SITE",
+    "APPLIANCE",
+    "WINDOWS",
+    "NOW",
+    "UNTIL",
+    ">MISSING",
+    ">RATE",
+    ">AT MOST",
+    "READY",
+    "WAITS FOR",
+];
 
 /// Of a site without appliances.
-const NOTHING: [&str; 4] = ["", "", "", ""];
+const NOTHING: [&str; 5] = ["", "", "", "", ""];
 
 fn of_site(site: &FillSite) -> Vec<Cell> {
     let whose = if site.by_policy { " (policy)" } else { "" };
@@ -97,7 +108,24 @@ fn of_appliance(site: &FillSite, of: &FillAppliance) -> Vec<Cell> {
         Cell::from(of.bits_per_second.map(rate).unwrap_or_default()),
         Cell::from(most.map_or_else(|| "no limit".to_owned(), rate)),
         ready,
+        Cell::from(of.waits.as_ref().map(waits).unwrap_or_default()),
     ]
+}
+
+/// Who is to fetch what it waits for, since when, and whom it asks next.
+fn waits(
+    FillWait { version, masters, since_unix_s, further_unix_s, further }: &FillWait,
+) -> String {
+    let whom = if masters.is_empty() { "not known yet".to_owned() } else { masters.join(" or ") };
+    let next = further.zip(*further_unix_s).map(|(to, at)| {
+        let to = match to {
+            Escalation::Elsewhere => "other clusters",
+            Escalation::Origin => "the origin",
+        };
+        format!(", {to} from {}", output::time(at))
+    });
+    let next = next.unwrap_or_default();
+    format!("{whom}: {version}, since {}{next}", output::time(*since_unix_s))
 }
 
 #[cfg(test)]
@@ -115,6 +143,13 @@ mod tests {
             ..FillAppliance::default()
         };
         let ready = Some(1_774_656_000);
+        let waits = FillWait {
+            version: "film-1".to_owned(),
+            masters: vec!["m1".to_owned(), "m2".to_owned()],
+            since_unix_s: 1_774_656_000,
+            further_unix_s: Some(1_774_670_400),
+            further: Some(Escalation::Origin),
+        };
         let sites = vec![
             FillSite {
                 site: "s1".to_owned(),
@@ -130,6 +165,7 @@ mod tests {
                     appliance("a2", 0, 0),
                     appliance("a3", 7, 0),
                     FillAppliance { has_other_rules: true, ..appliance("a4", 7, 0) },
+                    FillAppliance { waits: Some(waits), ..appliance("a5", 7, 1) },
                 ],
                 ..FillSite::default()
             },
@@ -152,11 +188,15 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "SITE APPLIANCE WINDOWS NOW UNTIL MISSING RATE AT MOST READY".to_owned(),
+                "SITE APPLIANCE WINDOWS NOW UNTIL MISSING RATE AT MOST READY WAITS FOR".to_owned(),
                 format!("s1 a1 {s1} 5.00 GB 290 Mb/s 300 Mb/s 2026-03-28T00:00:00Z"),
                 format!("s1 a2 {s1} nothing 0 b/s 300 Mb/s"),
                 format!("s1 a3 {s1} 7 B 0 b/s 300 Mb/s nothing comes"),
                 format!("s1 a4 {s1} 7 B 0 b/s 300 Mb/s goes by other hours"),
+                format!(
+                    "s1 a5 {s1} 7 B 1 b/s 300 Mb/s nothing comes m1 or m2: film-1, since \
+                     2026-03-28T00:00:00Z, the origin from 2026-03-28T04:00:00Z"
+                ),
                 "s2 always (policy) paused nearcast fill resume".to_owned(),
             ]
         );

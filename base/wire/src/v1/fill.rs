@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::identity::Escalation;
 use super::is_zero;
 
 /// The rules that an appliance goes by, also while control is away and after a restart. It needs no
@@ -114,4 +115,23 @@ pub struct FillAppliance {
     /// When it will have all at the rate of late, or at the most that it may fetch if it may not
     /// now, in the hours in which it fills. None if that is not known, or nothing is missing.
     pub ready_unix_s: Option<u64>,
+    /// The longest of its waits for a master of its fill cluster; none if it has not asked of late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<FillWait>,
+}
+
+/// An appliance waits until a master of its fill cluster has fetched a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FillWait {
+    /// A version that the file is of.
+    pub version: String,
+    /// Who should fetch it; nobody in the first minute after a start of control.
+    pub masters: Vec<String>,
+    /// Since then it has lacked the file, less the hours in which it might not fetch.
+    pub since_unix_s: u64,
+    /// Then it asks other fill clusters, or the origin, if no master has brought it; none if never.
+    pub further_unix_s: Option<u64>,
+    /// `elsewhere` or `origin`.
+    pub further: Option<Escalation>,
 }

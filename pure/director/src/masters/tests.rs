@@ -31,6 +31,17 @@ fn whoever_waits_goes_further_with_time_and_is_patient_with_a_master_at_work() {
     assert_eq!(steps, [cluster, cluster, elsewhere, elsewhere, Reach::Origin]);
     let steps = [300, 1599, 1600, 4799, 4800].map(|seconds| at(BEHIND_WORK, seconds));
     assert_eq!(steps, [cluster, cluster, elsewhere, elsewhere, Reach::Origin]);
+    let next = |part, seconds| {
+        let next = further(&POLICY, part, Nanos::seconds(seconds));
+        next.map(|(reach, after)| (reach, after.as_seconds()))
+    };
+    assert_eq!(next(OTHER, 40), Some((elsewhere, 60)));
+    assert_eq!(next(OTHER, 100), Some((Reach::Origin, 200)));
+    assert_eq!((next(OTHER, 300), next(Part::Master, 0)), (None, None));
+    assert_eq!(next(BEHIND_WORK, 300), Some((elsewhere, 1300)));
+    let straight = FillPolicy { elsewhere_after: Nanos::seconds(300), ..POLICY };
+    let next = further(&straight, OTHER, Nanos(0));
+    assert_eq!(next, Some((Reach::Origin, Nanos::seconds(300))), "both at once");
 }
 
 #[test]

@@ -141,6 +141,33 @@ fn where_the_catalogue_vanished_nothing_moves() {
 }
 
 #[test]
+fn one_that_is_emptied_where_nothing_else_goes_is_told_and_the_plan_goes_on() {
+    let mut director = full(10);
+    // Another stands there, and has much that nobody else has.
+    let b1 = Appliance::new(id("b1"), "b".parse().unwrap(), Weight::ONE);
+    director.handle(at(0), Event::Changed(Change::Appliance(b1)));
+    director.handle(at(0), Event::Changed(Change::Usable(id("b1"), Bytes::mib(1))));
+    settle(&mut director);
+    for n in 20..100 {
+        put(&mut director, title(&format!("film-{n}"), &format!("title-{n}"), n));
+    }
+    settle(&mut director);
+    let held = |name: &str| manifest(&director, name).versions.len();
+    assert_eq!((held("a1"), held("b1")), (10, 90));
+    expect_others(&mut director, 10);
+    assert_eq!(director.refused(), None);
+    let held: BTreeSet<_> =
+        manifest(&director, "a1").versions.iter().map(|of| of.id.to_string()).collect();
+    assert_eq!(held, (100..110).map(|n| format!("film-{n}")).collect(), "all of it is other");
+    let told = "the plan evicts 80 KiB of the 80 KiB that a1 held, and nothing elsewhere";
+    assert!(
+        director.notices().any(|notice| notice.text == told),
+        "{:?}",
+        director.notices().last()
+    );
+}
+
+#[test]
 fn what_moved_elsewhere_or_has_less_room_is_no_mistake() {
     let mut director = full(10);
     director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes(8192))));

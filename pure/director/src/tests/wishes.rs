@@ -2,7 +2,7 @@
 
 use super::refused::{expect_others, films_of, full, put, title};
 use super::*;
-use crate::wishes::{Launch, LaunchLike, PinWhy, Rule, RuleKind, Where, Wishes};
+use crate::wishes::{Launch, LaunchLike, Rule, RuleKind, UnkeptWhy, Where, Wishes};
 use placement::plan::Why;
 
 fn everywhere() -> Where {
@@ -50,53 +50,139 @@ fn a_full_site_keeps_what_is_pinned_and_drops_what_is_banned() {
     assert!(films(&director, "a1").contains("film-101"), "it comes again");
 }
 
+/// This film has no source any more.
+fn without_source(director: &mut Director, film: &str) {
+    let known = director.desired().catalog.version(&film.parse().unwrap()).unwrap().clone();
+    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
+    let version = Version::new(Arc::new(files), Vec::new(), known.sequence);
+    put(director, version.numbered(known.first_file));
+    settle(director);
+}
+
+/// The bans that are not kept, in words.
+fn unkept(director: &Director) -> Vec<String> {
+    let report = &director.places().report;
+    assert_eq!(report.bans_unkept_count, Bytes::of(report.bans_unkept.len()).0);
+    report.bans_unkept.iter().map(ToString::to_string).collect()
+}
+
+const STAYS: &str = "film-0 is banned everywhere, and a1 keeps it (ban not kept: last copy of \
+                     film-0 has no source): pin it elsewhere, give it a source, or take it down";
+
 #[test]
 fn a_ban_goes_without_a_limit_but_not_the_last_copy_of_what_has_no_origin() {
     let mut director = full(10);
     let all: Vec<String> = (0..10).map(|n| format!("film-{n}")).collect();
-    let bans = |all: &[String]| -> Vec<(String, Where, Rule)> {
-        all.iter().map(|film| (film.clone(), everywhere(), BAN)).collect()
-    };
-    let say_all = |director: &mut Director, bans: &[(String, Where, Rule)]| {
-        let bans: Vec<_> =
-            bans.iter().map(|(film, at, rule)| (film.as_str(), at.clone(), *rule)).collect();
+    let say_all = |director: &mut Director, films: &[String]| {
+        let bans: Vec<_> = films.iter().map(|film| (film.as_str(), everywhere(), BAN)).collect();
         say(director, &bans);
     };
-    let known = director.desired().catalog.version(&"film-0".parse().unwrap()).unwrap().clone();
-    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
-    put(&mut director, Version::new(Arc::new(files), Vec::new(), 1).numbered(Some(0)));
-    settle(&mut director);
-    say_all(&mut director, &bans(&all[1..]));
+    without_source(&mut director, "film-0");
+    say_all(&mut director, &all[1..]);
     assert_eq!((director.refused(), films_of(&director)), (None, 1), "it was asked for");
-    say_all(&mut director, &bans(&all));
-    let refused = director.refused().expect("no origin has it").words();
-    assert!(refused[0].starts_with("the plan evicts the last copies of items: 1"), "{refused:?}");
-    assert_eq!(films_of(&director), 1);
+    say_all(&mut director, &all);
+    assert_eq!((director.refused(), unkept(&director)), (None, vec![STAYS.to_owned()]));
+    assert_eq!(films(&director, "a1"), ["film-0".to_owned()].into(), "no origin has it");
+    // The plan goes on: what comes next comes, but for the room of what stays.
+    (100..110).for_each(|n| put(&mut director, title(&format!("film-{n}"), &format!("t-{n}"), n)));
+    settle(&mut director);
+    assert_eq!((director.refused(), films_of(&director)), (None, 10));
+    assert!(films(&director, "a1").contains("film-0"));
     director.handle(at(0), Event::PlanNow { is_forced: true });
     settle(&mut director);
-    assert_eq!((director.refused(), films_of(&director)), (None, 0));
+    assert_eq!((director.refused(), films_of(&director)), (None, 10));
+    assert!(!films(&director, "a1").contains("film-0") && unkept(&director).is_empty());
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    settle(&mut director);
+    assert_eq!(director.refused(), None, "it is gone, and nobody waits for it");
+}
+
+#[test]
+fn what_stays_against_a_ban_is_told_where_it_is_asked_for() {
+    let mut director = full(2);
+    without_source(&mut director, "film-0");
+    say(&mut director, &[("film-0", everywhere(), BAN), ("film-1", everywhere(), BAN)]);
+    let told = |director: &Director, film: &str| {
+        let held = director.question().why(&"a".parse().unwrap(), &film.parse().unwrap());
+        (held[0].is_held, held[0].is_last, held[0].why)
+    };
+    assert_eq!(told(&director, "film-0"), (true, true, Why::Banned));
+    assert_eq!(told(&director, "film-1"), (false, false, Why::Banned));
+    let keepers = |film: &str| {
+        let film = film.parse().unwrap();
+        director.places().keepers(&film).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!((keepers("film-0"), keepers("film-1")), (vec!["a1".to_owned()], vec![]));
+    assert_eq!(director.places().report.at_origin, 1, "film-1 alone");
+    // With a source the ban is kept, and a restart before it keeps the film.
+    let mut again = restarted(&director);
+    settle(&mut again);
+    assert_eq!((films(&again, "a1").len(), unkept(&again)), (1, vec![STAYS.to_owned()]));
+    put(&mut director, title("film-0", "title-0", 0));
+    settle(&mut director);
+    assert_eq!((films_of(&director), unkept(&director), director.refused()), (0, vec![], None));
 }
 
 #[test]
 fn a_ban_moves_what_has_no_origin_only_to_one_that_has_it() {
     let mut director = running(&["a1", "b1"]);
-    put_version(&mut director, "film-1", &[1], 1);
-    let known = director.desired().catalog.version(&"film-1".parse().unwrap()).unwrap().clone();
-    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
-    put(&mut director, Version::new(Arc::new(files), Vec::new(), 1).numbered(Some(0)));
+    put(&mut director, title("film-1", "title-1", 1));
     settle(&mut director);
+    without_source(&mut director, "film-1");
     let holders =
         |director: &Director| ["a1", "b1"].map(|name| films(director, name).contains("film-1"));
+    // That it should lie at a1 is not enough: nobody has said that it does.
     say(&mut director, &[("film-1", at_site("b"), BAN)]);
-    assert_eq!((holders(&director), director.refused()), ([true, false], None));
-    say(&mut director, &[("film-1", at_site("a"), BAN), ("film-1", at_site("b"), PIN)]);
-    let refused = director.refused().expect("a1 alone has it, and would drop it").words();
-    assert!(refused[0].starts_with("the plan evicts the last copies of items: 1"), "{refused:?}");
-    assert_eq!(holders(&director), [true, false]);
-    say(&mut director, &[("film-1", at_site("b"), PIN)]);
-    assert_eq!((holders(&director), director.refused()), ([true, true], None));
-    say(&mut director, &[("film-1", at_site("a"), BAN), ("film-1", at_site("b"), PIN)]);
+    assert_eq!((holders(&director), unkept(&director).len()), ([true, true], 1));
+    hold(&mut director, "a1", &[1]);
+    settle(&mut director);
+    assert_eq!((holders(&director), unkept(&director).len()), ([true, false], 0));
+    let rules = [("film-1", at_site("a"), BAN), ("film-1", at_site("b"), PIN)];
+    say(&mut director, &rules);
+    assert_eq!((holders(&director), director.refused()), ([true, true], None), "until it comes");
+    assert!(unkept(&director)[0].starts_with("film-1 is banned at site a, and a1 keeps it"));
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    settle(&mut director);
+    assert_eq!(holders(&director), [true, true], "another plan brings nothing by itself");
+    let placements = director.counters().placements;
+    hold(&mut director, "b1", &[1]);
+    settle(&mut director);
     assert_eq!((holders(&director), director.refused()), ([false, true], None));
+    assert_eq!((unkept(&director).len(), director.counters().placements), (0, placements + 1));
+}
+
+#[test]
+fn of_several_that_must_not_hold_a_last_copy_one_that_has_it_keeps_it() {
+    let mut director = running(&["a1", "b1", "c1"]);
+    put(&mut director, title("film-1", "title-1", 1));
+    settle(&mut director);
+    without_source(&mut director, "film-1");
+    let holders = |director: &Director| {
+        ["a1", "b1", "c1"].map(|name| films(director, name).contains("film-1"))
+    };
+    say(&mut director, &[("film-1", everywhere(), BAN)]);
+    assert_eq!((holders(&director), director.refused()), ([true; 3], None), "nobody has said it");
+    hold(&mut director, "b1", &[1]);
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    settle(&mut director);
+    assert_eq!((holders(&director), director.refused()), ([false, true, false], None));
+}
+
+#[test]
+fn a_last_copy_that_goes_for_another_cause_is_refused_though_it_is_banned_elsewhere() {
+    let mut director = full(10);
+    let b1 = Appliance::new(id("b1"), "b".parse().unwrap(), Weight::ONE);
+    director.handle(at(0), Event::Changed(Change::Appliance(b1)));
+    director.handle(at(0), Event::Changed(Change::Usable(id("b1"), Bytes(10 * 8192))));
+    settle(&mut director);
+    without_source(&mut director, "film-0");
+    hold(&mut director, "a1", &[0]);
+    say(&mut director, &[("film-0", at_site("b"), BAN)]);
+    let held = ["a1", "b1"].map(|name| films(&director, name).contains("film-0"));
+    assert_eq!((held, director.refused()), ([true, false], None));
+    expect_others(&mut director, 1);
+    let refused = director.refused().expect("at a1 the oldest would go").words();
+    assert!(refused[0].starts_with("the plan evicts the last copies of items: 1, "), "{refused:?}");
 }
 
 #[test]
@@ -178,7 +264,36 @@ fn a_pin_that_cannot_be_kept_is_told() {
     let nobody = "film-9 is pinned at site c, and no appliance stands there: end the pin";
     assert!(why.contains(nobody), "{why:?}");
     let not_kept = report.pins_missing.iter().find(|of| of.version.as_str() == "film-8");
-    assert_eq!(not_kept.map(|of| of.why), Some(PinWhy::NotKept));
+    assert_eq!(not_kept.map(|of| of.why.clone()), Some(UnkeptWhy::NotKept));
+}
+
+#[test]
+fn a_site_that_is_gone_takes_along_what_was_said_of_it() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1], 1);
+    put(&mut director, title("film-2", "title-2", 2));
+    let north = Where::Cluster("north".parse().unwrap());
+    say(
+        &mut director,
+        &[
+            ("film-1", at_site("b"), BAN),
+            ("film-2", at_site("b"), PIN),
+            ("film-1", north.clone(), BAN),
+        ],
+    );
+    assert_eq!(director.places().report.pins_missing_count, 1, "nobody stands in b");
+    director.handle(at(0), Event::Changed(Change::SiteGone("b".parse().unwrap())));
+    settle(&mut director);
+    assert_eq!(director.places().report.pins_missing_count, 0);
+    let left: Vec<_> = director.desired().wishes.rules.keys().map(|(_, at)| at.clone()).collect();
+    assert_eq!(left, [north], "a manifest cluster is a name, and any site may get it");
+    // Another gets its name.
+    director.handle(at(0), Event::Changed(Change::Site(site("b", "10.0.0.0/8"))));
+    let b1 = Appliance::new(id("b1"), "b".parse().unwrap(), Weight::ONE);
+    director.handle(at(0), Event::Changed(Change::Appliance(b1)));
+    director.handle(at(0), Event::Changed(Change::Usable(id("b1"), USABLE)));
+    settle(&mut director);
+    assert!(films(&director, "b1").contains("film-1"), "{:?}", films(&director, "b1"));
 }
 
 #[test]

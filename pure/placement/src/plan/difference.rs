@@ -107,9 +107,11 @@ pub enum Refusal {
     Vanished { items: u64, of: u64, limit_permille: u32 },
 }
 
-/// All reasons for which these limits refuse a plan; none if it may be carried out. O(members).
-pub fn refusals(difference: &Difference, limits: &Limits) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
+/// All reasons for which these limits refuse a plan; none if it may be carried out. And what should
+/// be told of it all the same: that one member is emptied, where nothing goes from any other.
+/// O(members).
+pub fn refusals(difference: &Difference, limits: &Limits) -> (Vec<Refusal>, Option<Refusal>) {
+    let (mut refusals, mut told) = (Vec::new(), None);
     let is_over = |part: u64, of: u64, permille: u32| {
         u128::from(of) * u128::from(permille) < u128::from(part) * 1000
     };
@@ -129,13 +131,18 @@ pub fn refusals(difference: &Difference, limits: &Limits) -> Vec<Refusal> {
     let share = |of: &Change| u128::from(of.goes_len.0) * 1_000_000 / u128::from(of.held_len.0);
     if let Some((member, of)) = over.max_by_key(|(at, of)| (share(of), std::cmp::Reverse(*at))) {
         let (goes, held) = (of.goes_len, of.held_len);
-        refusals.push(Refusal::Emptied { member, goes, held, limit_permille });
+        let emptied = Refusal::Emptied { member, goes, held, limit_permille };
+        // One alone is filled with something else, or nobody needs it: that is told.
+        match goes == difference.sum().goes_len && refusals.is_empty() {
+            true => told = Some(emptied),
+            false => refusals.push(emptied),
+        }
     }
     let (items, limit) = (difference.last_copies.len(), limits.last_copies);
     if let Some(first) = difference.last_copies.min().filter(|_| limit < items) {
         refusals.push(Refusal::LastCopy { items, first: Item(first), limit });
     }
-    refusals
+    (refusals, told)
 }
 
 impl fmt::Display for Refusal {
@@ -171,7 +178,7 @@ impl fmt::Display for Refusal {
 }
 
 /// In whole units of the largest that they reach, up to GiB.
-fn rounded(bytes: Bytes) -> Bytes {
+pub fn rounded(bytes: Bytes) -> Bytes {
     let reached = [30, 20, 10].into_iter().find(|shift| 1 << shift <= bytes.0);
     let shift = reached.unwrap_or(0);
     Bytes(bytes.0 >> shift << shift)

@@ -42,7 +42,7 @@ use model::topology::Weight;
 use model::units::{BitsPerSecond, Bytes};
 
 pub use cluster::place_cluster;
-pub use difference::{Change, Difference, Limits, Refusal, difference, refusals};
+pub use difference::{Change, Difference, Limits, Refusal, difference, refusals, rounded};
 pub use order::{Catalogue, Density, Order};
 pub use region::place_region;
 pub use spare::fill_spare;
@@ -119,7 +119,7 @@ pub struct Cluster<'a> {
     pub pins: &'a NumberSet,
     /// Items that it must not hold. A ban goes before a pin.
     pub bans: &'a NumberSet,
-    /// Sites of it of which more is said.
+    /// Sites of it of which more is said; several as one where nothing must be held at each.
     pub apart: &'a [Apart<'a>],
 }
 

@@ -301,8 +301,9 @@ fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
     let refused = |after: &Catalogue, was: [&[u32]; 2], is: [&[u32]; 2]| {
         let (was, is) = (was.map(set), is.map(set));
         let difference = difference(&catalogue, after, was.iter().zip(&is));
-        let refusals = refusals(&difference, &LIMITS);
-        refusals.iter().map(|of| format!("{of}\n")).collect::<String>()
+        let (refusals, told) = refusals(&difference, &LIMITS);
+        let refused = refusals.iter().map(|of| format!("{of}\n"));
+        refused.chain(told.iter().map(|of| format!("told: {of}\n"))).collect::<String>()
     };
     assert_eq!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1, 2], &[1, 2, 3]]), "");
     insta::assert_snapshot!(refused(&catalogue, [&[1, 2], &[1, 2]], [&[1], &[1]]), @"
@@ -311,6 +312,11 @@ fn a_plan_that_evicts_much_or_a_last_copy_is_refused_and_says_why() {
     ");
     let emptied = refused(&catalogue, [&[1, 2, 3, 4], &[1]], [&[1, 2, 3, 4], &[]]);
     insta::assert_snapshot!(emptied, @"
+    told: the plan evicts 1 GiB of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
+    ");
+    let others_too = refused(&catalogue, [&[1, 2, 3, 4, 5, 6], &[1]], [&[1, 2, 3, 5, 6], &[4]]);
+    insta::assert_snapshot!(others_too, @"
+    the plan evicts 3 GiB of 9 GiB in all, and 200 in 1,000 may go: look at the difference, then force it if it is meant
     the plan evicts 1 GiB of 1 GiB of one appliance, and 500 in 1,000 may go: look at the difference, then force it if it is meant
     ");
     let less = World::new(&[(1, 1, 2000), (2, 1, 2000), (3, 1, 2000)]).catalogue;

@@ -2,22 +2,30 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::{Query, State};
 use director::front::{Choice, Player};
-use director::wishes::{Rule, Where, Wishes};
-use model::id::{AssetId, AssetVersionId};
+use director::masters::Reach;
+use director::waits::Wait;
+use director::wishes::{Rule, RuleKind, Where, Wishes, last_copy};
+use model::id::{ApplianceId, AssetId, AssetVersionId};
+use model::units::UnixSeconds;
 use model::view::{FleetView, Placed};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::v1::fleet::{
     ExplainCandidate, ExplainOut, ExplainPathway, ExplainReason, ExplainRendition,
 };
+use wire::v1::identity::Escalation;
 
 use super::asking_for::AskingFor;
+use super::fill::escalation;
 use super::problem::Problem;
 use super::wishes::{said, words, words_of_rule};
 use super::{Shared, named};
+use crate::state::convert;
 use crate::state::writer::Control;
 
 /// Whose list to explain.
@@ -69,7 +77,7 @@ pub(crate) async fn explain(
         true => Some("no playback begins: its time has not come, or is over".to_owned()),
         false => note,
     };
-    let wishes = said_of(&control, choice.version.id()).await;
+    let Wished { wishes, keepers } = said_of(&control, choice.version.id()).await;
     let launch = wishes.launches.get(choice.version.id()).map(|launch| said(&words(launch)));
     let note = [note, launch].into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
     let offered = choice.list.offered_count;
@@ -78,8 +86,13 @@ pub(crate) async fn explain(
         let reasons = candidate.reasons(&snapshot.view);
         let rule = snapshot.sites.get(&site.id);
         let rule = rule.and_then(|site| wishes.rule_at(choice.version.id(), site, now));
+        let waits = control.waits().of(now, &appliance.id).cloned();
+        let waits = waits.filter(|of| of.version == *choice.version.id());
+        let waits = waits.map(|wait| waits_out(&wait));
+        let is_last = keepers.contains(&appliance.id);
+        let rule = rule.map(|rule| rule_out(rule, is_last.then_some(choice.version.id())));
         let reasons: Vec<ExplainReason> =
-            reasons.map(reason_out).into_iter().chain(rule.map(rule_out)).collect();
+            reasons.map(reason_out).into_iter().chain(rule).chain(waits).collect();
         let texts: Vec<&str> = reasons.iter().map(|reason| reason.text.as_str()).collect();
         Some(ExplainCandidate {
             appliance: appliance.id.to_string(),
@@ -100,23 +113,60 @@ pub(crate) async fn explain(
     }))
 }
 
+/// What operators say of a version, and who keeps its last copy though it is banned there.
+#[derive(Default)]
+struct Wished {
+    wishes: Wishes,
+    keepers: BTreeSet<ApplianceId>,
+}
+
 /// What operators say of a version. A front does not know it, and a director that is busy says
 /// nothing.
-async fn said_of(control: &Control, version: &AssetVersionId) -> Wishes {
+async fn said_of(control: &Control, version: &AssetVersionId) -> Wished {
     let of = version.clone();
     let found = control.directing.ask(move |desk, _| {
         let wishes = &desk.director.desired().wishes;
         let rules = wishes.rules_of(&of).map(|(at, rule)| ((of.clone(), at.clone()), *rule));
         let launches = wishes.launches.get(&of).map(|launch| (of.clone(), launch.clone()));
-        Wishes { rules: rules.collect(), launches: launches.into_iter().collect() }
+        let wishes = Wishes { rules: rules.collect(), launches: launches.into_iter().collect() };
+        Wished { wishes, keepers: desk.director.places().keepers(&of).cloned().collect() }
     });
     found.await.unwrap_or_default()
 }
 
 /// A pin or a ban, as a reason why an appliance holds a version or not.
-fn rule_out((at, rule): (&Where, Rule)) -> ExplainReason {
-    let text = said(&words_of_rule(at, &rule));
+fn rule_out((at, rule): (&Where, Rule), kept: Option<&AssetVersionId>) -> ExplainReason {
+    let said = said(&words_of_rule(at, &rule));
+    let text = match kept.filter(|_| rule.kind == RuleKind::Ban) {
+        Some(version) => format!("{said}; {}", last_copy(version)),
+        None => said,
+    };
     ExplainReason { kind: "content".to_owned(), code: Some(rule.kind.to_string()), text }
+}
+
+/// Why an appliance does not have all of a version yet: a master is to fetch it first.
+fn waits_out(wait: &Wait) -> ExplainReason {
+    let Wait { masters, since, further, .. } = wait;
+    let text = words_of_wait(masters, *since, *further);
+    ExplainReason { kind: "content".to_owned(), code: Some("waits".to_owned()), text }
+}
+
+fn words_of_wait(
+    masters: &[ApplianceId],
+    since: UnixSeconds,
+    further: Option<(Reach, UnixSeconds)>,
+) -> String {
+    let names = masters.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+    let whom = if names.is_empty() { "a master that is not known yet" } else { &names };
+    let further = further.and_then(|(reach, at)| {
+        let whom = match escalation(reach)? {
+            Escalation::Elsewhere => "other fill clusters",
+            Escalation::Origin => "the origin",
+        };
+        Some(format!("; it asks {whom} at {}", convert::time_out(at)))
+    });
+    let further = further.unwrap_or_default();
+    format!("it waits for {whom} to fetch it, since {}{further}", convert::time_out(since))
 }
 
 /// Each pathway, and where its renditions come from if they are apart. O(files of the version).
@@ -156,4 +206,39 @@ fn pathways_out(choice: &Choice<'_>, view: &FleetView) -> Vec<ExplainPathway> {
 fn reason_out(reason: steering::Reason) -> ExplainReason {
     let (kind, code) = (reason.step().to_owned(), reason.code().to_owned());
     ExplainReason { kind, code: Some(code), text: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_an_appliance_waits_for_since_when_and_what_comes_next_is_said() {
+        let wait = |masters: &[&str], further| {
+            let masters: Vec<_> = masters.iter().map(|id| id.parse().unwrap()).collect();
+            words_of_wait(&masters, UnixSeconds(1_774_656_000), further)
+        };
+        let at = UnixSeconds(1_774_670_400);
+        assert_eq!(
+            wait(&["m1", "m2"], Some((Reach::Origin, at))),
+            "it waits for m1 or m2 to fetch it, since 2026-03-28T00:00:00Z; it asks the origin at \
+             2026-03-28T04:00:00Z"
+        );
+        assert_eq!(
+            wait(&[], None),
+            "it waits for a master that is not known yet to fetch it, since 2026-03-28T00:00:00Z"
+        );
+    }
+
+    #[test]
+    fn a_ban_that_is_not_kept_says_why_and_a_pin_says_nothing_of_it() {
+        let film = "film-1".parse().unwrap();
+        let text = |kind| {
+            let rule = Rule { kind, until: None };
+            rule_out((&Where::Everywhere, rule), Some(&film)).text
+        };
+        let last = "; ban not kept: last copy of film-1 has no source";
+        assert_eq!(text(RuleKind::Ban), format!("an operator says: banned everywhere{last}"));
+        assert_eq!(text(RuleKind::Pin), "an operator says: pinned everywhere");
+    }
 }

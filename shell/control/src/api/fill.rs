@@ -8,13 +8,16 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::lacking;
+use director::masters::Reach;
+use director::waits::Wait;
 use model::hours::{FillRules, Hours, NEVER};
 use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::topology::Site;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
-use wire::v1::fill::{FillAppliance, FillOut, FillSite, Urgent};
+use wire::v1::fill::{FillAppliance, FillOut, FillSite, FillWait, Urgent};
+use wire::v1::identity::Escalation;
 use wire::v1::report::Report;
 
 use super::fleet::{sites_asked, told_of};
@@ -62,7 +65,9 @@ pub(crate) async fn fill(
     for Told { id, status, report } in told {
         let known = (sites.get_mut(&status.registered.appliance.site), rules.get(&id));
         if let (Some((hours, site)), Some(rules)) = known {
-            site.appliances.push(appliance_of(&id, hours, rules, report.as_deref(), now));
+            let waits = control.waits().of(now, &id).map(wait_out);
+            let appliance = appliance_of(&id, hours, rules, report.as_deref(), now);
+            site.appliances.push(FillAppliance { waits, ..appliance });
         }
     }
     let urgent = control.directing.ask(|desk, _| desk.director.desired().urgent.clone()).await?;
@@ -113,6 +118,28 @@ fn appliance_of(
         outside_max_bps: rules.outside_max.map(|rate| rate.0),
         has_other_rules: report.is_some_and(|report| report.fill_rules != Some(rules.state)),
         ready_unix_s: ready.map(|at| at.0),
+        waits: None,
+    }
+}
+
+/// For whom an appliance waits.
+fn wait_out(wait: &Wait) -> FillWait {
+    let further = wait.further.and_then(|(reach, at)| Some((escalation(reach)?, at.0)));
+    FillWait {
+        version: wait.version.to_string(),
+        masters: wait.masters.iter().map(ToString::to_string).collect(),
+        since_unix_s: wait.since.0,
+        further_unix_s: further.map(|(_, at)| at),
+        further: further.map(|(to, _)| to),
+    }
+}
+
+/// How far somebody goes who has waited for long; none if it stays in its cluster.
+pub(super) fn escalation(reach: Reach) -> Option<Escalation> {
+    match reach {
+        Reach::Cluster => None,
+        Reach::Elsewhere => Some(Escalation::Elsewhere),
+        Reach::Origin => Some(Escalation::Origin),
     }
 }
 

@@ -485,7 +485,7 @@ async fn tell_director(control: &Control, page: &mut Page) {
 }
 
 /// What the last plan came to.
-fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 4] {
+fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 5] {
     let report = &director.places().report;
     [
         (
@@ -502,6 +502,11 @@ fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 4] {
             "pins_missing",
             "Versions that are pinned and do not lie there wholly, for each cluster.",
             report.pins_missing_count,
+        ),
+        (
+            "bans_unkept",
+            "Versions that stay where they are banned, for each appliance: last copies.",
+            report.bans_unkept_count,
         ),
         (
             "placement_at_origin",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::wishes::RuleKind;
+use director::wishes::{RuleKind, Unkept, last_copy};
 use director::{Event, Moves};
 use model::id::{AssetVersionId, SiteId};
 use model::view::Renditions;
@@ -42,6 +42,8 @@ pub(crate) struct PlanOut {
     missing: u64,
     /// Why pins are not kept: the first of them.
     pins_missing: Vec<String>,
+    /// Which bans are not kept, and why: the first of them.
+    bans_unkept: Vec<String>,
     /// What operators say of versions: how many pins, bans and launches.
     pins: usize,
     bans: usize,
@@ -82,8 +84,8 @@ pub(crate) struct MovesOut {
     goes: Vec<String>,
 }
 
-/// More pins are not listed.
-const PINS_MAX: usize = 20;
+/// More pins and bans that are not kept are not listed.
+const UNKEPT_MAX: usize = 20;
 /// More appliances are not listed.
 const MOVES_MAX: usize = 100;
 
@@ -116,12 +118,8 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             appliances: moves.into_iter().map(moves_out).collect(),
             at_origin,
             missing,
-            pins_missing: report
-                .pins_missing
-                .iter()
-                .take(PINS_MAX)
-                .map(ToString::to_string)
-                .collect(),
+            pins_missing: words_of_unkept(&report.pins_missing),
+            bans_unkept: words_of_unkept(&report.bans_unkept),
             pins,
             bans,
             launches,
@@ -129,6 +127,10 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
         }
     });
     Ok(Json(told.await.expect("nothing in it panics")))
+}
+
+fn words_of_unkept(unkept: &[Unkept]) -> Vec<String> {
+    unkept.iter().take(UNKEPT_MAX).map(ToString::to_string).collect()
 }
 
 fn moves_out(Moves { appliance, comes, goes }: Moves) -> MovesOut {
@@ -218,7 +220,7 @@ pub(crate) async fn why(
         version: version.to_string(),
         rendition: of.rendition,
         held: of.is_held,
-        why: words(&of),
+        why: words(&of, &version),
     };
     Ok(Json(answer.into_iter().map(out).collect()))
 }
@@ -227,11 +229,42 @@ pub(crate) async fn why(
 const BITRATE: &str = ": it is above the site's bitrate_max_bps";
 
 /// Why, after what operators said of it.
-fn words(of: &director::Held) -> String {
+fn words(of: &director::Held, version: &AssetVersionId) -> String {
     let rule = of.rule.as_ref().map(|(at, rule)| words_of_rule(at, rule));
     let launch = of.launch.as_ref().map(words_of_launch);
     let operators = [rule, launch].into_iter().flatten().map(|words| said(&words) + "; ");
     let is_ban = of.rule.as_ref().is_some_and(|(_, rule)| rule.kind == RuleKind::Ban);
     let more = if of.why == Reason::Banned && !is_ban { BITRATE } else { "" };
-    format!("{}{}{more}", operators.collect::<String>(), of.why)
+    let operators: String = operators.collect();
+    match of.is_last {
+        true => format!("{operators}{}", last_copy(version)),
+        false => format!("{operators}{}{more}", of.why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use director::wishes::{Rule, Where};
+
+    #[test]
+    fn a_last_copy_that_stays_is_told_after_what_was_said_of_it() {
+        let rule = Rule { kind: RuleKind::Ban, until: None };
+        let held = |is_last| director::Held {
+            appliance: "a1".parse().unwrap(),
+            rendition: None,
+            is_held: is_last,
+            why: Reason::Banned,
+            rule: Some((Where::Everywhere, rule)),
+            launch: None,
+            is_last,
+        };
+        let film = "film-1".parse().unwrap();
+        let said = |is_last| words(&held(is_last), &film);
+        assert_eq!(said(false), "an operator says: banned everywhere; it must not be here");
+        assert_eq!(
+            said(true),
+            "an operator says: banned everywhere; ban not kept: last copy of film-1 has no source"
+        );
+    }
 }

@@ -275,15 +275,20 @@ fn site_said(site: &Site) -> SiteSaid {
     SiteSaid { prefixes, about }
 }
 
-/// Removes a site in which no appliance stands.
+/// Removes a site in which no appliance stands, and all pins and bans of it alone: a site that gets
+/// its name later is another.
 #[utoipa::path(delete, path = "/v1/sites/{site}", tag = "registry",
     responses((status = 204, description = "Gone")))]
 pub(crate) async fn delete_site(
     State(control): Shared,
     Path(site): Path<String>,
-) -> Result<StatusCode, Problem> {
-    let known = control.delete_site(&named(&site)?).await?;
-    if known { Ok(StatusCode::NO_CONTENT) } else { Err(no_site(&site)) }
+) -> Result<(StatusCode, Extension<Said>), Problem> {
+    let rules = control.delete_site(&named(&site)?).await?.ok_or_else(|| no_site(&site))?;
+    let said = match rules {
+        0 => "gone".to_owned(),
+        rules => format!("gone, with pins and bans of it: {rules}"),
+    };
+    Ok((StatusCode::NO_CONTENT, Extension(Said(said))))
 }
 
 /// All appliances as registered.
@@ -489,6 +494,8 @@ const PREFIXES_MAX: usize = 10_000;
 pub(super) mod tests {
     use super::*;
     use crate::state::writer::tests::open;
+    use director::wishes::{Rule, RuleKind, Where};
+    use director::{Change, Event};
     use serde_json::{Value, json};
     use tokio::task::JoinSet;
 
@@ -532,11 +539,21 @@ pub(super) mod tests {
             put_site(State(control.clone()), Path("s1".to_owned()), body)
         };
         put(json!({"prefixes": [], "place": "DE"})).await.map(drop).unwrap();
+        let film = crate::state::demand::tests::version("film-1", 1);
+        control.handle(Event::Changed(Change::Version(film))).await;
+        let (film, at) = ("film-1".parse().unwrap(), Where::Site("s1".parse().unwrap()));
+        let pin = Rule { kind: RuleKind::Pin, until: None };
+        control.put_rule(&film, &at, pin).await.unwrap();
         let deleted = delete_site(State(control.clone()), Path("s1".to_owned()));
         let put = put(json!({"prefixes": [], "open": true}));
         // The writer's lock is had in the order in which it is asked for.
         let (deleted, put) = tokio::join!(biased; deleted, put);
-        assert_eq!(deleted.unwrap(), StatusCode::NO_CONTENT);
+        let (status, Extension(Said(said))) = deleted.unwrap();
+        assert_eq!(
+            (status, said.as_str()),
+            (StatusCode::NO_CONTENT, "gone, with pins and bans of it: 1")
+        );
+        assert!(control.wishes().await.unwrap().rules.is_empty());
         let (_, Json(answered)) = put.unwrap();
         assert_eq!((answered.about.place.as_str(), answered.about.open), ("", true));
     }

@@ -13,10 +13,11 @@ use model::units::Nanos;
 use playback::reference::encode;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use wire::v1::identity::{Escalation, Source, Sources, TicketKeys, sibling_path};
+use wire::v1::identity::{Source, Sources, TicketKeys, sibling_path};
 
 use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
+use super::fill::escalation;
 use super::problem::Problem;
 use super::{NO_STORE, Shared, named};
 use crate::state::directing::Desk;
@@ -46,12 +47,14 @@ pub(crate) async fn sources(
     // Nothing is other after that.
     let waited =
         Nanos::seconds(query.waited_s.unwrap_or(u64::MAX).min(AFTER_MAX.as_seconds() * AT_WORK));
+    let asker = appliance.clone();
     let look = move |desk: &Desk, _| desk.director.sources(&appliance, &object, waited);
     let found = control.directing.ask_for_sources(look).await?;
     let found = found.map_err(|error| match error {
         NoSources::NotRegistered => not_registered(&id),
         NoSources::NotWanted => Problem::not_found(error),
     })?;
+    control.waits().told(control.clock.unix(), &asker, (&object, waited), &found);
     let mut sources: Vec<Source> = found.siblings.iter().map(|s| sibling(s, &object)).collect();
     let (now, only) = (control.clock.unix(), found.reach != Reach::Origin);
     let origins_max = if only { 0 } else { ORIGINS_MAX };
@@ -77,16 +80,11 @@ pub(crate) async fn sources(
         let detail = "no sibling holds it, and no URL could be signed: control's log says why";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-source", detail));
     }
-    let escalation = match found.reach {
-        Reach::Cluster => None,
-        Reach::Elsewhere => Some(Escalation::Elsewhere),
-        Reach::Origin => Some(Escalation::Origin),
-    };
     let told = Sources {
         sources,
         only,
         wait_s: found.wait.map(|wait| wait.0.div_ceil(1_000_000_000)),
-        escalated: escalation.filter(|_| found.escalated),
+        escalated: escalation(found.reach).filter(|_| found.escalated),
     };
     Ok((NO_STORE, Json(told)).into_response())
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use director::lacking::{Lack, LackCause};
-use director::wishes::PinMissing;
+use director::wishes::Unkept;
 use director::{Cause, Notice};
 use model::id::{ApplianceId, SiteId};
 use model::units::{Bytes, UnixSeconds};
@@ -18,8 +18,8 @@ use crate::state::writer::Control;
 /// Errors of one answer.
 const ERRORS_MAX: usize = 100;
 
-/// Of them, pins.
-const PINS_MAX: usize = 10;
+/// Of them, pins and bans that are not kept.
+const UNKEPT_MAX: usize = 10;
 
 /// The newest of them, newest first, and how many there are.
 pub(super) struct Trouble {
@@ -58,8 +58,8 @@ pub(super) fn of(
     match only {
         Some(_) => trouble,
         None => {
-            let pins = control.pins_missing().clone();
-            let trouble = trouble.with_pins(pins.since, &pins.told, pins.count);
+            let unkept = control.unkept().clone();
+            let trouble = trouble.with_unkept(unkept.since, &unkept.told, unkept.count);
             trouble.after_fronts(control.whole_too_long())
         }
     }
@@ -114,15 +114,15 @@ fn among(
 }
 
 impl Trouble {
-    /// Pins that cannot be kept are of no appliance.
-    fn with_pins(mut self, since: UnixSeconds, told: &[PinMissing], count: u64) -> Self {
-        let error = |pin: &PinMissing| FleetError {
+    /// Pins and bans that are not kept are of no appliance.
+    fn with_unkept(mut self, since: UnixSeconds, told: &[Unkept], count: u64) -> Self {
+        let error = |unkept: &Unkept| FleetError {
             at_unix_s: since.0,
             appliance: "control".to_owned(),
             room: "placement".to_owned(),
-            text: pin.to_string(),
+            text: unkept.to_string(),
         };
-        self.told.splice(..0, told.iter().take(PINS_MAX).map(error));
+        self.told.splice(..0, told.iter().take(UNKEPT_MAX).map(error));
         self.told.truncate(ERRORS_MAX);
         self.count = self.count.saturating_add(Bytes(count).as_usize());
         self

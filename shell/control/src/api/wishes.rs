@@ -5,7 +5,7 @@
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::wishes::{Launch, LaunchLike, PinMissing, Rule, RuleKind, Where, Wishes};
+use director::wishes::{Launch, LaunchLike, Rule, RuleKind, Unkept, Where, Wishes};
 use model::id::AssetVersionId;
 use model::units::{Bytes, UnixSeconds};
 use popularity::Config;
@@ -28,7 +28,7 @@ pub(crate) struct RuleOut {
     cluster: Option<String>,
     /// Until then, in seconds since 1970; none until an operator says otherwise.
     until_unix_s: Option<u64>,
-    /// Why a pin is not kept everywhere that it should; empty if it is.
+    /// Why it is not kept everywhere that it should; empty if it is.
     missing: Vec<String>,
 }
 
@@ -123,9 +123,9 @@ pub(crate) async fn delete_ban(
 
 async fn rules(control: &Control, kind: RuleKind) -> Result<Json<Vec<RuleOut>>, Problem> {
     let (wishes, now) = (control.wishes().await?, control.clock.unix());
-    let missing = control.pins_missing().told.clone();
+    let unkept = control.unkept().told.clone();
     let of_kind = wishes.rules.iter().filter(|(_, rule)| rule.kind == kind && rule.is_on(now));
-    Ok(Json(of_kind.map(|((version, at), rule)| rule_out(version, at, rule, &missing)).collect()))
+    Ok(Json(of_kind.map(|((version, at), rule)| rule_out(version, at, rule, &unkept)).collect()))
 }
 
 async fn put_rule(
@@ -139,8 +139,8 @@ async fn put_rule(
     let rule = Rule { kind, until: until_in(until.as_deref(), control.clock.unix())? };
     control.put_rule(&version, &at, rule).await?;
     let end = rule.until.map_or_else(|| "further notice".to_owned(), convert::time_out);
-    let missing = control.pins_missing().told.clone();
-    let out = rule_out(&version, &at, &rule, &missing);
+    let unkept = control.unkept().told.clone();
+    let out = rule_out(&version, &at, &rule, &unkept);
     Ok((Extension(Said(format!("{kind} {at} until {end}"))), Json(out)))
 }
 
@@ -166,7 +166,7 @@ fn place(site: Option<&str>, cluster: Option<&str>) -> Result<Where, Problem> {
     }
 }
 
-fn rule_out(version: &AssetVersionId, at: &Where, rule: &Rule, missing: &[PinMissing]) -> RuleOut {
+fn rule_out(version: &AssetVersionId, at: &Where, rule: &Rule, unkept: &[Unkept]) -> RuleOut {
     let (site, cluster) = match at {
         Where::Everywhere => (None, None),
         Where::Cluster(id) => (None, Some(id.to_string())),
@@ -174,8 +174,9 @@ fn rule_out(version: &AssetVersionId, at: &Where, rule: &Rule, missing: &[PinMis
     };
     // Where a pin is missing it is told of a site: which of several pins of it that is, its place
     // may not tell.
-    let of_it = missing.iter().filter(|pin| rule.kind == RuleKind::Pin && pin.version == *version);
-    let of_it = of_it.filter(|pin| !matches!(at, Where::Site(_)) || pin.at == *at);
+    let of_it = unkept.iter().filter(|of| rule.kind == of.kind() && of.version == *version);
+    let is_exact = rule.kind == RuleKind::Ban || matches!(at, Where::Site(_));
+    let of_it = of_it.filter(|of| !is_exact || of.at == *at);
     RuleOut {
         version: version.to_string(),
         at: at.to_string(),
@@ -345,4 +346,26 @@ pub(super) fn words(Launch { begin, like }: &Launch) -> String {
 pub(super) fn words_of_rule(at: &Where, Rule { kind, until }: &Rule) -> String {
     let until = until.map(|until| format!(" until {}", convert::time_out(until)));
     format!("{kind} {at}{}", until.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use director::wishes::UnkeptWhy;
+
+    #[test]
+    fn a_ban_says_itself_that_a_last_copy_stays_and_no_other_rule_does() {
+        let film: AssetVersionId = "film-1".parse().unwrap();
+        let site = Where::Site("s1".parse().unwrap());
+        let why = UnkeptWhy::LastCopy("a1".parse().unwrap());
+        let unkept = [Unkept { version: film.clone(), at: Where::Everywhere, why }];
+        let missing =
+            |at: &Where, kind| rule_out(&film, at, &Rule { kind, until: None }, &unkept).missing;
+        let said = missing(&Where::Everywhere, RuleKind::Ban);
+        let last = "ban not kept: last copy of film-1 has no source";
+        assert!(said.len() == 1 && said[0].contains(last), "{said:?}");
+        assert!(said[0].starts_with("film-1 is banned everywhere, and a1 keeps it"), "{said:?}");
+        assert_eq!(missing(&site, RuleKind::Ban), Vec::<String>::new());
+        assert_eq!(missing(&Where::Everywhere, RuleKind::Pin), Vec::<String>::new());
+    }
 }

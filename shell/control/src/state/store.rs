@@ -191,10 +191,14 @@ impl Store {
         self.write(site_query(site)).await
     }
 
-    /// Removes a site. The caller knows that no appliance stands in it.
+    /// Removes a site, and what operators say of it alone. The caller knows that no appliance
+    /// stands in it.
     pub async fn delete_site(&self, id: &SiteId) -> Result<()> {
+        let mut transaction = self.begin().await?;
         let query = sqlx::query("DELETE FROM sites WHERE id = $1").bind(id.as_str());
-        self.write(query).await
+        query.execute(&mut *transaction).await?;
+        wishes::forget_site(&mut transaction, id).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Registers an appliance, or changes its site and weight.

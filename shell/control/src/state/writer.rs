@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use director::lacking::Lacking;
+use director::waits::Waits;
 use director::{Change, Event, Snapshot};
 use identity::authority::Authority;
 use identity::secret_file::SecretError;
@@ -72,7 +73,7 @@ use manifests::SignedManifest;
 use opening::Parts;
 use replication::Replication;
 pub(crate) use replication::{ReplicaError, Wanted};
-use wishes::PinsMissing;
+use wishes::AllUnkept;
 pub(crate) use withdrawals::said as said_of_withdrawal;
 
 /// The state that all requests share.
@@ -110,8 +111,10 @@ pub struct Control {
     pub(crate) unshared: Unshared,
     /// Appliances that will lack much of what they should hold, as they were looked at last.
     lacking: Mutex<Lacking>,
+    /// For whom appliances wait.
+    waits: Mutex<Waits>,
     /// Pins that the last plan could not keep.
-    pins_missing: Mutex<PinsMissing>,
+    unkept: Mutex<AllUnkept>,
     /// Why the last plan was refused, as it was logged; empty if it was not.
     pub(crate) plan_refused: Mutex<Vec<String>>,
     /// Has a thread of its own.

@@ -116,6 +116,7 @@ fn a_pin_that_cannot_be_kept_is_among_the_errors_and_counted() {
     let page = control.get("/metrics").text();
     promtool::check(&page).unwrap();
     assert!(page.contains("nearcast_control_pins_missing 1\n"), "{page}");
+    assert!(page.contains("nearcast_control_bans_unkept 0\n"), "{page}");
     control.delete("/v1/pins/film-1?site=empty");
     wait(|| control.json("/v1/fleet")["errors"] == json!([]));
 }

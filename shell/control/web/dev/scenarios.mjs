@@ -642,6 +642,10 @@ export function fillOf(name, only) {
 /** What operators say of versions. */
 const SAID = { pins: 12, bans: 2, launches: 3 };
 
+const STAYS =
+  "film-9 is banned everywhere, and isp-a-1 keeps it (ban not kept: last copy of film-9 has no " +
+  "source): pin it elsewhere, give it a source, or take it down";
+
 /** A month of plans, of which the last is refused in `faults`. */
 export function planOf(name) {
   const now = Math.floor(Date.now() / 1000);
@@ -655,8 +659,9 @@ export function planOf(name) {
   const moves = { comes: 0, comes_bytes: 0, goes: 0, goes_bytes: refused.length ? 3_100 * GB : 0 };
   const lacks = "film-7 is pinned at site isp-a, and 9216 MiB of it have no room there";
   const pins_missing = name === "faults" ? [lacks] : [];
+  const bans_unkept = name === "faults" ? [STAYS] : [];
   const said = name === "empty" ? { pins: 0, bans: 0, launches: 0 } : SAID;
-  const lies = { at_origin: 17, missing: 3, pins_missing, ...said };
+  const lies = { at_origin: 17, missing: 3, pins_missing, bans_unkept, ...said };
   return { refused, ...moves, appliances: [], ...lies, carried_out };
 }
 

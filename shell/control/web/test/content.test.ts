@@ -30,6 +30,7 @@ const plan: PlanOut = {
   at_origin: 0,
   missing: 0,
   pins_missing: [],
+  bans_unkept: [],
   pins: 0,
   bans: 0,
   launches: 0,
@@ -44,6 +45,11 @@ test("what operators say is told with the pins that are not kept", () => {
   assert.equal(
     plain(content.wordsOfWishes(missing)),
     "Operators say: 12 pins, 1 ban, 1 launch. film-1 is pinned, and has no room.",
+  );
+  const stays = { ...plan, bans: 1, bans_unkept: ["ban not kept: last copy of film-1"] };
+  assert.equal(
+    plain(content.wordsOfWishes(stays)),
+    "Operators say: 1 ban. ban not kept: last copy of film-1.",
   );
 });
 

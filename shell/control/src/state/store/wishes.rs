@@ -1,7 +1,7 @@
 //! What operators say of versions: pins, bans and launches.
 
 use director::wishes::{Launch, LaunchLike, Rule, RuleKind, Where, Wishes};
-use model::id::AssetVersionId;
+use model::id::{AssetVersionId, SiteId};
 use model::units::{Bytes, UnixSeconds};
 use sqlx::{Any, AssertSqlSafe, Transaction};
 
@@ -40,6 +40,17 @@ impl Store {
         put_launches(&mut transaction, wishes).await?;
         Ok(transaction.commit().await?)
     }
+}
+
+/// Nothing is said any more of a site that is gone.
+pub(super) async fn forget_site(
+    transaction: &mut Transaction<'_, Any>,
+    site: &SiteId,
+) -> Result<()> {
+    let place = place_name(&Where::Site(site.clone()));
+    let query = sqlx::query("DELETE FROM placement_rules WHERE place = $1").bind(place);
+    query.execute(&mut **transaction).await?;
+    Ok(())
 }
 
 async fn put_rules(transaction: &mut Transaction<'_, Any>, wishes: &Wishes) -> Result<()> {
@@ -162,6 +173,10 @@ mod tests {
         store.close().await;
         let store = Store::of_test(folder.path()).await.unwrap();
         assert_eq!(*store.desired().await.unwrap().wishes, wishes);
+        store.delete_site(&"s1".parse().unwrap()).await.unwrap();
+        let left = store.wishes().await.unwrap().rules;
+        assert_eq!(left.len(), 3, "a site takes along what was said of it: {left:?}");
+        assert!(!left.keys().any(|(_, at)| matches!(at, Where::Site(_))));
         store.put_wishes(&Wishes::default()).await.unwrap();
         assert_eq!(store.wishes().await.unwrap(), Wishes::default());
     }

@@ -100,12 +100,13 @@ impl Control {
             control.handle(Event::Placed(plan.await.expect("nothing in it panics"))).await;
             let come_of_it = |desk: &Desk, _: Instant| {
                 let report = &desk.director.places().report;
-                let pins = (report.pins_missing.clone(), report.pins_missing_count);
-                (desk.director.refused().map(RefusedPlan::words), pins)
+                let unkept = [&report.pins_missing[..], &report.bans_unkept].concat();
+                let count = report.pins_missing_count + report.bans_unkept_count;
+                (desk.director.refused().map(RefusedPlan::words), (unkept, count))
             };
-            if let Ok((refused, (pins, count))) = control.directing.ask(come_of_it).await {
+            if let Ok((refused, (unkept, count))) = control.directing.ask(come_of_it).await {
                 control.note_refused(refused.unwrap_or_default());
-                control.note_pins(pins, count);
+                control.note_unkept(unkept, count);
             }
             control.write_what_is_due().await;
         })

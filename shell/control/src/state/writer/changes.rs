@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use director::drain::Drain;
+use director::wishes::Wishes;
 use director::{Change, Desired, Policy, Registered, Version, Window};
 use identity::member::Member;
 use model::hours::URGENT_MAX;
@@ -94,21 +95,27 @@ impl Control {
         Ok(site)
     }
 
-    /// Removes a site; false if there is none.
-    pub(crate) async fn delete_site(self: &Arc<Self>, id: &SiteId) -> Result<bool, ChangeError> {
+    /// Removes a site, and with it what operators say of it alone: how many pins and bans that was;
+    /// none if there is no such site.
+    pub(crate) async fn delete_site(
+        self: &Arc<Self>,
+        id: &SiteId,
+    ) -> Result<Option<usize>, ChangeError> {
         let _writing = self.writing.lock().await;
         let snapshot = self.snapshot();
-        let known = snapshot.sites.contains_key(id);
         let mut drawn = snapshot.view.sites.iter().filter(|site| site.id == *id);
         if let Some(standing) = drawn.find_map(|site| site.appliances.first()) {
             let (site, appliance) = (id.clone(), standing.id.clone());
             return Err(ChangeError::SiteInUse { site, appliance });
         }
-        if known {
-            self.store.delete_site(id).await?;
-            self.changed(Change::SiteGone(id.clone())).await;
+        if !snapshot.sites.contains_key(id) {
+            return Ok(None);
         }
-        Ok(known)
+        let look = |desk: &mut Desk, _| Arc::clone(&desk.director.desired().wishes);
+        let mut wishes = Wishes::clone(&*self.directing.ask_in_turn(look).await);
+        self.store.delete_site(id).await?;
+        self.changed(Change::SiteGone(id.clone())).await;
+        Ok(Some(wishes.forget_sites(|site| site != id)))
     }
 
     /// Registers an appliance, or makes it different, as `merge` has it of the known one: as for a

@@ -5,6 +5,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use director::lacking::{Filling, Lacking};
+use director::waits::Waits;
 use model::id::ApplianceId;
 use model::units::{BitsPerSecond, Bytes};
 use tokio::task::spawn_blocking;
@@ -57,5 +58,10 @@ impl Control {
     /// Those that lack much, as they were looked at last.
     pub(crate) fn lacking(&self) -> MutexGuard<'_, Lacking> {
         self.lacking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For whom appliances wait, by what they were told last.
+    pub(crate) fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

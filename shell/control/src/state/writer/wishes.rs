@@ -1,11 +1,11 @@
-//! What operators say of versions: changed, pruned, and where pins cannot be kept.
+//! What operators say of versions: changed, pruned, and which of it is not kept.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use director::Change;
 use director::wishes::{
-    LAUNCHES_MAX, Launch, LaunchLike, PinMissing, RULES_MAX, Rule, RuleKind, Where, Wishes,
+    LAUNCHES_MAX, Launch, LaunchLike, RULES_MAX, Rule, RuleKind, Unkept, Where, Wishes,
 };
 use model::id::AssetVersionId;
 use model::units::UnixSeconds;
@@ -19,13 +19,13 @@ use crate::state::directing::{Busy, Desk};
 /// A time is over a minute late at most: a plan leaves out what is over by itself.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
-/// Pins that cannot be kept, as they were told last.
+/// Pins and bans that are not kept, as they were told last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PinsMissing {
+pub(crate) struct AllUnkept {
     /// Since when there are any.
     pub(crate) since: UnixSeconds,
-    /// The first of them, and how many there are.
-    pub(crate) told: Vec<PinMissing>,
+    /// The first of each, pins before bans, and how many there are.
+    pub(crate) told: Vec<Unkept>,
     pub(crate) count: u64,
 }
 
@@ -117,8 +117,8 @@ impl Control {
         self.change_wishes(true, put).await
     }
 
-    /// Changes what operators say, without what is over; and, if so wanted, without what is said of
-    /// versions that are gone. Returns what holds since then.
+    /// Changes what operators say, without what is over or of a site that is gone; and, if so
+    /// wanted, without what is said of versions that are gone. Returns what holds since then.
     async fn change_wishes(
         self: &Arc<Self>,
         forgets_gone: bool,
@@ -127,9 +127,12 @@ impl Control {
         let _writing = self.writing.lock().await;
         let look = |desk: &mut Desk, _| Arc::clone(&desk.director.desired().wishes);
         let known = self.directing.ask_in_turn(look).await;
-        let (catalog, now) = (self.snapshot().catalog.clone(), self.clock.unix());
+        let (snapshot, now) = (self.snapshot(), self.clock.unix());
+        let catalog = &snapshot.catalog;
         let is_there = |of: &AssetVersionId| !forgets_gone || catalog.version(of).is_some();
         let mut wishes = known.lasting(now, Config::USUAL.launch_days, is_there);
+        // Of releases before, which kept it when they removed a site.
+        wishes.forget_sites(|id| snapshot.sites.contains_key(id));
         change(&mut wishes)?;
         if wishes == *known {
             return Ok(known);
@@ -151,26 +154,26 @@ impl Control {
         }
     }
 
-    /// Pins that cannot be kept, by the last plan.
-    pub(crate) fn pins_missing(&self) -> MutexGuard<'_, PinsMissing> {
-        self.pins_missing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Pins and bans that are not kept, by the last plan.
+    pub(crate) fn unkept(&self) -> MutexGuard<'_, AllUnkept> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes which pins cannot be kept, and logs it if they are others than before.
-    pub(super) fn note_pins(&self, told: Vec<PinMissing>, count: u64) {
+    /// Notes which pins and bans are not kept, and logs it if they are others than before.
+    pub(super) fn note_unkept(&self, told: Vec<Unkept>, count: u64) {
         let now = self.clock.unix();
-        let mut noted = self.pins_missing();
+        let mut noted = self.unkept();
         if noted.told == told && noted.count == count {
             return;
         }
-        for pin in told.iter().filter(|pin| !noted.told.contains(pin)) {
-            tracing::warn!("{pin}");
+        for unkept in told.iter().filter(|unkept| !noted.told.contains(unkept)) {
+            tracing::warn!("{unkept}");
         }
         if count == 0 {
-            tracing::info!("all pins are kept");
+            tracing::info!("all pins and bans are kept");
         }
         let since = if noted.count == 0 { now } else { noted.since };
-        *noted = PinsMissing { since, told, count };
+        *noted = AllUnkept { since, told, count };
     }
 }
 
@@ -180,7 +183,7 @@ mod tests {
     use crate::state::demand::tests::version;
     use crate::state::writer::tests::open;
     use director::Event;
-    use director::wishes::PinWhy;
+    use director::wishes::UnkeptWhy;
     use model::units::Bytes;
 
     const PIN: Rule = Rule { kind: RuleKind::Pin, until: None };
@@ -189,18 +192,20 @@ mod tests {
     async fn what_is_over_is_pruned_and_what_is_said_of_unknown_versions_is_not() {
         let (_directory, control) = open("").await;
         let film: AssetVersionId = "film-1".parse().unwrap();
-        let (over, lasts) = (Where::Everywhere, Where::Site("s1".parse().unwrap()));
+        let (over, lasts) = (Where::Everywhere, Where::Cluster("north".parse().unwrap()));
+        let no_site = Where::Site("s1".parse().unwrap());
         let say = |wishes: &mut Wishes| {
             let until = Some(control.clock.unix());
             wishes.rules.insert((film.clone(), over), Rule { until, ..PIN });
             wishes.rules.insert((film.clone(), lasts.clone()), PIN);
+            wishes.rules.insert((film.clone(), no_site), PIN);
             let launch = |begin| Launch { begin, like: LaunchLike::Bytes(Bytes(1)) };
             wishes.launches.insert("film-2".parse().unwrap(), launch(UnixSeconds(1)));
             wishes.launches.insert("film-3".parse().unwrap(), launch(control.clock.unix()));
             Ok(())
         };
         let said = control.change_wishes(false, say).await.unwrap();
-        assert_eq!((said.rules.len(), said.launches.len()), (2, 2));
+        assert_eq!((said.rules.len(), said.launches.len()), (3, 2));
         let left = control.change_wishes(false, |_| Ok(())).await.unwrap();
         assert_eq!(left.rules, [((film, lasts), PIN)].into());
         let launches: Vec<&str> = left.launches.keys().map(AssetVersionId::as_str).collect();
@@ -220,7 +225,7 @@ mod tests {
             control.handle(Event::Changed(Change::Version(version(id, number)))).await;
         }
         let film: AssetVersionId = "film-1".parse().unwrap();
-        let places = (1..RULES_MAX).map(|n| Where::Site(format!("s{n}").parse().unwrap()));
+        let places = (1..RULES_MAX).map(|n| Where::Cluster(format!("c{n}").parse().unwrap()));
         let places: Vec<Where> = places.chain([Where::Everywhere]).collect();
         let fill = |wishes: &mut Wishes| {
             wishes.rules = places.iter().map(|at| ((film.clone(), at.clone()), PIN)).collect();
@@ -252,22 +257,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pins_that_are_not_kept_are_known_since_the_first_of_them() {
+    async fn rules_that_are_not_kept_are_known_since_the_first_of_them() {
         let (_directory, control) = open("").await;
-        let pin = |film: &str| PinMissing {
+        let pin = |film: &str| Unkept {
             version: film.parse().unwrap(),
             at: Where::Everywhere,
-            why: PinWhy::NotKept,
+            why: UnkeptWhy::NotKept,
         };
-        control.pins_missing().since = UnixSeconds(7);
-        control.note_pins(vec![pin("film-1")], 1);
-        let since = control.pins_missing().since;
+        control.unkept().since = UnixSeconds(7);
+        control.note_unkept(vec![pin("film-1")], 1);
+        let since = control.unkept().since;
         assert!(UnixSeconds(7) < since);
-        control.pins_missing().since = UnixSeconds(8);
-        control.note_pins(vec![pin("film-1"), pin("film-2")], 9);
-        let noted = control.pins_missing().clone();
+        control.unkept().since = UnixSeconds(8);
+        control.note_unkept(vec![pin("film-1"), pin("film-2")], 9);
+        let noted = control.unkept().clone();
         assert_eq!((noted.since, noted.count), (UnixSeconds(8), 9));
-        control.note_pins(Vec::new(), 0);
-        assert_eq!(control.pins_missing().told, []);
+        control.note_unkept(Vec::new(), 0);
+        assert_eq!(control.unkept().told, []);
     }
 }

@@ -51,14 +51,16 @@ export function wordsOfSavings({ served, fetched }: ReturnType<typeof savingsOf>
 }
 
 /** What operators say of versions, and which of it is not kept; nothing if they say nothing. */
-export function wordsOfWishes({ pins, bans, launches, pins_missing }: PlanOut): string {
+export function wordsOfWishes(plan: PlanOut): string {
+  const { pins, bans, launches, pins_missing, bans_unkept } = plan;
   const said = [
     ...(pins ? [plural(pins, "pin")] : []),
     ...(bans ? [plural(bans, "ban")] : []),
     ...(launches ? [plural(launches, "launch", "launches")] : []),
   ];
   const all = said.length ? `Operators say: ${said.join(", ")}.` : "";
-  return [all, ...pins_missing.map((why) => `${why}.`)].filter(Boolean).join(" ");
+  const unkept = [...pins_missing, ...bans_unkept].map((why) => `${why}.`);
+  return [all, ...unkept].filter(Boolean).join(" ");
 }
 
 /** What the last plan came to. */
@@ -375,7 +377,8 @@ export class ContentPanel {
     setAttribute(this.plan, "data-mood", plan.refused.length ? "bad" : null);
     const wishes = wordsOfWishes(plan);
     setText(this.wishes, wishes);
-    setAttribute(this.wishes, "data-mood", plan.pins_missing.length ? "bad" : null);
+    const isUnkept = plan.pins_missing.length + plan.bans_unkept.length > 0;
+    setAttribute(this.wishes, "data-mood", isUnkept ? "bad" : null);
     this.wishes.hidden = wishes === "";
     this.churn.update(plan.carried_out);
   }

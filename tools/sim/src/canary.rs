@@ -59,10 +59,20 @@ pub(crate) enum Canary {
     DeletesAhead,
     /// Whoever was first told to fetch an object for others stays their master, come what may.
     MasterStays,
+    /// Who has something urgent to fetch fetches everything at any hour.
+    UrgentOpens,
+    /// What is urgent waits for the window, as all else.
+    UrgentWaits,
+    /// Control forgets bans.
+    BanForgotten,
+    /// Control forgets pins.
+    PinForgotten,
+    /// Each ban forces the plan that follows.
+    LastCopyGoes,
 }
 
 impl Canary {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -90,5 +100,10 @@ impl Canary {
         Self::WrongZone,
         Self::DeletesAhead,
         Self::MasterStays,
+        Self::UrgentOpens,
+        Self::UrgentWaits,
+        Self::BanForgotten,
+        Self::PinForgotten,
+        Self::LastCopyGoes,
     ];
 }

@@ -11,12 +11,12 @@ use director::following::Asks;
 use director::front::Player;
 use director::masters::{AT_WORK, Reach};
 use director::sources::Sources;
+use director::wishes::{RuleKind, Unkept, UnkeptWhy, Where, Wishes};
 use director::{
-    Action, Change, Desired, Director, Event, Expected, FillPolicy, Ledger, LedgerEntry, PlanInput,
-    Report, Snapshot, TrustEntry,
+    Action, Change, Desired, Director, Event, Expected, Ledger, LedgerEntry, PlanInput, Report,
+    Snapshot, TrustEntry, Version,
 };
-use model::hours::Windows;
-use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::inventory::Check;
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest, Trust, TrustDocument};
@@ -32,7 +32,7 @@ use crate::hours;
 use crate::oracle;
 use crate::replication::{Given, Replication};
 use crate::stage::{Troupe, WORLD};
-use crate::world::{Party, World};
+use crate::world::{FILL, Party, Said, World};
 
 pub(crate) struct Control {
     world: Rc<World>,
@@ -52,16 +52,9 @@ pub(crate) struct Control {
     old_view: RefCell<Option<(Instant, Arc<Snapshot>)>>,
     /// A planted bug: the first masters of an object, in each fill cluster.
     first_masters: RefCell<BTreeMap<(String, ObjectId), Vec<ApplianceId>>>,
+    /// What operators have said.
+    pub(crate) said: RefCell<Said>,
 }
-
-/// Waits that a simulation has time for: at most 160 s behind a master at work.
-pub(crate) const FILL: FillPolicy = FillPolicy {
-    windows: Windows::ALWAYS,
-    urgent_max: BitsPerSecond(100_000_000),
-    masters: 1,
-    elsewhere_after: Nanos::seconds(4),
-    origin_after: Nanos::seconds(10),
-};
 
 /// As in a demo: half a second between reports.
 pub(crate) const CONFIG: director::Config = director::Config {
@@ -112,6 +105,7 @@ impl Control {
             given_trust: RefCell::default(),
             old_view: RefCell::default(),
             first_masters: RefCell::default(),
+            said: RefCell::default(),
         })
     }
 
@@ -173,6 +167,8 @@ impl Control {
             Change::Site(site) => {
                 Arc::make_mut(&mut desired.sites).insert(site.id.clone(), site.clone());
             }
+            Change::Urgent(urgent) => desired.urgent = urgent.clone(),
+            Change::Wishes(wishes) => desired.wishes = Arc::clone(wishes),
             Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
@@ -183,9 +179,7 @@ impl Control {
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
             | Change::Drain(..)
-            | Change::Playbacks(_)
-            | Change::Urgent(_)
-            | Change::Wishes(_) => unreachable!("the simulation changes nothing of this"),
+            | Change::Playbacks(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));
@@ -218,7 +212,7 @@ impl Control {
     pub(crate) fn versions(&self) -> Vec<(AssetVersionId, AssetId)> {
         let desired = &self.durable.borrow().0;
         let versions = desired.catalog.assets();
-        let named = |(asset, versions): (&AssetId, &[Arc<director::Version>])| {
+        let named = |(asset, versions): (&AssetId, &[Arc<Version>])| {
             let names = versions.iter().map(|version| (version.id().clone(), asset.clone()));
             names.collect::<Vec<_>>()
         };
@@ -233,7 +227,69 @@ impl Control {
     pub(crate) fn hours(&self, id: &ApplianceId) -> Option<hours::Told> {
         let desired = &self.durable.borrow().0;
         let site = &desired.appliances.get(id)?.appliance.site;
-        desired.sites.get(site).map(hours::Told::of)
+        let urgent = desired.urgent.keys().cloned().collect();
+        desired.sites.get(site).map(|site| hours::Told::of(site, urgent))
+    }
+
+    /// Versions that are urgent.
+    pub(crate) fn urgent(&self) -> BTreeMap<AssetVersionId, Option<UnixSeconds>> {
+        self.durable.borrow().0.urgent.clone()
+    }
+
+    /// Operators say something else of versions.
+    pub(crate) fn say(self: &Rc<Self>, change: impl FnOnce(&mut Wishes)) {
+        let mut told = {
+            let mut said = self.said.borrow_mut();
+            change(&mut said.all);
+            said.all.clone()
+        };
+        let is_forgotten = |kind| match kind {
+            RuleKind::Ban => self.world.has(Canary::BanForgotten),
+            RuleKind::Pin => self.world.has(Canary::PinForgotten),
+        };
+        told.rules.retain(|_, rule| !is_forgotten(rule.kind));
+        self.change(Change::Wishes(Arc::new(told)));
+        if self.world.has(Canary::LastCopyGoes) {
+            self.force_plan();
+        }
+    }
+
+    /// Versions that are to be held, of each asset the newest.
+    pub(crate) fn kept(&self) -> Vec<Arc<Version>> {
+        let desired = &self.durable.borrow().0;
+        let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
+        let newest = |(_, all)| {
+            let all: &[Arc<Version>] = all;
+            all.iter().take(count).cloned().collect::<Vec<_>>()
+        };
+        desired.catalog.assets().flat_map(newest).collect()
+    }
+
+    pub(crate) fn site_of(&self, id: &ApplianceId) -> Option<SiteId> {
+        Some(self.durable.borrow().0.appliances.get(id)?.appliance.site.clone())
+    }
+
+    /// True if an appliance's newest manifest wants a version.
+    pub(crate) fn wants(&self, id: &ApplianceId, version: &AssetVersionId) -> bool {
+        let director = self.director.borrow();
+        let manifest = director.as_ref().and_then(|of| of.manifest(id).ok().flatten());
+        manifest.is_some_and(|of| of.versions.iter().any(|of| of.id == *version))
+    }
+
+    /// True if the last plan was refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.director.borrow().as_ref().is_some_and(|of| of.refused().is_some())
+    }
+
+    /// True if it tells that there is no room for a version at a site where it is pinned.
+    pub(crate) fn tells_no_room(&self, version: &AssetVersionId, site: &SiteId) -> bool {
+        let director = self.director.borrow();
+        let Some(director) = director.as_ref() else { return false };
+        let is_it = |of: &Unkept| {
+            let is_there = of.version == *version && of.at == Where::Site(site.clone());
+            is_there && matches!(of.why, UnkeptWhy::NoRoom(_))
+        };
+        director.places().report.pins_missing.iter().any(is_it)
     }
 
     pub(crate) fn appliances(&self) -> Vec<ApplianceId> {
@@ -549,9 +605,17 @@ impl Control {
         // takes the object may all go.
         let (storing, stored) = self.storing.get();
         if storing == stored {
-            oracle::masters(&self.world, object, &self.fill_cluster(asker), goes);
+            let (cluster, is_urgent) = (self.fill_cluster(asker), self.is_urgent(object));
+            oracle::masters(&self.world, (object, is_urgent), &cluster, goes);
         }
         Some(told)
+    }
+
+    /// True if a version in the catalogue that has it is urgent.
+    fn is_urgent(&self, object: &ObjectId) -> bool {
+        let (desired, files) = (&self.durable.borrow().0, self.world.files_of.borrow());
+        let mut urgent = desired.urgent.keys().filter(|id| desired.catalog.version(id).is_some());
+        urgent.any(|id| files.get(id).is_some_and(|files| files.contains(object)))
     }
 
     /// What it says to an appliance that asks now and has lacked the object for so long.

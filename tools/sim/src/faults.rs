@@ -8,7 +8,6 @@ use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
 use store::{layout, unit};
 
-use crate::control::FILL;
 use crate::drive::{Drive, Mood};
 use crate::files::Left;
 use crate::fleet::{FRONTS, Fleet};
@@ -18,7 +17,8 @@ use crate::opened;
 use crate::stage::{Stage, WORLD};
 use crate::stock;
 use crate::viewer::VIEWERS;
-use crate::world::{CLOCK_ZERO, Machine, OriginMood, Party, World};
+use crate::wishes;
+use crate::world::{CLOCK_ZERO, FILL, Machine, OriginMood, Party, World};
 
 /// Makes faults until then.
 pub(crate) async fn run(fleet: Rc<Fleet>, until: Instant) {
@@ -41,7 +41,7 @@ fn one(fleet: &Rc<Fleet>) {
     let Some(machine) = stage.pick(&machines) else { return };
     let drives = machine.drives.borrow().clone();
     let Some(drive) = stage.pick(&drives) else { return };
-    match stage.below(26) {
+    match stage.below(29) {
         0 => kill(fleet, machine),
         1..=3 => cut(fleet, machine),
         4 => mood(fleet, machine, drive, Mood::Slow(stage.millis(20, 3000))),
@@ -63,6 +63,8 @@ fn one(fleet: &Rc<Fleet>) {
         21 | 22 => miswrite(fleet, machine, drive),
         23 => write_later(fleet, machine, drive),
         25 => change_hours(fleet),
+        26 => wishes::urgent(fleet),
+        27 | 28 => wishes::change(fleet),
         24 if stage.one_in(2) => fleet.control.forecast(),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
@@ -254,13 +256,19 @@ fn change_hours(fleet: &Rc<Fleet>) {
     }
 }
 
-/// Of each site fill is open before long, and stays open.
+/// Of each site fill is open before long, and stays open; or it stays closed, and all is urgent.
 fn open_hours(fleet: &Rc<Fleet>) {
     for mut site in fleet.control.sites() {
         if site.fill_windows.is_some() || site.fill_paused_until.is_some() {
-            hours::open_soon(&fleet.stage, fleet.wall(), &mut site);
+            match fleet.stays_closed {
+                true => hours::close(fleet.wall(), &mut site),
+                false => hours::open_soon(&fleet.stage, fleet.wall(), &mut site),
+            }
             put_hours(fleet, site);
         }
+    }
+    if fleet.stays_closed {
+        wishes::all_urgent(fleet);
     }
 }
 
@@ -309,6 +317,7 @@ pub(crate) fn heal(fleet: &Rc<Fleet>) {
     }
     fleet.control.force_plan();
     open_hours(fleet);
+    wishes::settle(fleet);
     fleet.fronts.iter().filter(|front| !front.is_up()).for_each(Front::start);
     for machine in fleet.machines.borrow().iter() {
         machine.clock.set(CLOCK_ZERO);

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use model::id::{ApplianceId, AssetVersionId};
+use upkeep::Ledger as _;
+
 use crate::control::Control;
 use crate::front::Front;
 use crate::process::Process;
@@ -35,6 +38,15 @@ impl Fleet {
     pub(crate) fn put(&self, process: &Rc<Process>) {
         process.machine.is_up.set(true);
         self.processes.borrow_mut().insert(process.machine.index, Rc::clone(process));
+    }
+
+    /// True if an appliance runs and holds all of a version.
+    pub(crate) fn has_all(&self, id: &ApplianceId, version: &AssetVersionId) -> bool {
+        let machines = self.machines.borrow();
+        let machine = machines.iter().find(|machine| machine.id == *id);
+        let (process, files) = (machine.and_then(|of| self.process(of)), self.files_of.borrow());
+        let Some((process, objects)) = process.zip(files.get(version)) else { return false };
+        objects.iter().all(|object| process.locate(object).is_some())
     }
 
     pub(crate) fn take(&self, machine: &Machine) -> Option<Rc<Process>> {

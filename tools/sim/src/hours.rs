@@ -5,9 +5,13 @@
 //! told by control ──> kept ──> in force: what is asked of a source is looked at by it
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use model::hours::{NEVER, Windows};
+use model::id::{AssetVersionId, ObjectId};
+use model::object::BLOCK_LEN;
 use model::topology::Site;
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::zone::TimeZone;
 
 use crate::stage::Stage;
@@ -40,32 +44,48 @@ pub(crate) fn first_second(stage: &Stage) -> u64 {
     base + stage.below(60)
 }
 
+/// The objects of versions.
+pub(crate) type FilesOf = BTreeMap<AssetVersionId, BTreeSet<ObjectId>>;
+
 /// What an appliance goes by, as an observer wrote it down when control told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) zone: TimeZone,
     pub(crate) windows: Vec<(u16, u16)>,
     pub(crate) paused_until: Option<UnixSeconds>,
+    /// Versions that may be fetched outside of the windows too.
+    pub(crate) urgent: BTreeSet<AssetVersionId>,
 }
 
 impl Told {
-    pub(crate) fn of(site: &Site) -> Self {
+    pub(crate) fn of(site: &Site, urgent: BTreeSet<AssetVersionId>) -> Self {
         Self {
+            urgent,
             zone: site.time_zone.clone(),
             windows: site.fill_windows.iter().flat_map(Windows::minutes).collect(),
             paused_until: site.fill_paused_until,
         }
     }
 
-    /// True if nothing may be fetched in this second.
+    /// True if nothing may be fetched in this second, whatever it is.
+    pub(crate) fn is_paused(&self, wall: u64) -> bool {
+        self.paused_until.is_some_and(|until| wall < until.0)
+    }
+
+    /// True if an object may be fetched outside of the windows.
+    pub(crate) fn is_urgent(&self, files: &FilesOf, object: &ObjectId) -> bool {
+        let has = |version| files.get(version).is_some_and(|of| of.contains(object));
+        self.urgent.iter().any(has)
+    }
+
+    /// True if nothing but what is urgent may be fetched in this second.
     pub(crate) fn is_closed(&self, wall: u64) -> bool {
         let minute = u16::try_from(minute(self.zone.as_str(), wall)).unwrap_or(0);
         let is_in = |(from, until): &(u16, u16)| match from < until {
             true => (*from..*until).contains(&minute),
             false => *from <= minute || minute < *until,
         };
-        let is_paused = self.paused_until.is_some_and(|until| wall < until.0);
-        is_paused || !(self.windows.is_empty() || self.windows.iter().any(is_in))
+        self.is_paused(wall) || !(self.windows.is_empty() || self.windows.iter().any(is_in))
     }
 }
 
@@ -84,7 +104,42 @@ pub(crate) fn minute(zone: &str, wall: u64) -> u64 {
 pub(crate) struct InForce {
     pub(crate) told: Option<Told>,
     pub(crate) since: Instant,
+    /// Of what is urgent and comes while fill is closed.
+    pub(crate) urgent: Bucket,
 }
+
+/// What came of late, less what may have come meanwhile: of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    process: u64,
+    at: Instant,
+    bits: u64,
+}
+
+impl Bucket {
+    /// So much came to a process; false if that is more than this rate lets come. In a burst comes
+    /// what the pace lets through at once, and of each fill thread a block that had its leave
+    /// before, and one from before fill closed.
+    pub(crate) fn take(
+        &mut self,
+        process: u64,
+        now: Instant,
+        len: Bytes,
+        rate: BitsPerSecond,
+    ) -> bool {
+        if self.process != process {
+            *self = Self { process, at: now, bits: 0 };
+        }
+        let span = u128::from(now.since(self.at).0);
+        let gone = u128::from(rate.0) * span / 1_000_000_000;
+        self.bits = self.bits.saturating_sub(u64::try_from(gone).unwrap_or(u64::MAX)) + len.0 * 8;
+        self.at = now;
+        self.bits <= (URGENT_BURST.0 + 4 * BLOCK_LEN.0) * 8
+    }
+}
+
+/// What is urgent comes through at once to so much.
+pub(crate) const URGENT_BURST: Bytes = BLOCK_LEN;
 
 impl InForce {
     /// The hours, if by them nothing may be fetched now, and the appliance has to know it.
@@ -120,6 +175,13 @@ pub(crate) fn draw(stage: &Stage, now: UnixSeconds, site: &mut Site) {
     site.fill_windows = Some(windows([(from, until)].into_iter().chain(more)));
 }
 
+/// Hours that are not open for long yet: what is urgent comes all the same.
+pub(crate) fn close(now: UnixSeconds, site: &mut Site) {
+    let edge = minute(site.time_zone.as_str(), now.0);
+    site.fill_windows = Some(windows([(edge + 120, edge + 180)].into_iter()));
+    site.fill_paused_until = None;
+}
+
 /// Hours that are open before long, and stay so.
 pub(crate) fn open_soon(stage: &Stage, now: UnixSeconds, site: &mut Site) {
     let edge = minute(site.time_zone.as_str(), now.0 + 60);
@@ -152,6 +214,7 @@ mod tests {
                 zone,
                 windows: windows.minutes().collect(),
                 paused_until: Some(UnixSeconds(WALL + 900)),
+                urgent: BTreeSet::new(),
             };
             let paused_until = told.paused_until;
             let hours = model::hours::Hours { windows, offsets: offsets.into(), paused_until };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
-use model::hours::{FillRules, Offset};
+use model::hours::{FillRules, Offset, Windows};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::inventory::{Check, Delta, FilesDelta};
 use model::manifest::Manifest;
@@ -264,6 +264,12 @@ async fn take_rules(process: &Rc<Process>, rules: Option<FillRules>, told: Optio
         let tokyo = Offset { from: UnixSeconds(0), ahead_s: 9 * 3600 };
         rules.hours.offsets = Arc::new([tokyo]);
     }
+    if process.world.has(Canary::UrgentOpens) && !rules.urgent.is_empty() {
+        rules.hours.windows = Windows::ALWAYS;
+    }
+    if process.world.has(Canary::UrgentWaits) {
+        rules.urgent = Arc::default();
+    }
     let stage = &process.world.stage;
     stage.sleep(stage.millis(1, 30)).await;
     *process.machine.kept_rules.borrow_mut() = Some((rules, told));
@@ -276,7 +282,9 @@ fn follow_rules(process: &Process) {
     let (machine, world) = (&process.machine, &process.world);
     let kept = machine.kept_rules.borrow().clone();
     let (rules, told) = kept.unzip();
-    *machine.hours.borrow_mut() = hours::InForce { told, since: world.stage.now() };
+    let mut hours = machine.hours.borrow_mut();
+    (hours.told, hours.since) = (told, world.stage.now());
+    drop(hours);
     if let Some(rules) = rules {
         let now = world.now(machine);
         process.with(|holdings| holdings.set_rules(now.instant, now.wall, rules));

@@ -35,6 +35,7 @@ mod source;
 mod stage;
 mod stock;
 mod viewer;
+mod wishes;
 mod world;
 mod writers;
 

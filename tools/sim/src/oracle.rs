@@ -14,7 +14,7 @@ use upkeep::Drive as _;
 
 use crate::hours::{self, Told};
 use crate::opened::Opened;
-use crate::world::{Machine, World};
+use crate::world::{FILL, Machine, World};
 
 /// An object that is about to be shown there: is all of it on the drive, whatever happens next?
 pub(crate) fn is_durable(world: &World, drive: &Opened, object: ObjectId, extent: &Extent) {
@@ -162,18 +162,31 @@ pub(crate) fn delivered(
     });
 }
 
-/// Something is about to be asked of a source, or read: may it be?
-pub(crate) fn fetches(world: &World, machine: &Machine) {
-    let hours = machine.hours.borrow();
+/// Something is about to be asked of a source, or so much of it read, by a process: may it be?
+pub(crate) fn fetches(
+    world: &World,
+    (machine, process): (&Machine, u64),
+    object: &ObjectId,
+    len: Bytes,
+) {
+    let hours = &mut *machine.hours.borrow_mut();
     let has_windows = hours.told.as_ref().is_some_and(|told| !told.windows.is_empty());
     world.count(|counts| counts.fetched_by_hours += u64::from(has_windows));
     let wall = world.now(machine).wall;
-    let Some(Told { zone, windows, paused_until }) = hours.forbid(world.stage.now(), wall) else {
-        return;
-    };
+    let now = world.stage.now();
+    let Some(told) = hours.forbid(now, wall) else { return };
+    let is_paused = told.is_paused(wall.0 - 1) && told.is_paused(wall.0);
+    if !is_paused && told.is_urgent(&world.files_of.borrow(), object) {
+        world.count(|counts| counts.urgent_blocks += u64::from(len != Bytes::ZERO));
+        let within = hours.urgent.take(process, now, len, FILL.urgent_max);
+        return world
+            .stage
+            .must(within, || format!("{}: what is urgent comes too fast", machine.id));
+    }
+    let Told { zone, windows, paused_until, urgent } = told;
     let minute = hours::minute(zone.as_str(), wall.0);
-    let by = format!("{windows:?} of {zone}, paused until {paused_until:?}");
-    world.stage.fail(format!("{} fetches in minute {minute}, and fills in {by}", machine.id));
+    let by = format!("{windows:?} of {zone}, paused until {paused_until:?}, urgent {urgent:?}");
+    world.stage.fail(format!("{} fetches {object} in minute {minute}, fills in {by}", machine.id));
 }
 
 /// One of a fill cluster, as control may know it.
@@ -188,14 +201,18 @@ pub(crate) struct Member {
 /// nobody has waited for long, and that one is there and open. If nobody is, everybody may.
 pub(crate) fn masters(
     world: &World,
-    object: &ObjectId,
+    (object, is_urgent): (&ObjectId, bool),
     cluster: &[Member],
     goes_to_origin: impl Fn(&ApplianceId) -> Option<bool>,
 ) {
     let (now, wall) = (world.stage.now(), world.wall());
     let heard_within = |of: &Member, span: Nanos| of.heard.is_some_and(|at| now.since(at) <= span);
     let was_closed = |of: &Member, second: u64| {
-        of.hours.as_ref().is_some_and(|told| told.is_closed(wall.0 - second))
+        let is_closed = |told: &Told, at| match is_urgent {
+            true => told.is_paused(at),
+            false => told.is_closed(at),
+        };
+        of.hours.as_ref().is_some_and(|told| is_closed(told, wall.0 - second))
     };
     let is_out = |of: &Member| {
         !heard_within(of, SILENT_AFTER) || (0..=CLOCK_LOOKS).all(|second| was_closed(of, second))

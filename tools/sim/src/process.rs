@@ -10,6 +10,7 @@ use std::rc::{Rc, Weak};
 
 use fill::heat::{self, Heat};
 use fill::plan;
+use fill::rate::Limiter;
 use holdings::Holdings;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
@@ -42,6 +43,8 @@ pub(crate) struct Process {
     pub(crate) fetched: Cell<u64>,
     /// When it first asked for each object.
     pub(crate) asked: RefCell<BTreeMap<ObjectId, Instant>>,
+    /// How fast what is urgent comes outside of windows.
+    pub(crate) urgent_pace: RefCell<Option<Limiter>>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
@@ -112,6 +115,7 @@ impl Process {
             handed_out: Bell::default(),
             fetched: Cell::new(0),
             asked: RefCell::default(),
+            urgent_pace: RefCell::default(),
             returned: Cell::new(0),
             state: RefCell::new(state),
         })

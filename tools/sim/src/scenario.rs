@@ -19,7 +19,7 @@ use store::layout;
 use store::unit;
 
 use crate::canary::Canary;
-use crate::control::{Control, FILL};
+use crate::control::Control;
 use crate::drive::Drive;
 use crate::faults;
 use crate::fleet::Fleet;
@@ -31,7 +31,8 @@ use crate::server::Owner as _;
 use crate::stage::{Stage, Troupe, WORLD};
 use crate::stock;
 use crate::viewer;
-use crate::world::{Counts, Machine, Net, OriginMood, World};
+use crate::wishes;
+use crate::world::{Counts, FILL, Machine, Net, OriginMood, World};
 
 /// What came of a seed.
 pub(crate) struct Outcome {
@@ -121,7 +122,7 @@ fn run(fleet: &Rc<Fleet>) {
     // More than one look: a drive that was mounted anew is back within some seconds.
     let mut looks = 0;
     while stage.failure().is_none() && looks < 3 {
-        let wrong = what_is_wrong(fleet);
+        let wrong = [what_is_wrong(fleet), wishes::what_is_wrong(fleet)].concat();
         looks = if wrong.is_empty() { looks + 1 } else { 0 };
         if most <= stage.now() {
             return stage.fail(format!("not all has come right: {wrong}"));
@@ -303,6 +304,8 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
         canary,
         first_second: hours::first_second(stage),
         has_hours: Cell::new(stage.one_in(2)),
+        stays_closed: stage.one_in(3),
+        files_of: RefCell::default(),
         objects: RefCell::default(),
         machines: RefCell::default(),
         net: Net::default().into(),

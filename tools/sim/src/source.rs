@@ -5,6 +5,7 @@ use std::rc::Rc;
 use director::masters::Reach;
 use director::sources::{Named, Sources as Told};
 use fill::plan::Fetch;
+use fill::rate::Limiter;
 use fill::transfer::{self, SourceFault};
 use model::id::{ApplianceId, ObjectId};
 use model::limits::DIRECT_ALIGN;
@@ -15,6 +16,7 @@ use upkeep::{Host as _, Ledger as _};
 
 use crate::canary::Canary;
 use crate::fleet::Fleet;
+use crate::hours::URGENT_BURST;
 use crate::oracle;
 use crate::process::Process;
 use crate::stage::{Slot, WORLD};
@@ -84,7 +86,20 @@ impl Sources for Network {
         Reached { network, object, list, waits }
     }
 
-    async fn pace(&self, _: Bytes, _: bool) -> bool {
+    /// As `shell/appliance` does it: outside of the windows what is urgent comes at its own pace.
+    async fn pace(&self, len: Bytes, _: bool) -> bool {
+        let process = &self.process;
+        let (is_open, most) =
+            process.ask(|holdings| (holdings.is_open(), holdings.rules().urgent_max));
+        if let Some(rate) = most.filter(|_| !is_open) {
+            let until = {
+                let mut pace = process.urgent_pace.borrow_mut();
+                let limiter = pace.get_or_insert_with(|| Limiter::new(rate, URGENT_BURST));
+                limiter.set(rate, URGENT_BURST);
+                limiter.take(process.now(), len)
+            };
+            self.fleet.stage.sleep_until(until).await;
+        }
         true
     }
 }
@@ -212,7 +227,8 @@ impl Answer {
     ) -> Result<Self, SourceFault> {
         let world: &World = &network.fleet;
         let me = Party::Machine(network.process.machine.index);
-        oracle::fetches(world, &network.process.machine);
+        let asker = (&*network.process.machine, network.process.start_id);
+        oracle::fetches(world, asker, &object, Bytes::ZERO);
         world.stage.sleep(world.stage.millis(1, 10)).await;
         if !world.is_connected(me, place.party()) {
             world.stage.sleep(SILENCE_MAX).await;
@@ -246,7 +262,9 @@ impl Answer {
         let world: Rc<World> = Rc::clone(&self.network.fleet);
         let index = self.next;
         self.next += 1;
-        oracle::fetches(&world, &self.network.process.machine);
+        let (process, len) = (&self.network.process, world.object(&self.object));
+        let len = len.map_or(Bytes::ZERO, |object| block_len(object.len(), index));
+        oracle::fetches(&world, (&process.machine, process.start_id), &self.object, len);
         world.stage.sleep(world.stage.millis(1, 8)).await;
         if !world
             .is_connected(Party::Machine(self.network.process.machine.index), self.place.party())

@@ -42,6 +42,7 @@ pub(crate) fn new_version(fleet: &Rc<Fleet>) {
         let file = File { object: object.id, len: object.len(), content_type };
         files.insert(format!("{index}.mp4"), file);
     }
+    let objects = files.values().map(|file| file.object).collect();
     let version = AssetVersion {
         id: format!("{asset}-{number}").parse().expect("a name"),
         asset: asset.parse().expect("a name"),
@@ -50,6 +51,7 @@ pub(crate) fn new_version(fleet: &Rc<Fleet>) {
         pace: None,
         files,
     };
+    fleet.files_of.borrow_mut().insert(version.id.clone(), objects);
     stage.say(|| format!("{} has {} files", version.id, version.files.len()));
     let version = Version::new(Arc::new(version), Vec::new(), number);
     let first = fleet.next_file.get();

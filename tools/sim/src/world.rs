@@ -6,11 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
-use model::hours::FillRules;
+use director::FillPolicy;
+use director::wishes::Wishes;
+use model::hours::{FillRules, Windows};
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{Manifest, TrustDocument};
 use model::object::{BLOCK_LEN, Blocks, block_hash};
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use worker::Now;
 
 use crate::canary::Canary;
@@ -39,6 +41,25 @@ impl Object {
     pub(crate) fn len(&self) -> Bytes {
         Bytes::of(self.bytes.len())
     }
+}
+
+/// Waits that a simulation has time for: at most 160 s behind a master at work.
+pub(crate) const FILL: FillPolicy = FillPolicy {
+    windows: Windows::ALWAYS,
+    urgent_max: BitsPerSecond(4_000_000),
+    masters: 1,
+    elsewhere_after: Nanos::seconds(4),
+    origin_after: Nanos::seconds(10),
+};
+
+/// What operators say in calm, and what was there then.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) all: Wishes,
+    /// They have said what must hold in the end.
+    pub(crate) is_final: bool,
+    /// Versions without a source that somebody was to hold then.
+    pub(crate) alone: BTreeSet<AssetVersionId>,
 }
 
 /// Who sends and who receives.
@@ -181,6 +202,14 @@ counts! {
     hours,
     /// Whole states that they were given.
     fronts_whole,
+    /// Blocks of urgent versions that came while fill was closed.
+    urgent_blocks,
+    /// Looks at a rule of operators at a site, in calm, which is kept.
+    rules_kept,
+    /// The same of a last copy that stays where it is banned.
+    last_copies,
+    /// The same of a pin for which there is no room.
+    pins_without_room,
 }
 
 pub(crate) struct World {
@@ -190,7 +219,11 @@ pub(crate) struct World {
     pub(crate) first_second: u64,
     /// Sites have windows, and pauses.
     pub(crate) has_hours: Cell<bool>,
+    /// Fill stays closed in calm, and all is urgent.
+    pub(crate) stays_closed: bool,
     pub(crate) objects: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    /// The objects of each version that there ever was.
+    pub(crate) files_of: RefCell<hours::FilesOf>,
     pub(crate) machines: RefCell<Vec<Rc<Machine>>>,
     pub(crate) net: RefCell<Net>,
     pub(crate) origin: Cell<OriginMood>,

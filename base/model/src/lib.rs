@@ -5,6 +5,7 @@
 //! id           names of sites, appliances, assets and asset versions; ids of drives and objects
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
 //! drives       their places in an appliance's list, and sets of them
+//! expected     what viewers are expected to be sent of an appliance's items
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! members      sets of dense numbers that many are asked about
@@ -35,6 +36,7 @@
 
 pub mod cmcd;
 pub mod drives;
+pub mod expected;
 pub mod extent;
 pub mod handle;
 pub mod hours;

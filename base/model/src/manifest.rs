@@ -65,6 +65,9 @@ impl FileNumbers {
     }
 }
 
+/// Objects with the numbers of their files, sorted.
+pub type Numbered = Vec<(ObjectId, u32)>;
+
 /// A manifest that names its versions by their documents, which are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Short {
@@ -199,15 +202,12 @@ impl Manifest {
     /// All its objects with their files' numbers, in the order of the ids: an object has one in
     /// each version that has it. None if a version has no numbers, if they would not fit, or if two
     /// versions would have the same.
-    pub fn numbered(&self) -> Option<Vec<(ObjectId, u32)>> {
+    pub fn numbered(&self) -> Option<Numbered> {
         let (mut all, mut ranges) = (Vec::new(), Vec::with_capacity(self.versions.len()));
         for version in &self.versions {
-            let of_version = self.numbers.get(&version.id)?;
-            let objects: BTreeSet<ObjectId> =
-                version.files.values().map(|file| file.object).collect();
-            let (numbers, end) = of_version.of(objects.len())?;
-            ranges.push((of_version.first, end));
-            all.extend(objects.into_iter().zip(numbers));
+            let (numbers, range) = self.numbers_of(version)?;
+            ranges.push(range);
+            all.extend(numbers);
         }
         ranges.sort_unstable();
         if ranges.windows(2).any(|pair| matches!(pair, [(_, end), (next, _)] if next < end)) {
@@ -215,6 +215,15 @@ impl Manifest {
         }
         all.sort_unstable();
         Some(all)
+    }
+
+    /// The objects of a version with their files' numbers, in the order of the ids, and the range
+    /// of these. None if it has no numbers, or if they would not fit.
+    pub fn numbers_of(&self, version: &AssetVersion) -> Option<(Numbered, (u32, u32))> {
+        let of_version = self.numbers.get(&version.id)?;
+        let objects: BTreeSet<ObjectId> = version.files.values().map(|file| file.object).collect();
+        let (numbers, end) = of_version.of(objects.len())?;
+        Some((objects.into_iter().zip(numbers).collect(), (of_version.first, end)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use model::expected::{FILES_MAX, ITEMS_MAX};
 use model::hours::{NotWindows, OFFSETS_MAX, URGENT_MAX};
 use model::id::{ApplianceId, ClusterId, IdError, Tag};
 use model::inventory::{Check, FILES_CHANGED_MAX, FILES_HELD_MAX, FilesDelta};
@@ -20,9 +21,11 @@ use model::topology::{Appliance, Site, SiteKind};
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::zone::{NotAZone, TimeZone};
 
+mod expected;
 mod fill;
 mod manifests;
 
+pub use expected::{expected_in, expected_out};
 pub use fill::{fill_rules_in, fill_rules_out};
 pub use manifests::{
     Bucket, document_out, manifest_in, manifest_out, short_manifest_in, short_manifest_out,
@@ -95,6 +98,8 @@ pub enum WireError {
     Cluster { key: &'static str, error: IdError },
     #[error("files: {0}")]
     Inventory(&'static str),
+    #[error("expected: at most {ITEMS_MAX} items, and {FILES_MAX} files of them")]
+    Expected,
     #[error("{field} is not {why}")]
     Bitmap { field: &'static str, why: &'static str },
     #[error(

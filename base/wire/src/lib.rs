@@ -4,6 +4,7 @@
 //! v1::report     appliance -> control   health, load, drives, fill, inventory; every second or two
 //! v1::routes     appliance -> control   what its routers announce, when control wants it
 //! v1::manifest   control -> appliance   what to hold (desired)
+//! v1::expected   control -> appliance   what viewers will ask it for most: a hint
 //! v1::ingest     ingest -> control      a new asset version, its files and block hashes
 //! v1::blocks     control -> appliance   an object's block hashes, binary
 //! v1::agent      appliance -> agent     what needs privileges, over a Unix socket

@@ -307,6 +307,18 @@ impl Version {
         self.items().map(|items| items.of(rendition))
     }
 
+    /// The numbers of the files whose bytes count for an item, as [`Self::item_of`] says. O(files).
+    pub(crate) fn files_of(&self, item: Item) -> NumberSet {
+        let (Some(first), Some(items)) = (self.first_file, self.items()) else {
+            return NumberSet::new();
+        };
+        let of_objects = self.renditions.of_objects();
+        let rendition = |at: usize| of_objects.get(at).copied().unwrap_or(0);
+        let numbers = (first..).zip(0..self.objects.len());
+        let of_item = numbers.filter(|(_, at)| items.of(rendition(*at)) == item);
+        of_item.map(|(number, _)| number).collect()
+    }
+
     /// The renditions that take at most so much.
     pub(crate) fn within(&self, most: BitsPerSecond) -> Held {
         let each = self.renditions.each();

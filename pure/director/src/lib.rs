@@ -40,6 +40,7 @@ mod desired;
 pub mod difference;
 pub mod drain;
 mod event;
+mod expectations;
 mod files;
 mod fill;
 pub mod following;

@@ -41,7 +41,7 @@ pub struct Places {
     /// The site of each when it was planned.
     sites: Names<ApplianceId, SiteId>,
     catalogue: Arc<Catalogue>,
-    shelf: Shelf,
+    pub(crate) shelf: Shelf,
     /// What stays though it is banned there.
     pub(crate) last: LastCopies,
     pub report: Report,
@@ -69,6 +69,8 @@ pub struct Held {
     /// The number of the rendition; none of a version that is placed as a whole.
     pub rendition: Option<u8>,
     pub is_held: bool,
+    /// What viewers are expected to be sent of it in a day by this appliance, as it is told.
+    pub day: Bytes,
     pub why: Why,
     /// The rule of operators that counts for it there.
     pub rule: Option<(Where, Rule)>,
@@ -431,15 +433,25 @@ impl Ground {
         let launch = self.wishes.launches.get(id).cloned();
         let mut reasons = Vec::new();
         for (member, registered) in of.registered.iter().enumerate() {
-            let appliance = &registered.appliance;
+            let (appliance, beside) = (&registered.appliance, self.beside(registered));
             for (rendition, item) in version.items.each().filter(|_| appliance.site == *site) {
                 let is_held = plans[at].members[member].items.contains(item.0);
+                let day = self.day(registered, &beside, item);
                 let why = why(&order, &cluster, &plans[at], member, item);
                 let rendition = (rendition != 0).then_some(rendition);
                 let (rule, launch) = (rule.clone(), launch.clone());
                 let is_last = last.get(&appliance.id).is_some_and(|of| of.contains(item.0));
                 let appliance = appliance.id.clone();
-                reasons.push(Held { appliance, rendition, is_held, why, rule, launch, is_last });
+                reasons.push(Held {
+                    appliance,
+                    rendition,
+                    is_held,
+                    day,
+                    why,
+                    rule,
+                    launch,
+                    is_last,
+                });
             }
         }
         reasons

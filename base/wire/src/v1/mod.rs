@@ -6,6 +6,7 @@ pub mod appliance;
 pub mod blocks;
 pub mod clients;
 pub mod demand;
+pub mod expected;
 pub mod fill;
 pub mod fleet;
 pub mod identity;

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use steering::{Query, Wanted};
 
 /// Ten files of two renditions, and two that belong to none.
-const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
-const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
+pub(super) const OBJECTS: [u8; 12] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+pub(super) const NUMBERS: [u8; 12] = [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0];
 
 /// The renditions that an appliance holds of a version, by number, as a list for a player says.
 fn held(director: &Director, name: &str, version: &str) -> Vec<u32> {

@@ -28,6 +28,7 @@ mod cluster;
 mod cut;
 mod difference;
 mod finish;
+mod head;
 mod order;
 mod pins;
 mod region;
@@ -43,10 +44,11 @@ use model::units::{BitsPerSecond, Bytes};
 
 pub use cluster::place_cluster;
 pub use difference::{Change, Difference, Limits, Refusal, difference, refusals, rounded};
+pub use head::{Expected, head};
 pub use order::{Catalogue, Density, Order};
 pub use region::place_region;
 pub use spare::fill_spare;
-pub use why::{Levels, Why, levels, why};
+pub use why::{Why, why};
 
 /// The settings of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,14 +6,14 @@ use model::id::Item;
 use model::number::{NumberSet, OWN_FILES, index};
 use model::units::{BitsPerSecond, Bytes};
 
-use super::{Piece, Wanted};
+use super::{Piece, Share, Wanted};
 
 /// Bytes served a day for each MiB stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Density(pub u64);
 
 impl Density {
-    fn of(day: Bytes, len: Bytes) -> Self {
+    pub(super) fn of(day: Bytes, len: Bytes) -> Self {
         let len = len.0.max(1);
         // Nearly all days fit: a division of 128 bits takes several times as long.
         if day.0 >> 44 == 0 {
@@ -25,6 +25,12 @@ impl Density {
     /// True if so much is served of an item of this length, or more. It divides nothing.
     fn is_reached(self, day: Bytes, len: Bytes) -> bool {
         u128::from(self.0) * u128::from(len.0.max(1)) <= u128::from(day.0) << 20
+    }
+
+    /// A part of it, as a cluster or a member has it.
+    pub(super) fn part(self, share: Share) -> Self {
+        let part = u128::from(self.0) * u128::from(share.0) / u128::from(Share::ALL.0);
+        Self(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
     /// So much more, in thousandths.

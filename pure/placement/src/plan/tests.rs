@@ -287,12 +287,29 @@ fn it_is_not_said_that_copies_are_enough_where_they_are_too_few() {
 }
 
 #[test]
-fn memory_and_fast_drives_hold_the_first_of_the_order() {
-    let world = World::new(&[(1, 10, 1), (2, 80, 1), (3, 70, 1), (4, 60, 1), (5, 0, 1)]);
-    let plan = MemberPlan { items: set(&[1, 2, 4, 5]), ..MemberPlan::default() };
-    let levels = levels(&world.order(), &plan, Bytes::mib(1), Bytes::mib(10));
-    assert_eq!(levels.hot, [Item(2)]);
-    assert_eq!(levels.fast, [Item(2), Item(4), Item(1)], "nobody asks for the fifth");
+fn the_head_of_a_member_is_what_viewers_are_expected_to_be_sent_most_there() {
+    let world = World::new(&[(1, 10, 1), (2, 80, 2), (3, 70, 1), (4, 60, 1), (5, 0, 1)]);
+    let both = (&world.catalogue, &world.wanted[..]);
+    let found = |items: &[u32], most, part: &dyn Fn(Item) -> Share| {
+        let found = head(both, &set(items), most, part);
+        found.iter().map(|of| (of.item.0, of.density.0 >> 10)).collect::<Vec<_>>()
+    };
+    let all = |_| Share::ALL;
+    assert_eq!(found(&[1, 2, 4, 5, 9], 9, &all), [(4, 60), (2, 40), (1, 10)], "as it holds them");
+    assert_eq!(found(&[1, 2, 3, 4], 2, &all), [(3, 70), (4, 60)]);
+    let alone = |item| if item == Item(1) { Share::ALL } else { Share(100_000) };
+    assert_eq!(found(&[1, 3, 4], 2, &alone), [(1, 10), (3, 7)], "three others hold what is first");
+    assert_eq!(found(&[1, 3], 9, &|_| Share(0)), []);
+    let long: Vec<u32> = (1..=300).collect();
+    let world = World::new(&long.iter().map(|item| (*item, 1, 1)).collect::<Vec<_>>());
+    let wanted: Vec<_> = world.wanted.iter().copied().filter(|of| of.item.0 % 3 == 0).collect();
+    for items in [&[1, 2, 3, 4, 6, 7, 150, 299, 300][..], &long, &[300], &[301]] {
+        let found = head((&world.catalogue, &wanted), &set(items), 300, all);
+        let found: NumberSet = found.iter().map(|of| of.item.0).collect();
+        let both = items.iter().filter(|item| **item % 3 == 0 && **item <= 300);
+        assert_eq!(found, both.copied().collect(), "{items:?}");
+    }
+    assert_eq!(found(&[1, 3, 4], 0, &all), []);
 }
 
 #[test]

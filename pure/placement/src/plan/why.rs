@@ -114,30 +114,3 @@ impl fmt::Display for Why {
         }
     }
 }
-
-/// How an appliance should hold what it has, best first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Levels {
-    /// What its memory should hold.
-    pub hot: Vec<Item>,
-    /// What its fast drives should hold, also what is hot; the rest is for bulk drives.
-    pub fast: Vec<Item>,
-}
-
-/// The levels of a member's items, by so much memory and room on fast drives. O(items log items).
-pub fn levels(order: &Order<'_>, plan: &MemberPlan, memory: Bytes, fast: Bytes) -> Levels {
-    let mut ranks: Vec<u32> = plan.items.iter().filter_map(|item| order.rank(Item(item))).collect();
-    ranks.sort_unstable();
-    let first = |most: Bytes| {
-        let mut left = most;
-        let ranked = ranks.iter().filter_map(|rank| order.at(*rank));
-        let ranked = ranked.take_while(|of| of.density != Density(0));
-        let fits = ranked.take_while(|of| {
-            let fits = of.len <= left;
-            left = left.saturating_sub(of.len);
-            fits
-        });
-        fits.map(|of| of.item).collect()
-    };
-    Levels { hot: first(memory), fast: first(fast) }
-}

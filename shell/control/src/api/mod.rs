@@ -8,6 +8,7 @@ mod assets;
 mod caller;
 mod document;
 mod drain;
+mod expected;
 mod explain;
 mod fill;
 mod fleet;
@@ -229,6 +230,7 @@ fn fleet_routes() -> Vec<Route> {
             Bytes::of(DEMAND_LEN_MAX)),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(Member GET "/v1/appliances/{id}/trust" appliances::trust),
+        route!(Member GET "/v1/appliances/{id}/expected" expected::expected),
         route!(Member POST "/v1/appliances/{id}/documents" appliances::documents),
         route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(Member GET "/v1/appliances/{id}/ticket-keys" sources::ticket_keys),

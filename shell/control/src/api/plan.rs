@@ -8,6 +8,7 @@ use axum::{Extension, Json};
 use director::wishes::{RuleKind, Unkept, last_copy};
 use director::{Event, Moves};
 use model::id::{AssetVersionId, SiteId};
+use model::units::Bytes;
 use model::view::Renditions;
 use placement::plan::Why as Reason;
 use popularity::Config;
@@ -235,10 +236,12 @@ fn words(of: &director::Held, version: &AssetVersionId) -> String {
     let operators = [rule, launch].into_iter().flatten().map(|words| said(&words) + "; ");
     let is_ban = of.rule.as_ref().is_some_and(|(_, rule)| rule.kind == RuleKind::Ban);
     let more = if of.why == Reason::Banned && !is_ban { BITRATE } else { "" };
+    let day = format!("; {} MiB a day are expected of it here", of.day.0 >> 20);
+    let day = Some(day).filter(|_| of.day != Bytes::ZERO).unwrap_or_default();
     let operators: String = operators.collect();
     match of.is_last {
-        true => format!("{operators}{}", last_copy(version)),
-        false => format!("{operators}{}{more}", of.why),
+        true => format!("{operators}{}{day}", last_copy(version)),
+        false => format!("{operators}{}{more}{day}", of.why),
     }
 }
 
@@ -254,6 +257,7 @@ mod tests {
             appliance: "a1".parse().unwrap(),
             rendition: None,
             is_held: is_last,
+            day: Bytes::ZERO,
             why: Reason::Banned,
             rule: Some((Where::Everywhere, rule)),
             launch: None,

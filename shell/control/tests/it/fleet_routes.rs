@@ -110,6 +110,7 @@ fn each_fleet_route_answers_the_members_that_it_is_for() {
     stranger a1   a2   f1
     403      200  403  403  POST /v1/appliances/{id}/demand
     403      200  403  403  POST /v1/appliances/{id}/documents
+    403      200  403  403  GET /v1/appliances/{id}/expected
     403      200  403  403  GET /v1/appliances/{id}/manifest
     403      200  403  403  POST /v1/appliances/{id}/report
     403      200  403  403  POST /v1/appliances/{id}/routes

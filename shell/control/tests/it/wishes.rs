@@ -139,6 +139,18 @@ fn a_launch_is_in_the_forecast_and_in_the_plan_as_it_was_said() {
     assert_eq!(made.status, 202, "{}", made.text());
     let worth = "bytes a day per MiB, and the cut-off is ";
     wait(|| self::why(&control, "a").iter().any(|(_, why)| why.contains(worth)));
+    let day = |(_, why): &(bool, String)| why.contains(" MiB a day are expected of it here");
+    assert!(self::why(&control, "a").iter().all(day));
+    // Its holders are told, each of its part.
+    let link = appliances[0].link(&control);
+    let expected = |rest: &str| link.get(&format!("/v1/appliances/a1/expected?{rest}"));
+    let told = expected("bytes=1000000000000").json();
+    let items = told["items"].as_array().unwrap();
+    assert!(items.len() == 4 && items.iter().all(|of| of["version"] == "film-1"), "{told}");
+    assert!(items.iter().all(|of| 1_000_000 < of["day_bytes_per_mib"].as_u64().unwrap()), "{told}");
+    let state = told["state"].as_u64().unwrap();
+    assert_eq!(expected(&format!("bytes=1000000000000&known={state}")).status, 204);
+    assert_eq!(expected("bytes=1").json()["items"].as_array().unwrap()[..], items[..1]);
     // Another version of the film, like the first: that is watched, and this is not yet.
     control.restart();
     appliances.iter_mut().for_each(|appliance| appliance.link = None);

@@ -7,8 +7,8 @@
 //! who else holds them ────┘
 //! ```
 //!
-//! It follows from a placement and a forecast, and is kept nowhere: no plan takes longer for it, and
-//! no manifest changes.
+//! It follows from a placement and a forecast, and is kept nowhere: no plan takes longer for it,
+//! and no manifest changes.
 
 use std::sync::Arc;
 

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! samples (one chunk of many that were sent) ── note ──> object: bytes ── fade ──> half in a day
-//!                                                          │    full: the coldest go
-//!                                                          └──> of: what `tier` orders by
+//! what control expects of a day ────────── expect ────────^ │    full: the coldest go
+//!                                                           └──> of: what `tier` orders by
 //! ```
+//!
+//! What is expected of an object counts once, as if it had been sent, and fades as all heat does:
+//! so it goes up before anybody watches it, and comes down if nobody does.
 //!
 //! A table with a bound: of an object that is not in it less was seen than of those that are.
 
@@ -61,6 +64,15 @@ impl Heat {
         let heat = self.objects.entry(object).or_default();
         *heat = Bytes(heat.0.saturating_add(sent.0));
         assert!(self.objects.len() <= self.config.objects_max, "the table is bounded");
+    }
+
+    /// Viewers are expected to be sent `day` of an object in a day, and were by `before` until now:
+    /// what is more counts as if it had been sent, as long as heat is below `day`.
+    pub fn expect(&mut self, now: Instant, object: ObjectId, (before, day): (Bytes, Bytes)) {
+        self.fade(now);
+        let heat = self.of(&object);
+        let more = day.saturating_sub(before).0.min(day.saturating_sub(heat).0);
+        self.note(now, object, Bytes(more));
     }
 
     /// The heat of an object now; zero for one that is not known.
@@ -166,6 +178,26 @@ mod tests {
         let gone = |n: &u8| heat.of(&object(*n)) == Bytes::ZERO;
         assert_eq!((0..16).filter(gone).collect::<Vec<_>>(), [0, 1]);
         assert_eq!((heat.count(), heat.of(&object(99))), (15, Bytes(1)));
+    }
+
+    #[test]
+    fn what_is_expected_counts_once_and_what_was_seen_before_it() {
+        let mut heat = Heat::new(CONFIG, at(0));
+        let mib = |before, day| (Bytes::mib(before), Bytes::mib(day));
+        heat.expect(at(0), object(1), mib(0, 100));
+        assert_eq!(heat.of(&object(1)), Bytes::mib(100));
+        heat.expect(at(48), object(1), mib(100, 100));
+        let quarter = heat.of(&object(1));
+        assert!(quarter.0.abs_diff(Bytes::mib(25).0) < 10_000, "nobody has watched it: {quarter}");
+        heat.expect(at(48), object(1), mib(100, 110));
+        assert_eq!(heat.of(&object(1)), quarter + Bytes::mib(10), "more than was expected");
+        heat.note(at(48), object(2), Bytes::mib(70));
+        heat.expect(at(48), object(2), mib(0, 100));
+        assert_eq!(heat.of(&object(2)), Bytes::mib(100), "what was seen is a part of it");
+        heat.expect(at(48), object(2), mib(0, 90));
+        assert_eq!(heat.of(&object(2)), Bytes::mib(100), "nothing is taken away");
+        heat.expect(at(48), object(3), mib(9, 9));
+        assert_eq!(heat.count(), 2);
     }
 
     #[test]

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! `pack` (which small objects share a file) and `tier` (which objects change drives, by their
-//! `heat`, within a day's `budget`) are functions, `gap` and `rate` structures, `plan` is made of
-//! `gap` in slices, `transfer` is a machine for one object.
+//! `heat` and what is `expected`, within a day's `budget`) are functions, `gap` and `rate`
+//! structures, `plan` is made of `gap` in slices, `transfer` is a machine for one object.
 
 pub mod budget;
+pub mod expected;
 pub mod gap;
 pub mod heat;
 pub mod pack;

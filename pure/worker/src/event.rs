@@ -1,7 +1,9 @@
 //! All that can happen to a worker.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use model::expected::FirstBlocks;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, UnixSeconds};
@@ -44,6 +46,8 @@ pub enum Event<'a> {
     Read { buffer: BufferId, result: Result<Bytes, Fault> },
     /// The content to serve changed.
     Update(Update),
+    /// Blocks that viewers are expected to want, ascending by object: these and no others.
+    Expected(Arc<[FirstBlocks]>),
     /// What TCP knows of a connection with a response under way; asked for now and then.
     Tcp { connection: ConnectionId, sample: TcpSample },
     /// Somebody wants to know how the responses go that are under way.

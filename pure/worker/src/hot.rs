@@ -12,8 +12,12 @@
 //! takes nobody's place. Wants are counted in a sketch whose counts are halved every now and then,
 //! so that yesterday's film cools down (TinyLFU: Einziger, Friedman, Manes, 2017).
 //!
-//! What control knows of popularity would come in as wants counted beforehand: `want` is the seam.
+//! Blocks that control expects to be wanted are kept from their first want on: it is counted as the
+//! second, unless one was counted already.
 
+use std::sync::Arc;
+
+use model::expected::FirstBlocks;
 use model::extent::DriveIndex;
 use model::handle::BufferId;
 use model::id::ObjectId;
@@ -63,6 +67,8 @@ pub(crate) struct Hot {
     /// Where the search for the coldest goes on.
     hand: usize,
     wants: Sketch,
+    /// Ascending by object.
+    expected: Arc<[FirstBlocks]>,
     /// Grows when blocks are dropped: what was being read then may be of what is gone.
     epoch: u64,
     /// Entries that removals have looked at, for a test of their cost.
@@ -81,6 +87,7 @@ impl Hot {
             buckets: vec![NONE; (places * 2).next_power_of_two()],
             hand: 0,
             wants: Sketch::new(places),
+            expected: Arc::default(),
             epoch: 0,
             #[cfg(test)]
             looks: 0,
@@ -95,10 +102,26 @@ impl Hot {
         self.epoch
     }
 
+    /// Viewers are expected to want these blocks, ascending by object, and no others. O(1).
+    pub(crate) fn expect(&mut self, expected: Arc<[FirstBlocks]>) {
+        self.expected = expected;
+    }
+
+    /// Counts a want. O(1), and O(log expected) of a block that was not wanted for long.
     pub(crate) fn want(&mut self, name: &BlockName) {
-        if self.places != 0 {
-            self.wants.add(hash(name));
+        if self.places == 0 {
+            return;
         }
+        let hash = hash(name);
+        if self.wants.count(hash) == 0 && self.is_expected(name) {
+            self.wants.add(hash);
+        }
+        self.wants.add(hash);
+    }
+
+    fn is_expected(&self, name: &BlockName) -> bool {
+        let found = self.expected.binary_search_by_key(&name.object, |first| first.object);
+        found.is_ok_and(|at| name.block < self.expected[at].count)
     }
 
     /// The buffer that begins with the block, if it is kept.

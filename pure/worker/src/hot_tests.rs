@@ -1,5 +1,8 @@
 //! The hot blocks alone: a pool, wants drawn from Zipf's law, scans and removals.
 
+use std::sync::Arc;
+
+use model::expected::FirstBlocks;
 use model::extent::DriveIndex;
 use model::handle::BufferId;
 use model::id::ObjectId;
@@ -127,6 +130,35 @@ fn a_block_is_kept_from_its_second_want_on() {
     assert_eq!(bench.hot.find(&name(1, 0)), None);
     assert!(!bench.want(name(1, 0)));
     assert!(bench.want(name(1, 0)));
+}
+
+#[test]
+fn a_block_that_is_expected_is_kept_from_its_first_want_on() {
+    let mut bench = Bench::new(4);
+    let first = |object, count| FirstBlocks { object: ObjectId([object; 32]), count };
+    bench.hot.expect([first(1, 2), first(5, 1)].into());
+    let mut is_kept = |object, block| {
+        bench.want(name(object, block));
+        bench.hot.find(&name(object, block)).is_some()
+    };
+    assert!(is_kept(1, 0) && is_kept(1, 1) && is_kept(5, 0));
+    assert!(!is_kept(1, 2), "beyond those that are expected");
+    assert!(!is_kept(2, 0));
+    bench.hot.expect(Arc::default());
+    bench.want(name(6, 0));
+    assert_eq!(bench.hot.find(&name(6, 0)), None);
+}
+
+#[test]
+fn what_is_expected_takes_no_place_of_what_is_wanted() {
+    let mut bench = Bench::new(1);
+    bench.want(name(1, 0));
+    bench.want(name(1, 0));
+    bench.hot.expect([FirstBlocks { object: ObjectId([2; 32]), count: 9 }].into());
+    bench.want(name(2, 0));
+    assert_eq!(bench.hot.find(&name(2, 0)), None, "both were wanted as often");
+    bench.want(name(2, 0));
+    assert!(bench.hot.find(&name(2, 0)).is_some());
 }
 
 #[test]

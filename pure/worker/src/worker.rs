@@ -639,6 +639,7 @@ impl Machine for Worker {
             Event::Opened { slot, result } => self.opened(now, slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),
             Event::Update(update) => self.update(update),
+            Event::Expected(blocks) => self.hot.expect(blocks),
             Event::Tcp { connection, sample } => {
                 self.note(connection, Happened::Tcp(sample), None);
             }

@@ -83,6 +83,8 @@ pub(crate) struct StorageCounters {
     pub(crate) fill: FillCounters<AtomicU64>,
     pub(crate) peer: PeerCounters<AtomicU64>,
     pub(crate) integrity: IntegrityCounters<AtomicU64>,
+    /// Objects of which control expects that viewers are sent much.
+    pub(crate) expected_objects: AtomicU64,
     /// How far each drive is scrubbed, by its index.
     scrubs: Vec<ScrubProgress>,
 }

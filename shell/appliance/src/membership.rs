@@ -12,6 +12,7 @@
 //! headroom     what the machine has left of memory and network cards
 //! demand       thread: what viewers were sent of each file, to the writer
 //! demand_kept  the same, until control has counted it
+//! expected     thread: what viewers are expected to ask for, from the writer
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
 //! routes       threads: ask `nearcast-agent routes` what routers announce, and send it on
 //! takeover     thread: this appliance's part in its site's service addresses
@@ -24,6 +25,7 @@ pub mod demand;
 mod demand_kept;
 pub mod documents;
 pub mod envelope;
+pub mod expected;
 pub mod headroom;
 pub mod manifest_link;
 pub mod member;

@@ -2,8 +2,8 @@
 //! whose memory: nothing is fetched, evicted or served by it.
 //!
 //! `GET /v1/appliances/{id}/expected?bytes=B&known=S`: 200 with the items that together take `B`
-//! bytes, or 204 if the list is that of state `S`. A control of the release before has no such path:
-//! its answer is 404.
+//! bytes, or 204 if the list is that of state `S`. A control of the release before has no such
+//! path: its answer is 404.
 
 use serde::{Deserialize, Serialize};
 

@@ -20,6 +20,19 @@ fn what_is_wanted_twice_is_sent_from_memory_without_its_file() {
 }
 
 #[test]
+fn what_is_expected_is_sent_from_memory_the_second_time() {
+    let mut bench = Bench::with(hot(4));
+    let object = ObjectId([1; 32]);
+    bench.event(Event::Expected([FirstBlocks { object, count: 2 }].into()));
+    let whole = content(1, 1_000_000);
+    for (hot_kept, hot_chunks) in [(2, 0), (4, 2)] {
+        assert_eq!(bench.get("v.mp4", "").1, whole);
+        let counted = bench.worker.counters();
+        assert_eq!((counted.hot_kept, counted.hot_chunks), (hot_kept, hot_chunks));
+    }
+}
+
+#[test]
 fn a_block_that_is_to_be_kept_is_read_whole() {
     let mut bench = Bench::with(hot(4));
     let whole = content(1, 1_000_000);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::drives::{DriveIndex, DriveSet};
+use model::expected::FirstBlocks;
 use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};

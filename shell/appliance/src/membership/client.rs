@@ -13,6 +13,7 @@ use settings::Text;
 use tls::TicketKey;
 use wire::v1;
 use wire::v1::demand::{DemandPart, DemandTaken};
+use wire::v1::expected::Expected;
 use wire::v1::manifest::{LACKING_MAX, Lacking};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{Part, PartTaken};
@@ -22,6 +23,9 @@ use crate::membership::member::MemberClient;
 
 /// No answer of control is longer. A manifest of a million files is about 200 MB.
 const MANIFEST_LEN_MAX: u64 = 1 << 30;
+/// What is expected is told in no more: 16,384 numbers, scattered as far as they may be, and the
+/// names of 1,024 versions are 400 KB.
+const EXPECTED_LEN_MAX: u64 = 1 << 20;
 /// Longest time for one conversation. A report is small; a large manifest takes some seconds.
 const REPORT_MAX: Duration = Duration::from_secs(5);
 /// The same of an hour's demand, which is on a drive when it is answered.
@@ -109,14 +113,30 @@ impl ControlClient {
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     pub(crate) fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
         let url = self.url(&format!("manifest?known={known}&short=true&trust=true"));
-        bytes_or_nothing(self.client.agent().get(&url).call())
+        bytes_or_nothing(self.client.agent().get(&url).call(), MANIFEST_LEN_MAX)
     }
 
     /// The envelope of a trust document newer than `known`, if there is one. Nothing in it is
     /// believed.
     pub(crate) fn trust(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
         let request = self.client.agent().get(&self.url(&format!("trust?known={known}")));
-        bytes_or_nothing(request.config().timeout_global(Some(REPORT_MAX)).build().call())
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        bytes_or_nothing(request.call(), MANIFEST_LEN_MAX)
+    }
+
+    /// The items of which viewers are expected to be sent most, those that take so many bytes, if
+    /// the list is not of the state `known`.
+    pub(crate) fn expected(
+        &self,
+        room: Bytes,
+        known: u64,
+    ) -> Result<Option<Expected>, ControlError> {
+        let url = self.url(&format!("expected?bytes={}&known={known}", room.0));
+        let request = self.client.agent().get(&url).config();
+        let answered = request.timeout_global(Some(REPORT_MAX)).build().call();
+        let Some(body) = bytes_or_nothing(answered, EXPECTED_LEN_MAX)? else { return Ok(None) };
+        let told = serde_json::from_slice(&body);
+        told.map(Some).map_err(|error| ControlError::Body(error.to_string()))
     }
 
     /// Lines, each a document; those that are there of so many as fit. Nothing in them is believed.
@@ -199,10 +219,11 @@ fn json<T: DeserializeOwned>(answered: Result<Response, ureq::Error>) -> Result<
 
 fn bytes_or_nothing(
     answered: Result<Response, ureq::Error>,
+    len_max: u64,
 ) -> Result<Option<Vec<u8>>, ControlError> {
     let response = checked(answered)?;
     let is_something = response.status().as_u16() != 204;
-    is_something.then(|| bytes(response, MANIFEST_LEN_MAX)).transpose()
+    is_something.then(|| bytes(response, len_max)).transpose()
 }
 
 fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::demand::Demand;
 use crate::membership::client::{ControlClient, ControlError};
 use crate::membership::demand_kept::Kept;
-use crate::membership::tries::{Tries, wait};
+use crate::membership::tries::{Tries, share_of, wait};
 use crate::storage::shared::Shared;
 
 /// Between two looks at the clock.
@@ -108,11 +108,4 @@ impl Link<'_> {
         let after = failures.map_or(Nanos(0), |failures| wait(ROUND, failures));
         self.next = now + if unknown { UNKNOWN_FOR } else { after };
     }
-}
-
-/// A part of a span that is an appliance's own.
-fn share_of(span: Nanos, appliance: &str) -> Nanos {
-    let hash = blake3::hash(appliance.as_bytes());
-    let lot = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("BLAKE3 has 32 bytes"));
-    Nanos(lot % span.0)
 }

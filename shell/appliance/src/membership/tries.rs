@@ -50,3 +50,10 @@ impl Tries {
 pub(crate) fn wait(interval: Nanos, failures: u32) -> Nanos {
     Nanos(interval.0 << failures.min(6)).min(RETRY_MAX.max(interval))
 }
+
+/// A part of a span that is an appliance's own.
+pub(crate) fn share_of(span: Nanos, appliance: &str) -> Nanos {
+    let hash = blake3::hash(appliance.as_bytes());
+    let lot = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("BLAKE3 has 32 bytes"));
+    Nanos(lot % span.0)
+}

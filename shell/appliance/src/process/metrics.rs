@@ -212,6 +212,11 @@ const FILL: &[Row<FillStatus>] = &[
     }),
 ];
 
+const EXPECTED: Metric = Metric::gauge(
+    "expected_objects",
+    "Objects in the manifest of which control expects that viewers are sent much.",
+);
+
 const CERTIFICATE_LEFT: Metric = Metric::gauge(
     "certificate_seconds_left",
     "Until the viewers' certificate ends that has a key of this kind.",
@@ -264,6 +269,7 @@ pub fn others(
         put(&mut page, TAKEOVER, &status);
     }
     page.table(DemandCounters::METRICS, storage.demand().each().copied());
+    page.put(&EXPECTED, "", storage.expected_objects());
     for (kind, left) in certificate.seconds_left() {
         page.put(&CERTIFICATE_LEFT, &format!("key=\"{}\"", kind.name()), left);
     }

@@ -19,6 +19,7 @@ use identity::credentials::Credentials;
 use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
+use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -81,9 +82,9 @@ const ROUND: Duration = Duration::from_millis(200);
 /// What of `/metrics` does not come from workers.
 type OtherMetrics = Arc<Mutex<String>>;
 
-/// Drives that do not answer, how each drive is treated, moves between drives, and the part in the
-/// site's service addresses.
-type Plans = (DriveSet, Vec<Rules>, Option<tiering::Config>, Option<takeover::Config>);
+/// Drives that do not answer, how each drive is treated, moves between drives with the memory of a
+/// worker for hot blocks, and the part in the site's service addresses.
+type Plans = (DriveSet, Vec<Rules>, (Option<tiering::Config>, Bytes), Option<takeover::Config>);
 
 /// What workers find when they start.
 struct Around {
@@ -153,7 +154,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let serve_counters = Arc::new(seen);
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
-    let plans = (silent, rules, tiering, takeover(settings, clients, &senders));
+    let plans = (silent, rules, (tiering, hot(&config)), takeover(settings, clients, &senders));
     let config = storage_config(settings, credentials, machine, tickets, plans);
     let mut storage = Storage::start(config, peers, tell_all(senders), serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
@@ -258,6 +259,7 @@ fn tell_all(workers: Vec<Sender>) -> impl FnMut(Vec<News>) {
                     News::Directory(drive, directory) => {
                         Letter::Directory(*drive, directory.clone())
                     }
+                    News::Expected(blocks) => Letter::Expected(Arc::clone(blocks)),
                 });
             }
         }
@@ -289,12 +291,17 @@ fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
+/// Memory of a worker for hot blocks.
+fn hot(config: &worker::Config) -> Bytes {
+    Bytes(u64::from(config.hot_blocks) * BLOCK_LEN.0)
+}
+
 fn storage_config(
     settings: &Settings,
     credentials: Credentials,
     (machine, cards): (String, Arc<Cards>),
     tickets: Arc<tls::Tickets>,
-    (silent, rules, tiering, takeover): Plans,
+    (silent, rules, (tiering, hot), takeover): Plans,
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.0.clone(),
@@ -309,6 +316,7 @@ fn storage_config(
         scrub_rate: Some(settings.drives.scrub_rate.0).filter(|rate| rate.0 != 0),
         rules,
         tiering,
+        hot,
         tickets,
         takeover,
         about: storage::About {

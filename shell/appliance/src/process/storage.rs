@@ -51,6 +51,7 @@ pub use crate::membership::client::Front;
 pub use crate::membership::control_link::About;
 use crate::membership::control_link::{self, Writer};
 use crate::membership::demand;
+use crate::membership::expected;
 use crate::membership::manifest_link::{self, Offered};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::routes::Wish;
@@ -94,6 +95,8 @@ pub struct Config {
     pub rules: Vec<Rules>,
     /// How objects are moved between drives; none for not at all.
     pub tiering: Option<tiering::Config>,
+    /// Memory of each worker for hot blocks.
+    pub hot: Bytes,
     /// Gets the keys of the site's session tickets, where there is a control.
     pub tickets: Arc<tls::Tickets>,
     /// The part in the site's service addresses; none where they do not move.
@@ -350,6 +353,11 @@ impl StorageHandle {
         self.shared.counters.serving.demand.counters()
     }
 
+    /// Objects of which control expects that viewers are sent much.
+    pub fn expected_objects(&self) -> u64 {
+        self.shared.counters.expected_objects.load(Ordering::Relaxed)
+    }
+
     /// What siblings got from here.
     pub fn peer(&self) -> &PeerCounters<AtomicU64> {
         &self.shared.counters.peer
@@ -438,8 +446,19 @@ impl StorageHandle {
         let numbers = self.shared.ledger.ask(holdings::Holdings::numbers);
         self.shared.counters.serving.demand.set_numbers(numbers);
         self.spawn("demand", move |shared| demand::run(shared, &client, &state))?;
+        self.spawn_expected(config)?;
         let at = control.url.0.clone();
         self.spawn("renewal", move |shared| member::renew(&shared.ledger, &own, &at))
+    }
+
+    /// Who asks what viewers are expected to want, where that is of use.
+    fn spawn_expected(&mut self, config: &Config) -> std::io::Result<()> {
+        let (Some(client), hot) = (self.writer(config), config.hot) else { return Ok(()) };
+        if self.tier.is_none() && hot == Bytes::ZERO {
+            return Ok(());
+        }
+        let tier = self.tier.clone();
+        self.spawn("expected", move |shared| expected::run(shared, &client, tier.as_deref(), hot))
     }
 
     /// What the link to a process of the control plane hands to the thread that sends it routes.

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use model::expected::FirstBlocks;
 use model::extent::DriveIndex;
 use model::units::Nanos;
 use model::update::Update;
@@ -23,6 +24,8 @@ pub enum Letter {
     Update(Update),
     /// The directory of a drive that is used again.
     Directory(DriveIndex, Arc<OwnedFd>),
+    /// Blocks that viewers are expected to want.
+    Expected(Arc<[FirstBlocks]>),
     /// What the site's other appliances need to know or to have done.
     Site(Word),
     /// Write down how the responses go that are under way.

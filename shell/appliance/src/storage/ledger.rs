@@ -21,6 +21,7 @@ use fill::plan;
 use fill::rate::Limiter;
 use holdings::Holdings;
 use model::drives::DriveIndex;
+use model::expected::FirstBlocks;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use upkeep::Sample;
@@ -66,6 +67,8 @@ pub enum News {
     Update(Update),
     /// The directory of a drive that is used again, before what is on it.
     Directory(DriveIndex, Arc<OwnedFd>),
+    /// Blocks that viewers are expected to want, ascending by object: these and no others.
+    Expected(Arc<[FirstBlocks]>),
 }
 
 /// An error for the operator.
@@ -239,6 +242,12 @@ impl Ledger {
     /// Gives workers the directory of a drive that is used again, before this returns.
     pub(crate) fn tell_directory(&self, drive: DriveIndex, directory: OwnedFd) {
         self.lock().news.push(News::Directory(drive, Arc::new(directory)));
+        self.deliver();
+    }
+
+    /// Tells workers which blocks viewers are expected to want, before this returns.
+    pub(crate) fn tell_expected(&self, blocks: Vec<FirstBlocks>) {
+        self.lock().news.push(News::Expected(blocks.into()));
         self.deliver();
     }
 

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! samples of workers ── note ──> heat ──┐ tiering.heat, now and then and at the end
+//! control's forecast ── expect ───^     │
 //! configuration, devices ──> classes ───┼──> plan ──> mover ── spend ──> budget ── tiering.budget
 //! ```
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Mutex;
@@ -14,6 +16,7 @@ use fill::budget::Budget;
 use fill::heat::{self, Heat};
 use fill::tier::{self, Class, Move};
 use holdings::Holdings;
+use model::expected::ExpectedObject;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
@@ -134,6 +137,8 @@ pub(crate) struct Tier {
     pub(crate) config: Config,
     root: OwnedFd,
     heat: Mutex<Heat>,
+    /// What viewers are expected to be sent of objects in a day, by what control said last.
+    expected: Mutex<BTreeMap<ObjectId, Bytes>>,
     budget: Mutex<Budget>,
     pub(crate) counters: TierCounters<AtomicU64>,
 }
@@ -166,7 +171,27 @@ impl Tier {
             Budget::used_up(clock::wall())
         });
         let (heat, budget) = (Mutex::new(heat), Mutex::new(budget));
-        Ok(Self { config, root, heat, budget, counters: TierCounters::default() })
+        let (expected, counters) = (Mutex::default(), TierCounters::default());
+        Ok(Self { config, root, heat, expected, budget, counters })
+    }
+
+    /// The room of fast drives that are in use.
+    pub(crate) fn fast_room(&self, shared: &Shared) -> Bytes {
+        let spaces = shared.spaces().into_iter();
+        let fast = spaces.filter(|of| !of.set_aside && self.class(of.drive) == Class::Fast);
+        fast.fold(Bytes::ZERO, |sum, of| sum + of.capacity)
+    }
+
+    /// Viewers are expected to be sent so much of these objects, and of no others as much. It
+    /// counts once: what was expected before is taken off, and what is there of heat.
+    pub(crate) fn expect(&self, now: Instant, objects: &[ExpectedObject]) {
+        let told = objects.iter().map(|of| (of.object, of.day)).collect();
+        let before = std::mem::replace(&mut *lock(&self.expected), told);
+        let mut heat = lock(&self.heat);
+        for ExpectedObject { object, day, .. } in objects {
+            let before = before.get(object).copied().unwrap_or_default();
+            heat.expect(now, *object, (before, *day));
+        }
     }
 
     /// A viewer was sent something of this object.

@@ -8,7 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use appliance::membership::routes::Routes;
+use model::expected::ITEMS_MAX;
+use model::number::NumberSet;
+use model::units::Bytes;
+use wire::convert::expected_out;
 use wire::v1::agent::{Answer, Line, Request, VERSION};
+use wire::v1::expected::{Expected, ExpectedItem};
 use wire::v1::routes::{Heard, Part};
 
 use crate::origin::Origin;
@@ -185,6 +190,47 @@ fn an_hour_that_is_over_is_told_until_it_is_counted() {
     let names = std::fs::read_dir(&rig.config.state).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| name.starts_with("demand.1")).count(), 0);
+}
+
+#[test]
+fn what_is_wrong_with_what_is_expected_is_reported_and_changes_nothing() {
+    for (told, wanted) in [
+        (None, None),
+        (Some(ITEMS_MAX), None),
+        (Some(ITEMS_MAX + 1), Some("is not understood: expected: at most 1024 items")),
+    ] {
+        let (control, c) = TestControl::start("127.0.0.1:0");
+        control.publish(1, vec![version("film-1", &[], &[])], &[]);
+        let item = ExpectedItem { version: "film-1".to_owned(), ..some_file() };
+        let told = told.map(|count| Expected { state: 7, items: vec![item; count] });
+        *control.expected.lock().unwrap() = told;
+        let mut rig = Rig::new(1, Some(c.address));
+        rig.config.hot = Bytes::mib(1);
+        let mut handle = rig.start();
+        wait("a question", || !control.expected_asked.lock().unwrap().is_empty());
+        let asked = control.reports.lock().unwrap().len() + 2;
+        wait("a report", || asked <= control.reports.lock().unwrap().len());
+        let errors = control.last_report().unwrap().errors;
+        let errors: Vec<_> = errors.iter().map(|error| &*error.text).collect();
+        match wanted {
+            None => assert!(errors.is_empty(), "{errors:?}"),
+            Some(wanted) => assert!(errors.iter().any(|of| of.contains(wanted)), "{errors:?}"),
+        }
+        assert_eq!(control.expected_asked.lock().unwrap()[..], ["bytes=1048576 known=0"]);
+        assert_eq!((handle.fill().generation.0, handle.expected_objects()), (1, 0));
+        handle.stop();
+    }
+}
+
+/// One that nobody has.
+fn some_file() -> ExpectedItem {
+    let files = NumberSet::from([9]);
+    let item = model::expected::ExpectedItem {
+        version: "x".parse().unwrap(),
+        files,
+        day_per_mib: Bytes(1),
+    };
+    expected_out(&[item]).remove(0)
 }
 
 /// Of two seconds: each tenth of one, on two cores that others use, too.

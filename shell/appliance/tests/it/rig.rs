@@ -16,6 +16,7 @@ use appliance::storage::drives::Drive;
 use identity::member::Member;
 use identity::signing::SigningKey;
 use model::drives::DriveSet;
+use model::expected::FirstBlocks;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DocumentId, Generation, ObjectId};
 use model::manifest::{
@@ -27,6 +28,7 @@ use model::update::Update;
 use store::marker::Reserve;
 use wire::convert::document_out;
 use wire::v1::demand::{DemandPart, DemandTaken};
+use wire::v1::expected::Expected;
 use wire::v1::fill::FillRules;
 use wire::v1::identity::{Source, Sources};
 use wire::v1::manifest::Lacking;
@@ -130,6 +132,10 @@ pub(crate) struct TestControl {
     /// Demand is answered so; 0 is a control that cannot count.
     pub(crate) demand_answered: AtomicU16,
     pub(crate) demand: Mutex<Vec<DemandPart>>,
+    /// What viewers are expected to be sent; none of a control that knows of no such thing.
+    pub(crate) expected: Mutex<Option<Expected>>,
+    /// What was asked for with it.
+    pub(crate) expected_asked: Mutex<Vec<String>>,
     /// The rules for fill, told to whoever goes by others; none where control knows of none.
     pub(crate) rules: Mutex<Option<FillRules>>,
     /// The next reply claims to know nothing.
@@ -261,6 +267,29 @@ impl TestControl {
             {
                 match self.sources_of(&object.parse().unwrap(), waited) {
                     Some(sources) => answer(out, 200, &serde_json::to_vec(&sources).unwrap()),
+                    None => answer(out, 404, b"{}"),
+                }
+            }
+            _ => self.answer_others(request, &parts, out),
+        }
+    }
+
+    fn answer_others(
+        &self,
+        request: &Request,
+        parts: &[&str],
+        out: &mut dyn std::io::Write,
+    ) -> std::io::Result<bool> {
+        match (request.method.as_str(), parts) {
+            ("GET", ["v1", "appliances", name, "expected", room, known])
+                if *name == self.name() =>
+            {
+                self.expected_asked.lock().unwrap().push(format!("{room} {known}"));
+                match &*self.expected.lock().unwrap() {
+                    Some(told) if *known == format!("known={}", told.state) => {
+                        answer(out, 204, b"")
+                    }
+                    Some(told) => answer(out, 200, &serde_json::to_vec(told).unwrap()),
                     None => answer(out, 404, b"{}"),
                 }
             }
@@ -401,6 +430,7 @@ pub(crate) struct Told {
     pub(crate) manifest: Mutex<Option<Arc<Manifest>>>,
     pub(crate) siblings: Mutex<Arc<BTreeMap<ApplianceId, Arc<str>>>>,
     pub(crate) updates: AtomicU64,
+    pub(crate) expected: Mutex<Vec<FirstBlocks>>,
     /// Drives that nobody is to have open.
     pub(crate) aside: Mutex<BTreeSet<DriveIndex>>,
 }
@@ -443,6 +473,7 @@ impl Rig {
             scrub_rate: None,
             rules: Vec::new(),
             tiering: None,
+            hot: Bytes::ZERO,
             takeover: None,
             tickets: tls::Tickets::new(appliance::clock::wall),
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
@@ -489,6 +520,7 @@ impl Rig {
                 also.iter().for_each(|also| also(&update));
                 told.apply(update);
             }
+            News::Expected(blocks) => *told.expected.lock().unwrap() = blocks.to_vec(),
             News::Directory(drive, directory) => {
                 assert!(rustix::fs::fstat(&*directory).is_ok());
                 assert!(told.aside.lock().unwrap().remove(&drive), "told before");

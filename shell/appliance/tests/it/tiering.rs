@@ -20,6 +20,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use fill::tier::Class;
 use iosched::drive::{Limit, Policy};
 use model::drives::{DriveIndex, DriveSet};
+use model::expected::{ExpectedItem, FirstBlocks};
 use model::id::ObjectId;
 use model::limits::{DRIVES_MAX, OBJECT_LEN_MAX};
 use model::manifest::{File, Manifest, TokenKey};
@@ -31,6 +32,8 @@ use rustix::io::Errno;
 use store::layout;
 use tls::Acceptor;
 use upkeep::Sample;
+use wire::convert::expected_out;
+use wire::v1::expected::Expected;
 use worker::PaceConfig;
 
 use upkeep::Cause;
@@ -129,6 +132,7 @@ struct Serving {
     thread: JoinHandle<Result<(), uring::RingError>>,
     samples: Arc<Mutex<Vec<Sample>>>,
     faults: Arc<AtomicU64>,
+    counters: Arc<ServeCounters>,
 }
 
 fn key() -> Ed25519KeyPair {
@@ -136,20 +140,26 @@ fn key() -> Ed25519KeyPair {
 }
 
 fn serve(rig: &mut Rig) -> Serving {
+    serve_with(rig, 0)
+}
+
+/// The same with so many blocks in memory.
+fn serve_with(rig: &mut Rig, hot_blocks: u16) -> Serving {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let private = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
     let acceptor = Acceptor::new(vec![made.cert.der().clone()], private.unwrap()).unwrap();
     let (sender, letters) = mailbox().unwrap();
     let (samples, faults): (Arc<Mutex<Vec<Sample>>>, Arc<AtomicU64>) = Default::default();
     let (sampled, failed) = (samples.clone(), faults.clone());
+    let counters = Arc::new(ServeCounters::default());
     let directory = |path: &PathBuf| Some(Arc::new(std::fs::File::open(path).unwrap().into()));
     let setup = Setup {
-        config: worker_config(),
+        config: worker::Config { hot_blocks, ..worker_config() },
         acceptor,
         drives: rig.config.drives.iter().map(directory).collect(),
         blocking: DriveSet::NONE,
         mailbox: letters,
-        counters: Arc::new(ServeCounters::default()),
+        counters: counters.clone(),
         slices: (0..2).map(|_| DriveSlice::default()).collect(),
         log: None,
         views: None,
@@ -178,7 +188,7 @@ fn serve(rig: &mut Rig) -> Serving {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
     sender.send(Letter::Listen(vec![Listener { socket: socket.into(), versions: None }]));
-    Serving { at, sender, thread, samples, faults }
+    Serving { at, sender, thread, samples, faults, counters }
 }
 
 fn with_key(manifest: &Manifest) -> Arc<Manifest> {
@@ -214,7 +224,7 @@ fn worker_config() -> worker::Config {
     }
 }
 
-/// Asks for a file again and again on one connection until all is over; how often it came.
+/// Asks for a file on one connection, again and again until all is over; how often it came.
 fn play(at: SocketAddr, file: &TestFile, over: &AtomicBool) -> u64 {
     let expires = UnixSeconds(appliance::clock::wall().0 + 1000);
     let scope = Scope::whole("film-1").unwrap();
@@ -224,7 +234,7 @@ fn play(at: SocketAddr, file: &TestFile, over: &AtomicBool) -> u64 {
     let request = format!("GET /t/{token}/film-1/{} HTTP/1.1\r\nHost: a\r\n\r\n", file.path);
     let mut stream = TcpStream::connect(at).unwrap();
     let mut times = 0;
-    while !over.load(Ordering::SeqCst) {
+    loop {
         stream.write_all(request.as_bytes()).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -237,8 +247,62 @@ fn play(at: SocketAddr, file: &TestFile, over: &AtomicBool) -> u64 {
         stream.read_exact(&mut body).unwrap();
         assert!(body == **file.bytes, "every byte is right");
         times += 1;
+        if over.load(Ordering::SeqCst) {
+            return times;
+        }
     }
-    times
+}
+
+/// What control expects of a file, by its number.
+fn expect(w: &World, files: &[TestFile], file: &TestFile) {
+    w.control.by_number.store(true, Ordering::SeqCst);
+    w.control.publish(2, vec![version("film-1", &[w.origin_address()], files)], files);
+    let ids: BTreeSet<ObjectId> = files.iter().map(TestFile::id).collect();
+    let number = 700 + u32::try_from(ids.iter().position(|id| *id == file.id()).unwrap()).unwrap();
+    let item = |version: &str, number| ExpectedItem {
+        version: version.parse().unwrap(),
+        files: [number].into(),
+        day_per_mib: Bytes::mib(10),
+    };
+    // The first two are of no version that is here, and of no file.
+    let items = [item("film-2", number), item("film-1", 9), item("film-1", number)];
+    let told = Expected { state: 7, items: expected_out(&items) };
+    *w.control.expected.lock().unwrap() = Some(told);
+}
+
+#[test]
+fn what_is_expected_comes_to_the_fast_drive_and_into_memory_before_it_is_watched() {
+    let files = files(3_000_000);
+    let mut w = on_bulk(&files, LINGER);
+    let file = &files[2];
+    expect(&w, &files, file);
+    // Less than the file has.
+    let blocks = 4;
+    w.rig.config.hot = Bytes(u64::from(blocks) * BLOCK_LEN.0);
+    let serving = serve_with(&mut w.rig, blocks);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    wait("the move", || moved_up(&handle) == room(file));
+    assert_eq!((drive_of(&w.rig, file), copies(&w.rig)), (Some(FAST), 4), "it alone");
+    assert_eq!((handle.expected_objects(), handle.tiering().unwrap().heat_objects), (1, 1));
+    let asked = w.control.expected_asked.lock().unwrap().clone();
+    let fast = handle.drives()[0].capacity.0;
+    assert_eq!(asked, [format!("bytes={fast} known=0")], "and not again for long");
+
+    let first = w.rig.told.expected.lock().unwrap().clone();
+    assert_eq!(first, [FirstBlocks { object: file.id(), count: u64::from(blocks) }]);
+    serving.sender.send(Letter::Expected(first.into()));
+    let counts = &serving.counters.counts;
+    for hot_chunks in [0, u64::from(blocks)] {
+        play(serving.at, file, &AtomicBool::new(true));
+        wait("blocks from memory", || {
+            counts.hot_kept.load(Ordering::SeqCst) == u64::from(blocks)
+                && counts.hot_chunks.load(Ordering::SeqCst) == hot_chunks
+        });
+    }
+    serving.sender.send(Letter::Stop(Nanos::seconds(1)));
+    serving.thread.join().unwrap().unwrap();
+    handle.stop();
 }
 
 #[test]

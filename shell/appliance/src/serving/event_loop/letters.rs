@@ -35,6 +35,7 @@ impl EventLoop {
                     self.event(Event::Update(update));
                 }
                 Letter::Directory(drive, directory) => self.set_directory(drive, Some(directory)),
+                Letter::Expected(blocks) => self.event(Event::Expected(blocks)),
                 Letter::Site(Word::Drain(base_url, addresses)) => {
                     self.event(Event::Drain { base_url: &base_url, addresses: &addresses });
                 }

@@ -143,7 +143,7 @@ fn what_happens_together_is_told_together_and_in_order() {
     );
     let published = told.iter().flatten().filter_map(|news| match news {
         News::Update(Update::Published { object, .. }) => Some(*object),
-        News::Update(_) | News::Directory(..) => None,
+        News::Update(_) | News::Directory(..) | News::Expected(_) => None,
     });
     assert_eq!(published.collect::<Vec<_>>(), objects);
 }

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CONFIG: Config = Config::usual(2);
+/// With a round part of a throughput, for the figures below.
+const CONFIG: Config = Config { item_permille: 10, ..Config::usual(2) };
 const LIMITS: Limits = Limits {
     evicted_permille: 200,
     evicted_of_one_permille: 500,

@@ -23,6 +23,11 @@ use crate::places::{Ground, Question};
 use crate::shelf::Numbered;
 
 impl Question {
+    /// False until a plan was made since the start: nothing can be said of what is expected.
+    pub fn is_planned(&self) -> bool {
+        self.ground.known.is_planned()
+    }
+
     /// The items of which an appliance is expected to send most for each byte, best first: as many
     /// as take so much room together, or a little more. Empty if nothing is expected of it.
     /// O(appliances + its items log wanted + files of these versions).

@@ -29,7 +29,7 @@ use model::names::Names;
 use model::number::NumberSet;
 use model::topology::Appliance;
 use model::units::{Instant, UnixSeconds};
-use model::view::Renditions;
+use model::view::{Health, Renditions};
 use placement::plan::Change;
 
 use crate::catalog::{Part, Version};
@@ -188,7 +188,7 @@ impl PlanInput {
             let of = appliances.get(id);
             let site = of.and_then(|of| sites.get(&of.appliance.site));
             refused::Wish {
-                room: of.and_then(Registered::room).unwrap_or_default(),
+                room: of.and_then(|of| of.usable).unwrap_or_default(),
                 bitrate_max: site.and_then(|of| of.bitrate_max),
                 bans: site.and_then(|site| bans.get(&site.id)),
             }
@@ -324,8 +324,16 @@ impl Director {
 
     /// To ask why something lies where it does. O(1), and as [`Self::having`].
     pub fn question(&self) -> Question {
-        let expected = self.expected.as_ref();
-        let known = (&self.places, self.having());
+        self.question_with(self.having())
+    }
+
+    /// To ask what is expected of an appliance. O(1).
+    pub fn question_of_demand(&self) -> Question {
+        self.question_with(Having::default())
+    }
+
+    fn question_with(&self, having: Having) -> Question {
+        let (expected, known) = (self.expected.as_ref(), (&self.places, having));
         Question { ground: ground(&self.desired, known, expected, self.now_unix) }
     }
 
@@ -409,7 +417,8 @@ impl Director {
 }
 
 impl Director {
-    /// Who has what is banned and has no source. O(bans), and O(appliances) if there is any such.
+    /// Who is well and has what is banned and has no source. O(bans), and O(appliances) if there is
+    /// any such.
     pub(crate) fn having(&self) -> Having {
         let catalog = &self.desired.catalog;
         let banned = self.desired.wishes.banned(self.now_unix);
@@ -419,9 +428,11 @@ impl Director {
         if numbers.is_empty() {
             return Having::default();
         }
-        let wholes = self
-            .members
-            .iter()
+        // Whoever is silent may never come back.
+        let is_there =
+            |health| matches!(health, Health::Healthy | Health::Draining | Health::Drained);
+        let members = self.members.iter().filter(|(_, member)| is_there(member.health));
+        let wholes = members
             .filter_map(|(id, member)| Some((id.clone(), member.observed.as_ref()?.wholes())));
         Having::new(numbers, wholes.collect())
     }

@@ -85,7 +85,8 @@ pub(crate) struct Asked<'a> {
 
 /// What operators want of an appliance.
 pub(crate) struct Wish<'a> {
-    /// Of its drives.
+    /// Of its drives: what they cannot hold goes, and nobody can refuse it. An operator's word that
+    /// it is to hold less may be a mistake.
     pub(crate) room: Bytes,
     /// The most that a rendition there may take.
     pub(crate) bitrate_max: Option<BitsPerSecond>,

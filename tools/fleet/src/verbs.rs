@@ -106,7 +106,11 @@ const VERBS: &[Verb] = &[
             take("profile", "flash, storage, global or none: the policy has figures", What::Text),
             take("profile_name", "Your own name for its kind; \"\" for none", What::LooseText),
             take("throughput_bps", "What it serves at most; 0 for its profile's", What::Number),
-            take("capacity_bytes", "What it holds at most; 0 for its profile's", What::Number),
+            take(
+                "capacity_bytes",
+                "What it holds at most; 0 for what its drives report",
+                What::Number,
+            ),
             take("fill_bps", "What it fetches at most; 0 for its profile's", What::Number),
             texts("tags", "tag", "A word for people: all of them, or none"),
         ])

@@ -31,7 +31,7 @@ fn forecast(director: &mut Director, region: Option<&str>, of: &[(u32, u64)]) {
 }
 
 fn expected(director: &Director, name: &str, room: u64) -> Vec<(String, u64)> {
-    let expected = director.question().expected(&id(name), Bytes(room));
+    let expected = director.question_of_demand().expected(&id(name), Bytes(room));
     expected.into_iter().map(|of| (of.version.to_string(), of.day_per_mib.0)).collect()
 }
 
@@ -48,7 +48,7 @@ fn an_appliance_is_told_what_is_expected_of_what_it_holds_best_first() {
     assert_eq!(expected(&director, "a1", 8193), all[..2], "as many as take so much room");
     assert_eq!(expected(&director, "a1", 0), []);
     assert_eq!(expected(&director, "zz", u64::MAX), [], "nobody knows it");
-    let items = director.question().expected(&id("a1"), Bytes(1));
+    let items = director.question_of_demand().expected(&id("a1"), Bytes(1));
     assert_eq!(items[0].files, [800].into());
 }
 
@@ -97,7 +97,7 @@ fn files_of_a_rendition_are_those_whose_bytes_count_for_it() {
     director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
     forecast(&mut director, None, &[(items[0].0, DAY), (items[1].0, 9 * DAY)]);
     settle(&mut director);
-    let found = director.question().expected(&id("a1"), Bytes(u64::MAX));
+    let found = director.question_of_demand().expected(&id("a1"), Bytes(u64::MAX));
     assert_eq!(found.iter().map(|of| &of.files).collect::<Vec<_>>(), [&wanted[1], &wanted[0]]);
 }
 

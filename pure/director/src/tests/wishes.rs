@@ -152,6 +152,22 @@ fn a_ban_moves_what_has_no_origin_only_to_one_that_has_it() {
 }
 
 #[test]
+fn one_that_is_silent_is_not_counted_on_for_a_last_copy() {
+    let mut director = running(&["a1", "b1"]);
+    put(&mut director, title("film-1", "title-1", 1));
+    settle(&mut director);
+    without_source(&mut director, "film-1");
+    ["a1", "b1"].iter().for_each(|name| hold(&mut director, name, &[1]));
+    director.handle(at(2_000), Event::Tick(UnixSeconds(2)));
+    let rules = BTreeMap::from([(("film-1".parse().unwrap(), at_site("a")), BAN)]);
+    let wishes = Wishes { rules, ..Wishes::default() };
+    director.handle(at(2_000), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    settle(&mut director);
+    assert!(films(&director, "a1").contains("film-1"));
+    assert_eq!(unkept(&director).len(), 1);
+}
+
+#[test]
 fn of_several_that_must_not_hold_a_last_copy_one_that_has_it_keeps_it() {
     let mut director = running(&["a1", "b1", "c1"]);
     put(&mut director, title("film-1", "title-1", 1));

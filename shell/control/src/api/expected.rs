@@ -48,7 +48,11 @@ pub(crate) async fn expected(
         let detail = "others ask what is expected of them: come again in some minutes";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
     };
-    let question = control.directing.ask(|desk, _| desk.director.question()).await?;
+    let question = control.directing.ask(|desk, _| desk.director.question_of_demand()).await?;
+    if !question.is_planned() {
+        let detail = "nothing is planned since control began: come again in some minutes";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
+    }
     let told = spawn_blocking(move || {
         let _turn = turn;
         let items = expected_out(&question.expected(&appliance, Bytes(bytes)));

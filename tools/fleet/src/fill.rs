@@ -119,7 +119,7 @@ fn waits(
     let whom = if masters.is_empty() { "not known yet".to_owned() } else { masters.join(" or ") };
     let next = further.zip(*further_unix_s).map(|(to, at)| {
         let to = match to {
-            Escalation::Elsewhere => "other clusters",
+            Escalation::Elsewhere => "other fill clusters",
             Escalation::Origin => "the origin",
         };
         format!(", {to} from {}", output::time(at))

@@ -328,6 +328,13 @@ pub enum Health {
     NeverSeen,
 }
 
+impl Health {
+    /// It reports, and can serve.
+    pub fn is_well(self) -> bool {
+        matches!(self, Self::Healthy | Self::Draining | Self::Drained)
+    }
+}
+
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

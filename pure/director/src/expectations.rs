@@ -13,13 +13,13 @@
 use std::sync::Arc;
 
 use model::expected::{ExpectedItem, FILES_MAX, ITEMS_MAX};
-use model::id::{ApplianceId, ClusterId, Item, SiteId};
+use model::id::{ApplianceId, ClusterId, Item};
 use model::number::NumberSet;
-use model::units::{BitsPerSecond, Bytes};
+use model::units::Bytes;
 use placement::plan::{Expected, Share, Wanted, head};
 
 use crate::desired::Registered;
-use crate::places::{Ground, Question};
+use crate::places::{Ground, Question, share_of};
 use crate::shelf::Numbered;
 
 impl Question {
@@ -57,18 +57,15 @@ impl Question {
 pub(crate) struct Beside<'a> {
     each: Vec<(Option<&'a NumberSet>, u64)>,
     /// Appliances of the whole region.
-    all: u64,
+    all: usize,
 }
-
-/// By what appliances of a region are planned apart.
-type Apart<'a> = (Option<&'a SiteId>, Option<BitsPerSecond>);
 
 impl Ground {
     /// What is expected of the best of an appliance's items.
     fn head(&self, id: &ApplianceId) -> Vec<Expected> {
         let own = self.appliances.get(id).zip(self.known.holds.get(id));
         let Some((own, items)) = own else { return Vec::new() };
-        let wanted = self.wanted_of(self.region(own));
+        let wanted = self.wanted_of(self.key_of(own).0);
         let beside = self.beside(own);
         let weight = u64::from(own.appliance.weight.value());
         let part = |item: Item| beside.part(weight, item);
@@ -81,7 +78,7 @@ impl Ground {
         if !self.known.holds.get(&own.appliance.id).is_some_and(is_held) {
             return Bytes::ZERO;
         }
-        let wanted = self.wanted_of(self.region(own));
+        let wanted = self.wanted_of(self.key_of(own).0);
         let at = wanted.binary_search_by_key(&item, |of| of.item);
         let day = at.map_or(Bytes::ZERO, |at| wanted[at].day);
         let part = beside.part(u64::from(own.appliance.weight.value()), item);
@@ -96,24 +93,13 @@ impl Ground {
         wanted.map_or(&[], |wanted| wanted)
     }
 
-    fn region(&self, of: &Registered) -> Option<&ClusterId> {
-        self.sites.get(&of.appliance.site)?.manifest_cluster.as_ref()
-    }
-
-    fn apart<'a>(&'a self, of: &'a Registered) -> Apart<'a> {
-        let site = self.sites.get(&of.appliance.site);
-        let cluster = site.and_then(|site| site.manifest_cluster.as_ref());
-        let by_itself = cluster.is_none().then_some(&of.appliance.site);
-        (by_itself, site.and_then(|site| site.bitrate_max))
-    }
-
     /// O(appliances).
     pub(crate) fn beside(&self, own: &Registered) -> Beside<'_> {
-        let (region, apart) = (self.region(own), self.apart(own));
+        let key = self.key_of(own);
         let mut beside = Beside { each: Vec::new(), all: 0 };
-        for of in self.appliances.values().filter(|of| self.region(of) == region) {
+        for of in self.appliances.values().filter(|of| self.key_of(of).0 == key.0) {
             beside.all += 1;
-            if self.apart(of) == apart {
+            if self.key_of(of) == key {
                 let holds = self.known.holds.get(&of.appliance.id).map(|holds| &**holds);
                 beside.each.push((holds, u64::from(of.appliance.weight.value())));
             }
@@ -128,7 +114,7 @@ impl Beside<'_> {
     fn part(&self, weight: u64, item: Item) -> Share {
         let holds = |of: &&(Option<&NumberSet>, u64)| of.0.is_some_and(|of| of.contains(item.0));
         let weights: u64 = self.each.iter().filter(holds).map(|(_, weight)| weight).sum();
-        let together = Bytes::of(self.each.len()).0 * u64::from(Share::ALL.0) / self.all.max(1);
+        let together = u64::from(share_of(self.each.len(), self.all).0);
         let part = together * weight / weights.max(1);
         Share(u32::try_from(part).unwrap_or(u32::MAX).min(Share::ALL.0))
     }

@@ -12,7 +12,7 @@
 //!
 //! That somebody has a copy is observed: one that is silent counts for nothing, and nothing goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, SiteId};
@@ -74,6 +74,25 @@ pub(crate) fn room_of(shelf: &Shelf, items: &NumberSet) -> Bytes {
     let lens = shelf.held(items).flat_map(|(of, _)| of.items.lens(&of.version));
     let lens = lens.filter(|(item, _)| items.contains(item.0)).map(|(_, len)| len);
     lens.fold(shelf.common_of(items), |sum, len| sum + len)
+}
+
+/// Who should hold what stays at another, and should not before: it may have it all the same.
+/// O(appliances), if anything stays.
+pub(crate) fn brought(
+    last: &LastCopies,
+    before: &Names<ApplianceId, Arc<NumberSet>>,
+    after: &Names<ApplianceId, Arc<NumberSet>>,
+) -> BTreeSet<ApplianceId> {
+    let items = last.values().fold(NumberSet::new(), |all, items| all | items);
+    if items.is_empty() {
+        return BTreeSet::new();
+    }
+    let is_new = |id: &ApplianceId, holds: &NumberSet| {
+        let had = before.get(id).map_or_else(NumberSet::new, |was| &**was & &items);
+        !(&(holds & &items) - &had).is_empty()
+    };
+    let brought = after.iter().filter(|(id, holds)| is_new(id, holds));
+    brought.map(|(id, _)| id.clone()).collect()
 }
 
 /// The same as before, without these. O(those), if there are any.

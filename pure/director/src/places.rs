@@ -10,6 +10,9 @@
 //! A cluster is a site, or the sites of a manifest cluster. Where sites of one cluster should hold
 //! different renditions, they are planned by themselves.
 
+mod guess;
+mod why;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +33,10 @@ use placement::plan::{
 use crate::catalog::{Catalog, Items, Version};
 use crate::desired::{Policy, Registered};
 use crate::last::{Having, Known, LastCopies, Past, last_copies, room_of, without};
-use crate::shelf::{Numbered, Shelf};
-use crate::wishes::{Bounds, Launch, Rule, Ruled, Unkept, UnkeptWhy, Where, Wishes};
+use crate::shelf::Shelf;
+use crate::wishes::{Bounds, Ruled, Unkept, UnkeptWhy, Where, Wishes};
+
+pub use why::{Held, Question};
 
 /// The items that each appliance should hold, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,39 +65,6 @@ pub struct Moves {
     pub appliance: ApplianceId,
     pub comes: Vec<(AssetVersionId, Renditions)>,
     pub goes: Vec<(AssetVersionId, Renditions)>,
-}
-
-/// Whether an appliance should hold an item, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub appliance: ApplianceId,
-    /// The number of the rendition; none of a version that is placed as a whole.
-    pub rendition: Option<u8>,
-    pub is_held: bool,
-    /// What viewers are expected to be sent of it in a day by this appliance, as it is told.
-    pub day: Bytes,
-    pub why: Why,
-    /// The rule of operators that counts for it there.
-    pub rule: Option<(Where, Rule)>,
-    /// What operators say of its version, if that begins.
-    pub launch: Option<Launch>,
-    /// It is banned there and stays: the last copy of what has no source.
-    pub is_last: bool,
-}
-
-/// A question why something lies where it does. Immutable, and long to answer: on another thread.
-#[derive(Clone, Debug)]
-pub struct Question {
-    pub(crate) ground: Ground,
-}
-
-impl Question {
-    /// For each appliance of a site and each item of a version. Empty if there is no such site or
-    /// version.
-    pub fn why(&self, site: &SiteId, version: &AssetVersionId) -> Vec<Held> {
-        let count = usize::try_from(self.ground.policy.versions_kept).unwrap_or(usize::MAX);
-        self.ground.why(&self.ground.catalog.kept(count), site, version)
-    }
 }
 
 /// What places follow from. Cheap to clone.
@@ -156,6 +128,10 @@ pub struct Missing {
     pub placed: u32,
     pub why: Why,
 }
+
+/// What those who are planned together have in common: the region, the site of one that is in no
+/// manifest cluster, and the highest bitrate.
+pub(crate) type Key<'a> = (Option<&'a ClusterId>, Option<&'a SiteId>, Option<BitsPerSecond>);
 
 /// Appliances that are planned together.
 struct Together<'a> {
@@ -293,15 +269,19 @@ impl Ground {
         Places { holds, sites, catalogue: Arc::new(catalogue), shelf, last, report }
     }
 
+    /// With whom an appliance is planned.
+    pub(crate) fn key_of<'a>(&'a self, of: &'a Registered) -> Key<'a> {
+        let site = self.sites.get(&of.appliance.site);
+        let cluster = site.and_then(|site| site.manifest_cluster.as_ref());
+        let by_itself = cluster.is_none().then_some(&of.appliance.site);
+        (cluster, by_itself, site.and_then(|site| site.bitrate_max))
+    }
+
     /// Appliances by cluster, in the order of its name, and of theirs.
     fn together(&self) -> Vec<Together<'_>> {
         let mut all: BTreeMap<_, Vec<&Registered>> = BTreeMap::new();
         for of in self.appliances.values() {
-            let site = self.sites.get(&of.appliance.site);
-            let cluster = site.and_then(|site| site.manifest_cluster.as_ref());
-            let by_itself = cluster.is_none().then_some(&of.appliance.site);
-            let bitrate_max = site.and_then(|site| site.bitrate_max);
-            all.entry((cluster, by_itself, bitrate_max)).or_default().push(of);
+            all.entry(self.key_of(of)).or_default().push(of);
         }
         let together =
             |((region, _, bitrate_max), registered)| Together { region, registered, bitrate_max };
@@ -398,65 +378,6 @@ impl Ground {
         of.registered.iter().map(member).collect()
     }
 
-    /// Why each appliance of a site holds each item of a version, or not, as it is planned now.
-    /// Empty if there is no such site or version. O(a plan of its region).
-    fn why(
-        &self,
-        kept: &[(usize, &Arc<Version>)],
-        site: &SiteId,
-        id: &AssetVersionId,
-    ) -> Vec<Held> {
-        let shelf = Shelf::of(kept);
-        let catalogue = Catalogue::new(shelf.pieces());
-        let together = self.together();
-        let is_of = |of: &Together<'_>| of.registered.iter().any(|of| of.appliance.site == *site);
-        let mut regions = together.chunk_by(|a, b| a.region == b.region);
-        let found = regions.find_map(|region| Some((region, region.iter().position(is_of)?)));
-        let version = shelf.versions.iter().find(|numbered| numbered.version.id() == id);
-        let Some(((region, at), version)) = found.zip(version) else { return Vec::new() };
-        let of = &region[at];
-        let wanted = self.wanted(&shelf, of.region);
-        let order = Order::new(&catalogue, &wanted);
-        let (before, ruled, mut report) = (&self.known.holds, self.ruled(), Report::default());
-        let bounds = bounds(&ruled, &shelf, region);
-        let on = (region, &bounds[..]);
-        let last = self.last_copies(&shelf, &catalogue, before, &ruled);
-        let past = Past { before: &without(before, &last), last: &last };
-        let plans = self.place_together(&shelf, &order, on, &past, &mut report);
-        let (none, apart) = (NumberSet::new(), bounds[at].apart());
-        let members = self.members((of, &bounds[at]), &past, &none, &shelf);
-        let all = region.iter().map(|of| of.registered.len()).sum();
-        let cluster = cluster_of(&members, (&bounds[at], &apart), all);
-        let rule = self.sites.get(site);
-        let rule = rule.and_then(|site| self.wishes.rule_at(id, site, self.now_unix));
-        let rule = rule.map(|(at, rule)| (at.clone(), rule));
-        let launch = self.wishes.launches.get(id).cloned();
-        let mut reasons = Vec::new();
-        for (member, registered) in of.registered.iter().enumerate() {
-            let (appliance, beside) = (&registered.appliance, self.beside(registered));
-            for (rendition, item) in version.items.each().filter(|_| appliance.site == *site) {
-                let is_held = plans[at].members[member].items.contains(item.0);
-                let day = self.day(registered, &beside, item);
-                let why = why(&order, &cluster, &plans[at], member, item);
-                let rendition = (rendition != 0).then_some(rendition);
-                let (rule, launch) = (rule.clone(), launch.clone());
-                let is_last = last.get(&appliance.id).is_some_and(|of| of.contains(item.0));
-                let appliance = appliance.id.clone();
-                reasons.push(Held {
-                    appliance,
-                    rendition,
-                    is_held,
-                    day,
-                    why,
-                    rule,
-                    launch,
-                    is_last,
-                });
-            }
-        }
-        reasons
-    }
-
     fn member<'a>(
         &self,
         of: &Registered,
@@ -533,37 +454,6 @@ impl Ground {
             }
         }
     }
-
-    /// Items of launches: what operators say of them says nothing of others. O(launches).
-    fn launched(&self) -> NumberSet {
-        let versions = self.wishes.launches.keys().filter_map(|id| self.catalog.version(id));
-        versions
-            .flat_map(|of| of.items_or_own().each().map(|(_, item)| item.0).collect::<Vec<_>>())
-            .collect()
-    }
-
-    /// What is expected of each item, and a guess of new ones of which nothing is known. O(items).
-    fn wanted(&self, shelf: &Shelf, region: Option<&ClusterId>) -> Vec<Wanted> {
-        let Some(expected) = &self.expected else { return Vec::new() };
-        let expected = expected.regions.get(&region.cloned()).map_or(&[][..], |all| all);
-        let begun = self.launched();
-        let guess = Guess::of(expected, &begun);
-        let mut wanted = Vec::with_capacity(expected.len());
-        let mut known = expected.iter().peekable();
-        for Numbered { items, version, .. } in &shelf.versions {
-            let age = self.now_unix.0.saturating_sub(version.files.modified.0);
-            let mut lens: Vec<(Item, Bytes)> = items.lens(version).collect();
-            lens.sort_unstable();
-            for (item, len) in lens {
-                while known.next_if(|of| of.item < item).is_some() {}
-                match known.next_if(|of| of.item == item) {
-                    Some(of) => wanted.push(*of),
-                    None => wanted.extend(guess.about(item, len, age)),
-                }
-            }
-        }
-        wanted
-    }
 }
 
 /// A cluster of a region with so many appliances: it has its part of the region's demand.
@@ -572,10 +462,14 @@ fn cluster_of<'a>(
     (bounds, apart): (&'a Bounds, &'a [Apart<'a>]),
     all: usize,
 ) -> Cluster<'a> {
-    let permillion = Bytes::of(members.len()).0 * 1_000_000 / Bytes::of(all).0.max(1);
-    let share = Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1));
     let Bounds { pins, bans, .. } = bounds;
-    Cluster { members, share, pins, bans, apart }
+    Cluster { members, share: share_of(members.len(), all), pins, bans, apart }
+}
+
+/// The part of its region's demand that so many of all its appliances have together.
+pub(crate) fn share_of(count: usize, all: usize) -> Share {
+    let permillion = Bytes::of(count).0 * u64::from(Share::ALL.0) / Bytes::of(all).0.max(1);
+    Share(u32::try_from(permillion).unwrap_or(u32::MAX).max(1))
 }
 
 /// What must be held by each cluster of a region and must not, made once for those of whose sites
@@ -593,41 +487,6 @@ fn bounds(ruled: &Ruled, shelf: &Shelf, region: &[Together<'_>]) -> Vec<Arc<Boun
         }
     });
     each.collect()
-}
-
-/// What is thought of a version of which nobody knows yet how many will watch it: for a day four
-/// times the mean of all others but launches, then as much as they for a week. So a full site takes
-/// in what is new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
-struct Guess {
-    /// None where nothing is known of any: then each byte is as good as another.
-    mean: Option<(Bytes, BitsPerSecond)>,
-}
-
-const NEW_FOR: u64 = 7 * 86_400;
-const NEWEST_FOR: u64 = 86_400;
-const NEWEST_TIMES: u64 = 4;
-
-impl Guess {
-    fn of(expected: &[Wanted], begun: &NumberSet) -> Self {
-        let (mut count, mut day, mut peak) = (0_u128, 0_u128, 0_u128);
-        for of in expected.iter().filter(|of| !begun.contains(of.item.0)) {
-            count += 1;
-            day += u128::from(of.day.0);
-            peak += u128::from(of.peak.0);
-        }
-        let mean =
-            |sum: u128| Some(u64::try_from(sum.checked_div(count)?).unwrap_or(u64::MAX).max(1));
-        let both = mean(day).zip(mean(peak));
-        Self { mean: both.map(|(day, peak)| (Bytes(day), BitsPerSecond(peak))) }
-    }
-
-    fn about(&self, item: Item, len: Bytes, age: u64) -> Option<Wanted> {
-        let times = if age < NEWEST_FOR { NEWEST_TIMES } else { 1 };
-        let (day, peak) = self.mean.unwrap_or((len, BitsPerSecond(1)));
-        let day = Bytes(day.0.saturating_mul(times));
-        let peak = BitsPerSecond(peak.0.saturating_mul(times));
-        (age < NEW_FOR).then_some(Wanted { item, day, peak })
-    }
 }
 
 /// What reasons are worked out of.

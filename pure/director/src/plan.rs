@@ -20,7 +20,7 @@
 //! [`Action::Free`].
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, Item, SiteId};
@@ -29,12 +29,12 @@ use model::names::Names;
 use model::number::NumberSet;
 use model::topology::Appliance;
 use model::units::{Instant, UnixSeconds};
-use model::view::{Health, Renditions};
+use model::view::Renditions;
 use placement::plan::Change;
 
 use crate::catalog::{Part, Version};
 use crate::desired::{Desired, Registered};
-use crate::last::{Having, is_whole};
+use crate::last::{Having, brought, is_whole};
 use crate::observed::Wholes;
 use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
@@ -68,6 +68,8 @@ pub struct Plan {
     emptied: Option<Emptied>,
     /// What it moves.
     change: Change,
+    /// Who may have what stays at another that must not hold it.
+    brought: BTreeSet<ApplianceId>,
     draft: Draft,
 }
 
@@ -110,6 +112,9 @@ pub(crate) struct Planning {
     pub(crate) refused: Option<Box<RefusedPlan>>,
     /// The last of those that were not, since this process began.
     carried_out: VecDeque<CarriedOut>,
+    /// Who has what is banned, as the one in the making knows it, is out of date for these: all
+    /// that reported something else, or came back, since it began. At most every appliance.
+    came: BTreeSet<ApplianceId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,8 +150,8 @@ impl PlanInput {
         let mut kept = self.ground.catalog.kept(count);
         if let Some(places) = &self.places {
             let (change, draft) = (Change::default(), self.draft(places, kept));
-            let (number, places) = (self.number, Arc::clone(places));
-            return Plan { number, places, refused: None, emptied: None, change, draft };
+            let (number, places, brought) = (self.number, Arc::clone(places), BTreeSet::new());
+            return Plan { number, places, refused: None, emptied: None, change, brought, draft };
         }
         let before = self.ground.holds_before(&kept, |id| self.base.has(id));
         let places = Arc::new(self.ground.places(&kept, &before));
@@ -168,8 +173,9 @@ impl PlanInput {
             None => places.change(&before, &self.ground.known),
             Some(_) => Change::default(),
         };
+        let brought = brought(&places.last, &before, &places.holds);
         let refused = Some(refused.map(Box::new));
-        Plan { number: self.number, places, refused, emptied, change, draft }
+        Plan { number: self.number, places, refused, emptied, change, brought, draft }
     }
 
     /// Why these places are not taken; none where they are, or are forced. And whom they empty, if
@@ -366,6 +372,7 @@ impl Director {
         let having = if is_forced { Having::default() } else { self.having() };
         let Role::Writer(publisher) = &mut self.role else { return };
         self.planning.is_under_way = true;
+        self.planning.came.clear();
         self.planning.number += 1;
         self.counters.placements += u64::from(wanted == Replan::Places);
         let desired = &self.desired;
@@ -403,6 +410,10 @@ impl Director {
             self.say_of(&of.appliance, of.to_string());
         }
         self.settle_withdrawals();
+        let came = std::mem::take(&mut self.planning.came);
+        for id in came.union(&plan.brought) {
+            self.look_at_last_copies(id, &Wholes::default());
+        }
         self.begin_plan();
     }
 
@@ -429,9 +440,7 @@ impl Director {
             return Having::default();
         }
         // Whoever is silent may never come back.
-        let is_there =
-            |health| matches!(health, Health::Healthy | Health::Draining | Health::Drained);
-        let members = self.members.iter().filter(|(_, member)| is_there(member.health));
+        let members = self.members.iter().filter(|(_, member)| member.health.is_well());
         let wholes = members
             .filter_map(|(id, member)| Some((id.clone(), member.observed.as_ref()?.wholes())));
         Having::new(numbers, wholes.collect())
@@ -448,9 +457,13 @@ impl Director {
         version.items_or_own().each().map(numbers).collect()
     }
 
-    /// An appliance holds something else now. If that is the copy for which another waits, which
-    /// must not hold it, that one's may go. O(items that stay anywhere).
+    /// An appliance holds something else now, or is well again. If that is the copy for which
+    /// another waits, which must not hold it, that one's may go. O(items that stay anywhere), and
+    /// O(log appliances) while a plan is in the making, which knows nothing of it.
     pub(crate) fn look_at_last_copies(&mut self, id: &ApplianceId, before: &Wholes) {
+        if self.planning.is_under_way {
+            self.planning.came.insert(id.clone());
+        }
         let Some(holds) = self.places.holds.get(id).filter(|_| !self.places.last.is_empty()) else {
             return;
         };

@@ -12,7 +12,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::Health;
 
 use crate::drain::State;
-use crate::observed::{Cause, Probe, Report};
+use crate::observed::{Cause, Probe, Report, Wholes};
 use crate::{Action, Director, Member, Notice, Role};
 
 impl Director {
@@ -109,7 +109,7 @@ impl Director {
         let load = observed.map_or(0, |observed| observed.said.load.permille());
         let told =
             observed.and_then(|of| of.word(now, settle, report.told_share, report.own_share));
-        if matches!(member.health, Health::Healthy | Health::Draining | Health::Drained) {
+        if member.health.is_well() {
             let before = member.share.permille();
             member.share.heard(now, load, &self.config.shares);
             told.iter().for_each(|told| member.share.told(*told));
@@ -158,6 +158,7 @@ impl Director {
         if same {
             return;
         }
+        let comes_back = health.is_well() && !member.health.is_well();
         if member.health != health {
             if is_lost(health) {
                 member.share.lost(now);
@@ -175,6 +176,9 @@ impl Director {
         self.count_load(id);
         self.view_is_old = true;
         self.note(id, health, cause);
+        if comes_back {
+            self.look_at_last_copies(id, &Wholes::default());
+        }
     }
 
     /// Tells an operator.

@@ -153,11 +153,7 @@ fn a_ban_moves_what_has_no_origin_only_to_one_that_has_it() {
 
 #[test]
 fn one_that_is_silent_is_not_counted_on_for_a_last_copy() {
-    let mut director = running(&["a1", "b1"]);
-    put(&mut director, title("film-1", "title-1", 1));
-    settle(&mut director);
-    without_source(&mut director, "film-1");
-    ["a1", "b1"].iter().for_each(|name| hold(&mut director, name, &[1]));
+    let mut director = two_with_a_last_copy();
     director.handle(at(2_000), Event::Tick(UnixSeconds(2)));
     let rules = BTreeMap::from([(("film-1".parse().unwrap(), at_site("a")), BAN)]);
     let wishes = Wishes { rules, ..Wishes::default() };
@@ -165,6 +161,58 @@ fn one_that_is_silent_is_not_counted_on_for_a_last_copy() {
     settle(&mut director);
     assert!(films(&director, "a1").contains("film-1"));
     assert_eq!(unkept(&director).len(), 1);
+}
+
+/// Two that have a film without a source.
+fn two_with_a_last_copy() -> Director {
+    let mut director = running(&["a1", "b1"]);
+    put(&mut director, title("film-1", "title-1", 1));
+    settle(&mut director);
+    without_source(&mut director, "film-1");
+    ["a1", "b1"].iter().for_each(|name| hold(&mut director, name, &[1]));
+    director
+}
+
+#[test]
+fn one_that_has_it_all_the_while_and_may_again_lets_the_last_copy_go() {
+    let mut director = two_with_a_last_copy();
+    say(&mut director, &[("film-1", everywhere(), BAN)]);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [1, 0]);
+    // It has said nothing new: it was to drop the film, and has not yet.
+    say(&mut director, &[("film-1", everywhere(), BAN), ("film-1", at_site("b"), PIN)]);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [0, 1]);
+}
+
+#[test]
+fn a_copy_that_is_reported_while_a_plan_is_made_lets_the_last_one_go() {
+    let mut director = running(&["a1", "b1"]);
+    put(&mut director, title("film-1", "title-1", 1));
+    settle(&mut director);
+    without_source(&mut director, "film-1");
+    hold(&mut director, "a1", &[1]);
+    let rules = BTreeMap::from([(("film-1".parse().unwrap(), at_site("a")), BAN)]);
+    let wishes = Wishes { rules, ..Wishes::default() };
+    director.handle(at(0), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    assert!(!director.planning.is_done());
+    hold(&mut director, "b1", &[1]);
+    settle(&mut director);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [0, 1]);
+}
+
+#[test]
+fn one_that_was_silent_and_is_back_lets_the_last_copy_go() {
+    let mut director = two_with_a_last_copy();
+    director.handle(at(2_000), Event::Tick(UnixSeconds(2)));
+    let rules = BTreeMap::from([(("film-1".parse().unwrap(), at_site("a")), BAN)]);
+    let wishes = Wishes { rules, ..Wishes::default() };
+    director.handle(at(2_000), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    settle(&mut director);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [1, 1]);
+    let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+    let back = Report { inventory, ..report(21) };
+    director.report(at(2_100), &id("b1"), &back).unwrap();
+    settle(&mut director);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [0, 1]);
 }
 
 #[test]

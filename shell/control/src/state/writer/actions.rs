@@ -7,7 +7,6 @@ use std::time::Duration;
 use director::{Action, Event, Notice, PlanInput, RefusedPlan};
 use model::machine::Machine;
 use model::units::Instant;
-use model::view::Health;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Control;
@@ -131,8 +130,7 @@ impl Control {
 }
 
 fn tell(notice: &Notice) {
-    let is_well = matches!(notice.health, Health::Healthy | Health::Draining | Health::Drained);
-    if is_well && !notice.cause.is_of_identity() {
+    if notice.health.is_well() && !notice.cause.is_of_identity() {
         tracing::info!(appliance = %notice.appliance, "{}", notice.text);
     } else {
         tracing::warn!(appliance = %notice.appliance, "{}", notice.text);

@@ -310,6 +310,13 @@ pub struct FillRules {
 }
 
 impl FillRules {
+    /// The most at which a block may come: of what is urgent, outside of the windows; from outside
+    /// of the site; and of all.
+    pub fn rates(&self, is_open: bool, is_outside: bool) -> [Option<BitsPerSecond>; 3] {
+        let urgent = self.urgent_max.filter(|_| !is_open);
+        [urgent, self.outside_max.filter(|_| is_outside), self.rate_max]
+    }
+
     /// True if what is urgent may be fetched: at any hour that is in no pause.
     pub fn takes_urgent(&self, now: UnixSeconds) -> bool {
         !self.urgent.is_empty() && !self.hours.is_paused(now)

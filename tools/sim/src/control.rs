@@ -276,11 +276,6 @@ impl Control {
         manifest.is_some_and(|of| of.versions.iter().any(|of| of.id == *version))
     }
 
-    /// True if the last plan was refused.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.director.borrow().as_ref().is_some_and(|of| of.refused().is_some())
-    }
-
     /// True if it tells that there is no room for a version at a site where it is pinned.
     pub(crate) fn tells_no_room(&self, version: &AssetVersionId, site: &SiteId) -> bool {
         let director = self.director.borrow();

@@ -65,8 +65,16 @@ impl Host for Process {
         mut take: impl FnMut(&mut Holdings) -> Option<T>,
     ) -> Option<T> {
         loop {
-            match (self.with(&mut take), news) {
-                (Some(found), _) => return Some(found),
+            let found = self.with(|holdings| {
+                let before = holdings.busy().clone();
+                let found = take(holdings)?;
+                Some((found, holdings.busy() - &before))
+            });
+            match (found, news) {
+                (Some((found, claimed)), _) => {
+                    self.machine.notes_claim(claimed);
+                    return Some(found);
+                }
                 (None, News::Changed) => self.changed.wait().await,
                 (None, News::HandedOut) => self.handed_out.wait().await,
             }

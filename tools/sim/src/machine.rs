@@ -65,6 +65,7 @@ impl Machine {
             kept: RefCell::new(None),
             kept_rules: RefCell::default(),
             hours: RefCell::default(),
+            claims: RefCell::default(),
             is_up: Cell::new(false),
             is_dark: Cell::new(false),
             signed: RefCell::default(),

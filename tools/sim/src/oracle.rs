@@ -176,7 +176,10 @@ pub(crate) fn fetches(
     let now = world.stage.now();
     let Some(told) = hours.forbid(now, wall) else { return };
     let is_paused = told.is_paused(wall.0 - 1) && told.is_paused(wall.0);
-    if !is_paused && told.is_urgent(&world.files_of.borrow(), object) {
+    let files_of = world.files_of.borrow();
+    // Small files of a unit come along.
+    let is_urgent = || machine.is_claimed_with(object, |object| told.is_urgent(&files_of, object));
+    if !is_paused && is_urgent() {
         world.count(|counts| counts.urgent_blocks += u64::from(len != Bytes::ZERO));
         let within = hours.urgent.take(process, now, len, FILL.urgent_max);
         return world

@@ -43,8 +43,8 @@ pub(crate) struct Process {
     pub(crate) fetched: Cell<u64>,
     /// When it first asked for each object.
     pub(crate) asked: RefCell<BTreeMap<ObjectId, Instant>>,
-    /// How fast what is urgent comes outside of windows.
-    pub(crate) urgent_pace: RefCell<Option<Limiter>>,
+    /// How fast blocks come, for each of the rates of its rules.
+    pub(crate) paces: RefCell<[Option<Limiter>; 3]>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
@@ -115,7 +115,7 @@ impl Process {
             handed_out: Bell::default(),
             fetched: Cell::new(0),
             asked: RefCell::default(),
-            urgent_pace: RefCell::default(),
+            paces: RefCell::default(),
             returned: Cell::new(0),
             state: RefCell::new(state),
         })

@@ -86,14 +86,13 @@ impl Sources for Network {
         Reached { network, object, list, waits }
     }
 
-    /// As `shell/appliance` does it: outside of the windows what is urgent comes at its own pace.
-    async fn pace(&self, len: Bytes, _: bool) -> bool {
+    async fn pace(&self, len: Bytes, is_outside: bool) -> bool {
         let process = &self.process;
-        let (is_open, most) =
-            process.ask(|holdings| (holdings.is_open(), holdings.rules().urgent_max));
-        if let Some(rate) = most.filter(|_| !is_open) {
+        let rates = process.ask(|holdings| holdings.rules().rates(holdings.is_open(), is_outside));
+        for (at, rate) in rates.into_iter().enumerate() {
+            let Some(rate) = rate else { continue };
             let until = {
-                let mut pace = process.urgent_pace.borrow_mut();
+                let pace = &mut process.paces.borrow_mut()[at];
                 let limiter = pace.get_or_insert_with(|| Limiter::new(rate, URGENT_BURST));
                 limiter.set(rate, URGENT_BURST);
                 limiter.take(process.now(), len)

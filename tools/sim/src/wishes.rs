@@ -141,9 +141,6 @@ pub(crate) fn what_is_wrong(fleet: &Rc<Fleet>) -> String {
     if let Some(version) = lost.find(|version| !all.iter().any(|id| holds(id, version))) {
         return format!("{version} has no source, and its last copy goes");
     }
-    if control.is_refused() {
-        return String::new(); // Nothing moves.
-    }
     let mut sites: BTreeMap<SiteId, Vec<ApplianceId>> = BTreeMap::new();
     for id in all {
         let Some(site) = control.site_of(&id) else { continue };

@@ -111,6 +111,8 @@ pub(crate) struct Machine {
     pub(crate) kept_rules: RefCell<Option<(FillRules, hours::Told)>>,
     /// What its process goes by.
     pub(crate) hours: RefCell<hours::InForce>,
+    /// What its process claimed together last, to be fetched into one file.
+    pub(crate) claims: RefCell<Vec<BTreeSet<ObjectId>>>,
     pub(crate) is_up: Cell<bool>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,
@@ -138,6 +140,26 @@ pub(crate) const CLOCK_ZERO: u64 = 1_000_000;
 impl Machine {
     pub(crate) fn drive(&self, index: usize) -> Option<Rc<Drive>> {
         self.drives.borrow().get(index).cloned()
+    }
+
+    /// These were claimed together. An older claim of one of them is over.
+    pub(crate) fn notes_claim(&self, claimed: BTreeSet<ObjectId>) {
+        let mut claims = self.claims.borrow_mut();
+        claims.retain(|of| of.is_disjoint(&claimed));
+        if 1 < claimed.len() {
+            claims.push(claimed);
+        }
+    }
+
+    /// True if this object, or one with which it was claimed last, is such.
+    pub(crate) fn is_claimed_with(
+        &self,
+        object: &ObjectId,
+        is_such: impl Fn(&ObjectId) -> bool,
+    ) -> bool {
+        let claims = self.claims.borrow();
+        let with = claims.iter().find(|of| of.contains(object));
+        is_such(object) || with.is_some_and(|with| with.iter().any(is_such))
     }
 }
 

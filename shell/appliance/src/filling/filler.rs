@@ -1,7 +1,5 @@
 //! Fill threads: where each gets bytes from for `upkeep::filler`, which does the rest.
 
-use std::sync::Arc;
-
 use fill::plan::Fetch;
 use fill::transfer;
 use model::id::ObjectId;
@@ -88,12 +86,11 @@ impl Sources for Network<'_> {
 
     async fn pace(&self, len: Bytes, is_outside: bool) -> bool {
         let (ledger, paces) = (&self.shared.ledger, self.paces);
-        let (rules, is_open) =
-            ledger.ask(|holdings| (Arc::clone(holdings.rules()), holdings.is_open()));
-        let may_come = is_open || paces.urgent.wait_within(ledger, len, rules.urgent_max);
-        let may_come =
-            may_come && (!is_outside || paces.outside.wait_within(ledger, len, rules.outside_max));
-        may_come && paces.all.wait_within(ledger, len, rules.rate_max)
+        let rates = ledger.ask(|holdings| holdings.rules().rates(holdings.is_open(), is_outside));
+        let [urgent, outside, all] = rates;
+        paces.urgent.wait_within(ledger, len, urgent)
+            && paces.outside.wait_within(ledger, len, outside)
+            && paces.all.wait_within(ledger, len, all)
     }
 }
 

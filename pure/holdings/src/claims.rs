@@ -51,7 +51,7 @@ pub enum FileStanding {
 }
 
 /// First wait before an object that was given up is tried again; doubles with each time.
-const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
+pub(crate) const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
 /// Longest such wait.
 const POSTPONE_MAX: Nanos = Nanos::seconds(120);
 

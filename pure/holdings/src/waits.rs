@@ -17,7 +17,7 @@ use model::units::{Bytes, Instant, Nanos};
 use store::parcel::PartId;
 use store::unit::UnitId;
 
-use crate::claims::Postponed;
+use crate::claims::{POSTPONE_FIRST, Postponed};
 use crate::{Claim, Holdings};
 
 /// Objects of which it is known since when they are lacked, about 100 bytes each. Those beyond
@@ -119,7 +119,18 @@ impl Holdings {
 
     /// The holder of this claim is done: what of it is not held waits for a master, for so long.
     pub fn wait_for_master(&mut self, now: Instant, claim: &Claim, span: Nanos) {
-        let (until, part) = (now + span, claim.parcel().part());
+        self.wait(now + span, claim, None);
+    }
+
+    /// The holder of a claim of several is done, in the middle of this object, which could not be
+    /// had. All of them wait as for a master, so that the part with what there is of it stays.
+    pub fn wait_within(&mut self, now: Instant, claim: &Claim, object: ObjectId) {
+        assert!(!self.was_postponed(&object), "others are not kept back twice for its sake");
+        self.wait(now + POSTPONE_FIRST, claim, Some(object));
+    }
+
+    fn wait(&mut self, until: Instant, claim: &Claim, failed: Option<ObjectId>) {
+        let part = claim.parcel().part();
         if let PartId::Unit(unit) = part {
             self.release_unit(unit);
             if self.parts.contains_key(&part) {
@@ -129,6 +140,7 @@ impl Holdings {
         for object in claim.fetch.iter().map(|fetch| fetch.object) {
             if self.index.locate(&object).is_none() {
                 let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
+                let times = times + u32::from(failed == Some(object));
                 self.no_longer_postponed(object);
                 let postponed = Postponed { until, times, waits: true, for_master: true };
                 self.postponed.insert(object, postponed);
@@ -140,7 +152,12 @@ impl Holdings {
         self.news = true; // Whoever plans has to look for how long it may sleep.
     }
 
-    /// Objects that wait for a master.
+    /// It could not be had when it was tried last.
+    pub fn was_postponed(&self, object: &ObjectId) -> bool {
+        self.postponed.get(object).is_some_and(|postponed| 0 < postponed.times)
+    }
+
+    /// Objects that wait for a master, or with one of their file that could not be had.
     pub fn objects_waiting(&self) -> u64 {
         assert!(self.waits.count <= Bytes::of(self.postponed.len()).0, "each waits once");
         self.waits.count

@@ -112,6 +112,8 @@ enum Ended {
     Stopped,
     /// Not now, for the sake of this object; the text says why.
     Postponed(ObjectId, String),
+    /// The same in the middle of it, for the first time: all of its file wait.
+    Within(ObjectId, String),
     /// The drive failed, and was told.
     DriveFailed,
 }
@@ -151,6 +153,10 @@ pub async fn run<H: Host, S: Sources>(host: &H, sources: &S) {
                 let all: Vec<_> = claim.fetch.iter().map(|fetch| fetch.object).collect();
                 host.done(&claim, &all);
                 host.replan();
+            }
+            Ended::Within(object, why) => {
+                postponed(host, &claim, object, &why);
+                host.wait_within(&claim, object);
             }
             Ended::Postponed(object, why) => {
                 postponed(host, &claim, object, &why);
@@ -300,6 +306,9 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
                     part.shorten();
                     break;
                 }
+                Err(Stop::GaveUp(why)) if self.may_wait_within(fetch, &part) => {
+                    return Ended::Within(fetch.object, why);
+                }
                 Err(Stop::GaveUp(why)) if part.whole() == 0 => {
                     return Ended::Postponed(fetch.object, why);
                 }
@@ -324,6 +333,14 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
         host.dropped_part(self.part, self.drive.index());
         assert!(verified <= self.claim.parcel().file_len(), "no block is counted twice");
         waits.map_or(Ended::Published(without), Ended::Waits)
+    }
+
+    /// Some of an object is there, and would be fetched again. Others of its file wait once for it
+    /// to be had elsewhere, such as when who sent it dies.
+    fn may_wait_within(&self, fetch: &Fetch, part: &Part<'_, H>) -> bool {
+        let is_unit = matches!(self.part, PartId::Unit(_));
+        let is_first = || !self.host.ask(|holdings| holdings.was_postponed(&fetch.object));
+        is_unit && part.is_within_object() && is_first()
     }
 
     async fn failed(&self, part: Part<'_, H>, error: &DriveError) -> Ended {

@@ -262,6 +262,11 @@ pub trait Ledger: Host {
         self.change(|holdings| holdings.wait_for_master(self.now(), claim, span));
     }
 
+    /// The holder of a claim of several gave up in the middle of this object: all wait for it once.
+    fn wait_within(&self, claim: &Claim, object: ObjectId) {
+        self.change(|holdings| holdings.wait_within(self.now(), claim, object));
+    }
+
     /// How much of a part is good, for the reports; none when there is no part any more.
     fn set_part(&self, id: PartId, part: Option<Part>) {
         self.change(|holdings| holdings.set_part(id, part));

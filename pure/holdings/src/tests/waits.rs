@@ -74,6 +74,22 @@ fn a_part_of_a_unit_that_waits_is_kept_and_gone_on_with() {
 }
 
 #[test]
+fn a_unit_waits_once_for_one_of_it_of_which_some_is_there() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    let claim = claimed(&mut holdings, at(0));
+    let part = Part { drive: DRIVE, verified: LEN };
+    holdings.set_part(claim.parcel().part(), Some(part));
+    holdings.wait_within(at(0), &claim, object(2));
+    assert_eq!(plan(&mut holdings, at(1)).drop_parts, []);
+    assert_eq!(fetched(&mut holdings), None);
+    let claim = claimed(&mut holdings, at(2));
+    assert_eq!((claim.fetch.len(), claim.part), (3, Some(part)));
+    let failed = [1, 2, 3].map(|n| holdings.was_postponed(&object(n)));
+    assert_eq!(failed, [false, true, false], "the next time nobody is kept back for it");
+}
+
+#[test]
 fn a_plan_is_due_when_something_may_be_asked_about_but_once_a_second() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1]));

@@ -101,6 +101,8 @@ pub(crate) struct TestControl {
     pub(crate) sources_asked: AtomicU64,
     /// For what a master is to fetch first, with all that was said of the time it was lacked for.
     pub(crate) waiting: Mutex<BTreeMap<ObjectId, Vec<u64>>>,
+    /// Who asks goes to the sources that are named, and no further.
+    pub(crate) only: AtomicBool,
     /// Serial numbers that manifests revoke.
     pub(crate) revoked: Mutex<BTreeSet<String>>,
     /// Certificates given out to renew others.
@@ -213,7 +215,8 @@ impl TestControl {
             return Some(Sources { only: true, wait_s: Some(1), ..Sources::default() });
         }
         let sources = self.sources.lock().unwrap().get(object).cloned()?;
-        Some(Sources { sources, ..Sources::default() })
+        let only = self.only.load(Ordering::SeqCst);
+        Some(Sources { sources, only, ..Sources::default() })
     }
 
     pub(crate) fn last_report(&self) -> Option<wire::v1::report::Report> {

@@ -72,7 +72,7 @@ impl Sibling {
         Self { member, control, rig, handle, address, _servers: [o, c] }
     }
 
-    fn source(&self, file: &TestFile) -> Source {
+    pub(crate) fn source(&self, file: &TestFile) -> Source {
         source(&self.member, &self.address, file)
     }
 

@@ -4,12 +4,15 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use appliance::process::config::Text;
 use model::extent::Extent;
 use model::units::{BitsPerSecond, Bytes};
 
 use crate::drives::{World, world};
 use crate::rig::{TestFile, version, wait};
+use crate::siblings::Sibling;
 
 /// Six segments of 300 to 305 KB and an init segment: a unit of four, and one of the rest.
 fn files() -> Vec<TestFile> {
@@ -108,6 +111,35 @@ fn a_unit_that_waits_for_a_master_in_the_middle_of_an_object_fetches_nothing_aga
     w.control.waiting.lock().unwrap().clear();
     w.rig.wait_for(&files);
     assert_eq!(fetched + handle.fill().fetched.0, 40_000_000, "no verified block came twice");
+    assert_eq!((units(&w).len(), w.rig.parts(0)), (1, 0));
+}
+
+#[test]
+fn a_unit_whose_only_sibling_dies_in_the_middle_of_an_object_fetches_nothing_again() {
+    let files: Vec<TestFile> =
+        (0..8).map(|i| TestFile::new(&format!("{i}.m4s"), 5_000_000)).collect();
+    let mut sibling = Sibling::of_site("a2", &files, &[], |config| {
+        config.peer.rate_max = Some(Text(BitsPerSecond(80_000_000)));
+    });
+    let mut w = packing(&files);
+    w.rig.config.fill.unit.0 = Bytes::mib(64);
+    let told = files.iter().map(|file| (file.id(), vec![sibling.source(file)]));
+    *w.control.sources.lock().unwrap() = told.collect();
+    w.control.only.store(true, Ordering::SeqCst);
+    let handle = w.rig.start();
+    wait("a part", || 12_000_000 <= handle.fill().fetched.0);
+    sibling.handle.stop();
+    // Control sees it, and has another fetch what is missing first.
+    let waits = files.iter().map(|file| (file.id(), Vec::new()));
+    w.control.waiting.lock().unwrap().extend(waits);
+    let asked = || w.control.waiting.lock().unwrap().values().any(|said| 1 < said.len());
+    wait("it to be asked for again", asked);
+    assert_eq!((units(&w).len(), w.rig.parts(0)), (0, 1), "the part stays as it is");
+    w.control.sources.lock().unwrap().clear();
+    w.control.only.store(false, Ordering::SeqCst);
+    w.control.waiting.lock().unwrap().clear();
+    w.rig.wait_for(&files);
+    assert_eq!(handle.fill().fetched.0, 40_000_000, "no verified block came twice");
     assert_eq!((units(&w).len(), w.rig.parts(0)), (1, 0));
 }
 

@@ -23,18 +23,17 @@ pub struct Catalog {
     versions: Names<AssetVersionId, Arc<Version>>,
 }
 
-/// The versions of an asset: most have one, which is found without a list. Its hash is beside it,
-/// so that what it leads to is looked for before the version has come from far memory.
+/// The versions of an asset: most have one, which is found without a list.
 #[derive(Clone, Debug)]
 enum OfAsset {
-    One { version: Arc<Version>, id_hash: u64 },
+    One(Arc<Version>),
     Several(Vec<Arc<Version>>),
 }
 
 impl OfAsset {
     fn as_slice(&self) -> &[Arc<Version>] {
         match self {
-            Self::One { version, .. } => std::slice::from_ref(version),
+            Self::One(version) => std::slice::from_ref(version),
             Self::Several(versions) => versions,
         }
     }
@@ -43,7 +42,7 @@ impl OfAsset {
 impl From<Vec<Arc<Version>>> for OfAsset {
     fn from(versions: Vec<Arc<Version>>) -> Self {
         match &*versions {
-            [version] => Self::One { version: Arc::clone(version), id_hash: version.id_hash },
+            [version] => Self::One(Arc::clone(version)),
             _ => Self::Several(versions),
         }
     }
@@ -454,17 +453,6 @@ impl Catalog {
     /// The versions of an asset, newest first; empty if there is no such asset.
     pub fn versions(&self, asset: &AssetId) -> &[Arc<Version>] {
         self.assets.get(asset).map_or(&[], OfAsset::as_slice)
-    }
-
-    /// The same, each with [`hash_of`] its name.
-    pub(crate) fn hashed(&self, asset: &AssetId) -> impl Iterator<Item = (&Arc<Version>, u64)> {
-        let of = self.assets.get(asset);
-        let known = match of {
-            Some(OfAsset::One { id_hash, .. }) => Some(*id_hash),
-            Some(OfAsset::Several(_)) | None => None,
-        };
-        let versions = of.map_or(&[][..], OfAsset::as_slice).iter();
-        versions.map(move |version| (version, known.unwrap_or_else(|| version.id_hash)))
     }
 
     /// The version of this name.

@@ -15,11 +15,23 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use model::id::{AssetVersionId, ObjectId};
+use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::names::Names;
 use model::number::{NumberSet, OWN_FILES, index};
 
-use crate::catalog::Version;
+use crate::catalog::{Version, Window};
+
+/// The only version of an asset, with all of it that a list for a player begins with: so one place
+/// in memory is read for it, and neither the version nor its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Alone {
+    pub(crate) version: Arc<Version>,
+    /// As of its name.
+    pub(crate) hash: u64,
+    pub(crate) number: u32,
+    /// It may be shown at any time.
+    pub(crate) is_always_open: bool,
+}
 
 /// The numbers of all versions in the catalogue.
 #[derive(Debug)]
@@ -33,6 +45,8 @@ pub(crate) struct Files {
     /// Above all durable numbers that files ever had here.
     end: u32,
     numbers: Arc<Names<AssetVersionId, u32>>,
+    /// Of each asset of the catalogue that has one version.
+    alone: Arc<Names<AssetId, Alone>>,
     objects: Table,
     /// Versions without a file: whoever holds nothing holds them.
     empty: NumberSet,
@@ -71,6 +85,7 @@ impl Default for Files {
             next_own: OWN_FILES,
             end: 0,
             numbers: Arc::default(),
+            alone: Arc::default(),
             objects: Table::default(),
             empty: NumberSet::new(),
         }
@@ -140,6 +155,32 @@ impl Files {
     /// Names and numbers of all versions.
     pub(crate) fn numbers(&self) -> &Arc<Names<AssetVersionId, u32>> {
         &self.numbers
+    }
+
+    /// An asset has these versions, all of which have numbers. O(1), and once per picture a part
+    /// of the table.
+    pub(crate) fn put_asset(&mut self, asset: &AssetId, versions: &[Arc<Version>]) {
+        let known = self.alone.get(asset);
+        let [version] = versions else {
+            if known.is_some() {
+                Arc::make_mut(&mut self.alone).remove(asset);
+            }
+            return;
+        };
+        let number = self.number(version.id()).expect("each has a number");
+        let is_same = |of: &Alone| of.number == number && Arc::ptr_eq(&of.version, version);
+        if known.is_some_and(is_same) {
+            return;
+        }
+        let is_always_open = version.window == Window::default();
+        let (hash, version) = (version.id_hash(), Arc::clone(version));
+        let alone = Alone { version, hash, number, is_always_open };
+        Arc::make_mut(&mut self.alone).insert(asset.clone(), alone);
+    }
+
+    /// The versions of assets that have one.
+    pub(crate) fn alone(&self) -> &Arc<Names<AssetId, Alone>> {
+        &self.alone
     }
 
     pub(crate) fn number(&self, version: &AssetVersionId) -> Option<u32> {

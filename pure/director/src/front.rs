@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
-use model::names::{Names, hash_of};
+use model::names::Names;
 use model::topology::{Prefix, Site};
 use model::units::UnixSeconds;
 use model::view::{FleetView, Renditions};
@@ -18,6 +18,7 @@ use steering::{Nearest, Query, RankedList, Wanted};
 
 use crate::catalog::{Catalog, Version};
 use crate::desired::Policy;
+use crate::files::Alone;
 use crate::playbacks::{Playbacks, Refused};
 pub use crate::sealed::{Grant, Sealed, Ticket};
 
@@ -30,6 +31,8 @@ pub struct Snapshot {
     /// As they should be.
     pub sites: Arc<Names<SiteId, Site>>,
     pub catalog: Arc<Catalog>,
+    /// What the catalogue says of assets that have one version.
+    pub(crate) alone: Arc<Names<AssetId, Alone>>,
     pub policy: Policy,
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
@@ -122,14 +125,24 @@ impl Snapshot {
         now: UnixSeconds,
         config: &steering::Config,
     ) -> Result<Choice<'a>, Unplayable> {
-        let choice = |(version, hash): (&'a Arc<Version>, u64)| Choice {
+        let alone = self.alone.get(asset);
+        let is_shown = |of: &&Alone| of.is_always_open || of.version.window.is_open(now);
+        if let Some(Alone { version, hash, number, .. }) = alone.filter(is_shown) {
+            let list = self.rank_wanted(Wanted::numbered(*number, *hash), player, config);
+            let is_playable = list.is_good || !list.offered().is_empty();
+            return if is_playable {
+                Ok(Choice { version, list })
+            } else {
+                Err(Unplayable::NoAppliance)
+            };
+        }
+        let choice = |version: &'a Arc<Version>| Choice {
             version,
-            list: self.rank_hashed(version.id(), hash, player, config),
+            list: self.rank_wanted(self.wanted(version), player, config),
         };
-        let mut all = self.catalog.hashed(asset).peekable();
-        let is_known = all.peek().is_some();
+        let is_known = !self.catalog.versions(asset).is_empty();
         let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
-        let mut shown = self.shown_of(all, now).map(choice);
+        let mut shown = self.shown(asset, now).map(choice);
         let current = shown.next().ok_or(none)?;
         if current.list.is_good {
             return Ok(current);
@@ -142,17 +155,9 @@ impl Snapshot {
     /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
     /// may be old where nobody makes a new one.
     fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
-        self.shown_of(self.catalog.hashed(asset), now).map(|(version, _)| version)
-    }
-
-    /// Those of an asset's versions.
-    fn shown_of<'a>(
-        &self,
-        versions: impl Iterator<Item = (&'a Arc<Version>, u64)>,
-        now: UnixSeconds,
-    ) -> impl Iterator<Item = (&'a Arc<Version>, u64)> {
         let kept = usize::try_from(self.policy.versions_kept).unwrap_or(usize::MAX).max(1);
-        versions.take(kept).filter(move |(version, _)| version.window.is_open(now))
+        let versions = self.catalog.versions(asset).iter().take(kept);
+        versions.filter(move |version| version.window.is_open(now))
     }
 
     /// Every appliance for a version, best first.
@@ -162,21 +167,23 @@ impl Snapshot {
         player: &Player<'_>,
         config: &steering::Config,
     ) -> RankedList {
-        self.rank_hashed(version, hash_of(version.as_str().as_bytes()), player, config)
+        self.rank_wanted(Wanted::of(&self.view, version), player, config)
     }
 
-    fn rank_hashed(
+    fn wanted(&self, version: &Version) -> Wanted {
+        Wanted::hashed(&self.view, version.id(), version.id_hash())
+    }
+
+    fn rank_wanted(
         &self,
-        version: &AssetVersionId,
-        hash: u64,
+        version: Wanted,
         player: &Player<'_>,
         config: &steering::Config,
     ) -> RankedList {
         let Player { client, session, plain } = *player;
-        let draw = session.draw();
         let near = self.routes.locate(&client).sites;
-        let version = Wanted::hashed(&self.view, version, hash);
-        let query = Query { near: &near, version, session: &draw, plain, among: None };
+        let session = &session.draw();
+        let query = Query { near: &near, version, session, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
 
@@ -229,7 +236,7 @@ impl Snapshot {
             positions.filter_map(|at| Some(candidates.get(at)?.appliance)).collect();
         let near = self.routes.locate(&player.client).sites;
         let session = &player.session.draw();
-        let version = Wanted::hashed(&self.view, choice.version.id(), choice.version.id_hash());
+        let version = self.wanted(choice.version);
         let query = Query { near: &near, version, session, plain: player.plain, among: None };
         steering::nearest(&self.view, &query, &led)
     }

@@ -92,6 +92,7 @@ impl Director {
         let count = self.desired.versions_kept();
         let catalog = Arc::clone(&self.desired.catalog);
         for asset in &touched.assets {
+            self.files.put_asset(asset, catalog.versions(asset));
             for (age, version) in catalog.versions(asset).iter().enumerate() {
                 let number = self.files.number(version.id()).expect("each has a number by now");
                 match (age < count, self.kept_numbers.contains(number)) {

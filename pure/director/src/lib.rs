@@ -517,6 +517,7 @@ impl Director {
             routes: self.routes.table().clone(),
             sites: self.desired.sites.clone(),
             catalog: self.desired.catalog.clone(),
+            alone: self.files.alone().clone(),
             policy: self.desired.policy,
             playbacks: self.desired.playbacks.clone(),
             withdrawn: self.takedown.withdrawn.clone(),

@@ -112,6 +112,11 @@ impl Wanted {
         let draws = Draws::of_hash(hash);
         Self { number: view.versions.get_hashed(hash, id).copied(), draws }
     }
+
+    /// The same, where its number is known too.
+    pub fn numbered(number: u32, hash: u64) -> Self {
+        Self { number: Some(number), draws: Draws::of_hash(hash) }
+    }
 }
 
 /// Appliances for one player.

@@ -21,6 +21,50 @@ fn a_new_version_is_played_only_when_it_has_arrived() {
 }
 
 #[test]
+fn an_asset_with_one_version_is_known_by_that_whatever_comes_and_goes() {
+    let mut director = running(&["a1", "b1"]);
+    let check = |director: &Director, alone: Option<&str>| {
+        let snapshot = director.snapshot();
+        let known = snapshot.alone.get("film");
+        assert_eq!(known.map(|of| of.version.id().as_str()), alone);
+        let Some(known) = known else { return };
+        assert!(Arc::ptr_eq(
+            &known.version,
+            &snapshot.catalog.versions(&"film".parse().unwrap())[0]
+        ));
+        assert_eq!(snapshot.view.versions.get(known.version.id()), Some(&known.number));
+        assert_eq!(known.hash, known.version.id_hash());
+        assert_eq!(known.is_always_open, known.version.window == Window::default());
+    };
+    let goes = |director: &mut Director, name: &str| {
+        let gone = Change::Superseded([name.parse().unwrap()].into());
+        director.handle(at(0), Event::Changed(gone));
+        settle(director);
+    };
+    check(&director, None);
+    put_version(&mut director, "film-1", &[1], 1);
+    check(&director, Some("film-1"));
+    put_version(&mut director, "film-2", &[2], 2);
+    check(&director, None);
+    goes(&mut director, "film-1");
+    check(&director, Some("film-2"));
+    // Its objects are others, and so is its number.
+    put_version(&mut director, "film-2", &[3], 3);
+    check(&director, Some("film-2"));
+    hold(&mut director, "a1", &[3]);
+    assert_eq!(played(&director), ("film-2".to_owned(), vec!["a1".to_owned(), "b1".to_owned()]));
+    let window = Window { from: Some(UnixSeconds(7)), until: None };
+    let later = Version::clone(&version_of("film-2", &[3], 3)).shown(window);
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(later))));
+    check(&director, Some("film-2"));
+    assert_eq!(refusal_at(&director, UnixSeconds(6)), Some(Unplayable::NotShown));
+    assert_eq!(refusal_at(&director, UnixSeconds(7)), None);
+    goes(&mut director, "film-2");
+    check(&director, None);
+    assert_eq!(refusal(&director), Some(Unplayable::UnknownAsset));
+}
+
+#[test]
 fn what_cannot_be_played_says_why() {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };

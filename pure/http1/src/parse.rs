@@ -37,6 +37,8 @@ pub struct Request<'a> {
 /// (`Host`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
+    /// None only in HTTP/1.0.
+    pub host: Option<&'a [u8]>,
     pub range: Option<&'a [u8]>,
     pub if_range: Option<&'a [u8]>,
     pub if_none_match: Option<Lines<'a>>,
@@ -150,8 +152,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
         if behind_method { RequestError::Method } else { error }
     };
     let (fields, keep_alive) = fields(head.headers, minor).map_err(not_answered)?;
-    let path = path_of(method, target).ok_or(RequestError::Malformed)?;
-    let query = query_of(target);
+    let (whole, query) = divided(target);
+    let path = path_of(method, target, whole).ok_or(RequestError::Malformed)?;
     Ok(Parsed::Request { request: Request { method, path, query, keep_alive, fields }, len })
 }
 
@@ -184,6 +186,7 @@ fn fields<'a>(
             if !is_host(value) {
                 return Err(RequestError::Host);
             }
+            fields.host = Some(value);
         } else if is("range") {
             fields.range = single(fields.range, value);
         } else if is("if-range") {
@@ -240,33 +243,33 @@ fn is_host(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(allowed)
 }
 
-/// The path of a target in origin form or absolute form (RFC 9112 section 3.2). The asterisk is for
-/// OPTIONS. Authority form is CONNECT's, whose target nobody looks at, as that of other methods.
-fn path_of(method: Method, target: &str) -> Option<&str> {
+/// The path of a target in origin form or absolute form (RFC 9112 section 3.2), of which `whole` is
+/// without its query. The asterisk is for OPTIONS. Authority form is CONNECT's, whose target nobody
+/// looks at, as that of other methods.
+fn path_of<'a>(method: Method, target: &str, whole: &'a str) -> Option<&'a str> {
     if method == Method::Other || (method == Method::Options && target == "*") {
         return Some("*");
     }
-    let path = if target.starts_with('/') {
-        target
+    let path = if whole.starts_with('/') {
+        whole
     } else {
-        let (scheme, rest) = target.split_once("://")?;
-        let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (scheme, rest) = whole.split_once("://")?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let known = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         (known && is_host(host.as_bytes())).then_some(path)?
     };
-    let path = &path[..end_of(path, b"?#")];
     Some(if path.is_empty() { "/" } else { path })
 }
 
-/// The query of a target in whatever form. A fragment has no place in a request, and ends it.
-fn query_of(target: &str) -> &str {
-    let target = &target[..end_of(target, b"#")];
-    target.get(end_of(target, b"?") + 1..).unwrap_or("")
-}
-
-/// Where the first of these ASCII bytes stands; the end if none does.
-fn end_of(text: &str, any: &[u8]) -> usize {
-    text.bytes().position(|byte| any.contains(&byte)).unwrap_or(text.len())
+/// A target in whatever form without its query, and its query. A fragment has no place in a
+/// request, and ends it. One look at each byte: a steering URL has many.
+fn divided(target: &str) -> (&str, &str) {
+    let Some(end) = target.bytes().position(|byte| byte == b'?' || byte == b'#') else {
+        return (target, "");
+    };
+    let (whole, rest) = target.split_at(end);
+    let query = rest.strip_prefix('?').unwrap_or("");
+    (whole, query.split('#').next().unwrap_or(""))
 }
 
 #[cfg(test)]
@@ -326,7 +329,7 @@ mod tests {
         assert_eq!(path("a:443"), Err(RequestError::Malformed));
         assert_eq!(path("ftp://a/b"), Err(RequestError::Malformed));
         assert_eq!(path("http://a?b/c").as_deref(), Ok("/"));
-        for bad in ["http:///b", "http://u@a/b", "http://", "http:/a", "a", "**"] {
+        for bad in ["http:///b", "http://u@a/b", "http://", "http:/a", "a", "**", "*?b", "*#b"] {
             assert_eq!(path(bad), Err(RequestError::Malformed), "{bad}");
         }
         assert!(request("GET * HTTP/1.1\r\nHost: a\r\n\r\n").is_err());

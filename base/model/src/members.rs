@@ -90,6 +90,11 @@ impl Shape<'_> {
 }
 
 impl Members {
+    /// True of two that share their memory: no other two are compared in O(1).
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.words, &other.words)
+    }
+
     /// Its parts.
     #[inline]
     pub fn shape(&self) -> Shape<'_> {
@@ -285,8 +290,7 @@ impl<const N: usize> From<[u32; N]> for Members {
 
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
-        let is_same = Arc::ptr_eq(&self.words, &other.words);
-        is_same || self.count() == other.count() && self.each().eq(other.each())
+        self.is_same(other) || self.count() == other.count() && self.each().eq(other.each())
     }
 }
 

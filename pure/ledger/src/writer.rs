@@ -142,25 +142,30 @@ impl Ledger {
 
     fn put_version(&mut self, view: &FleetView, id: &AssetVersionId) -> Option<u32> {
         let version = *view.versions.get(id)?;
-        let Holders { whole, renditions } = view.holders.get(version).cloned().unwrap_or_default();
-        if self.holders.get(&version) != Some(&whole) {
-            entry::put_holders(&mut self.entries, version, id, &whole);
+        let nobody = Holders::default();
+        let Holders { whole, renditions } = view.holders.get(version).unwrap_or(&nobody);
+        let before = self.holders.get(&version);
+        if before.is_none_or(|before| !before.is_same(whole)) {
+            if before != Some(whole) {
+                entry::put_holders(&mut self.entries, version, id, whole);
+            }
+            // The copy of the picture, so that the next comparison is one of two pointers.
+            self.holders.insert(version, whole.clone());
         }
-        // The copy of the picture, so that the next comparison is one of two pointers.
-        self.holders.insert(version, whole);
         self.put_partial(view, version, renditions);
         Some(version)
     }
 
     /// Nothing where nobody holds a part, which is usual.
-    fn put_partial(&mut self, view: &FleetView, version: u32, numbers: Range<u32>) {
-        let sets = numbers.map(|number| view.partial_holders.get(number).cloned());
-        let sets: Vec<Members> = sets.map(Option::unwrap_or_default).collect();
+    fn put_partial(&mut self, view: &FleetView, version: u32, numbers: &Range<u32>) {
+        let nobody = Members::default();
+        let sets = numbers.clone().map(|at| view.partial_holders.get(at).unwrap_or(&nobody));
         let is_known = match self.partial.get(&version) {
-            Some(before) => *before == sets,
-            None => sets.iter().all(|set| set.is_empty()),
+            Some(before) => before.iter().eq(sets.clone()),
+            None => sets.clone().all(|set| set.is_empty()),
         };
         if !is_known {
+            let sets: Vec<Members> = sets.cloned().collect();
             entry::put_partial(&mut self.entries, version, &sets);
             self.partial.insert(version, sets);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
 use model::names::Names;
 use model::topology::{Prefix, Site};
-use model::units::UnixSeconds;
+use model::units::{BitsPerSecond, UnixSeconds};
 use model::view::{FleetView, Renditions};
 use playback::token::Session;
 use routes::filter::Longest;
@@ -70,6 +70,10 @@ pub struct Steered<'a> {
     pub pathways: Vec<&'a ApplianceId>,
     /// Its nearest site, and whether the first pathway leads past it.
     pub nearest: Option<Nearest>,
+    /// What its session was drawn by.
+    pub draw: [u8; 8],
+    /// The highest of its version; nothing if the catalogue does not know it.
+    pub bitrate: BitsPerSecond,
 }
 
 /// Why there is nothing to play.
@@ -209,10 +213,15 @@ impl Snapshot {
             among.sort_unstable();
             among.dedup();
         }
+        let (draw, version) = (ticket.session.draw(), self.catalog.version(&ticket.version));
+        let wanted = match version {
+            Some(known) => Wanted::hashed(&self.view, known.id(), known.id_hash()),
+            None => Wanted::of(&self.view, &ticket.version),
+        };
         let query = Query {
             near: &near,
-            version: Wanted::of(&self.view, &ticket.version),
-            session: &ticket.session.draw(),
+            version: wanted,
+            session: &draw,
             plain: ticket.plain,
             among: Some(&among),
         };
@@ -225,7 +234,8 @@ impl Snapshot {
             steering::nearest(&self.view, &query, &led)
         });
         let pathways = ways.into_iter().map(|way| way.pathway).collect();
-        Steered { among, list, pathways, nearest }
+        let bitrate = version.and_then(|version| version.bitrate()).unwrap_or_default();
+        Steered { among, list, pathways, nearest, draw, bitrate }
     }
 
     /// The nearest site of a player whose playback begins, and whether its list leads past it.

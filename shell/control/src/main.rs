@@ -97,7 +97,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         }
     };
     let config = Config::load(&file.config, settings::environment())?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().event_interval(TURNS_MAX).build();
+    let runtime = runtime.context("cannot start threads")?;
     match verb {
         Verb::Serve(_) => {
             end_on_panic();
@@ -134,6 +136,10 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         }
     }
 }
+
+/// Turns of connections between two looks for what came, of which answers to polls that were heard
+/// together wait for the second: 2 to 3 ms where each is a poll.
+const TURNS_MAX: u32 = 256;
 
 fn make_folder(config: &Config) -> anyhow::Result<()> {
     std::fs::create_dir_all(config.folder())

@@ -122,9 +122,10 @@ pub async fn serve(
     let tls = control.certificate.as_ref().map(Certificate::tls);
     let rules = Rules::for_players(&config.serve);
     let doors = control.doors.clone();
-    let players = control.clone();
+    let [players, first] = [control.clone(), control.clone()];
     let operators = Door::new(operators, tls, rules, doors.clone())
-        .with(Box::new(move |request| api::straight(&players, request)));
+        .with(Box::new(move |request| api::straight(&players, request)))
+        .with_first(Box::new(move |request, to| api::answer_bytes(&first, request, to)));
     let operators = operators.serve(api::router(control.clone()), stopped.clone());
     let rules = Rules {
         connections_max: config.fleet.connections_max,

@@ -472,6 +472,15 @@ pub(crate) fn straight<B>(
     steer::straight(control, request)
 }
 
+/// The same of what is answered before hyper reads it: the whole answer is added, or nothing.
+pub(crate) fn answer_bytes(
+    control: &Control,
+    request: &http1::Request<'_>,
+    answers: &mut Vec<u8>,
+) -> bool {
+    steer::answer_bytes(control, request, answers)
+}
+
 fn is_for_players(path: &str) -> bool {
     [STEERING, PLAY, EVENTS].iter().any(|prefix| path.starts_with(prefix))
 }
@@ -604,6 +613,75 @@ mod tests {
         assert_eq!(fields(plain), routed);
         assert_eq!(control.metrics.steering_failovers.value(), 3);
         serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_poll_is_answered_before_hyper_byte_for_byte_as_by_it() {
+        let (_directory, control, address, serving) = served("").await;
+        let sealed = control.keys().seal(&ticket(&control, &["a1", "a2"]));
+        let mut answers = Vec::new();
+        for pause in [0, 1, 0] {
+            let path = format!("/steer/v1/{sealed}?_HLS_pathway=a1");
+            let fields = "Host: c.example:8\r\nOrigin: null\r\n";
+            let asked = format!("GET {path} HTTP/1.1\r\n{fields}\r\n");
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            // In two pieces it is hyper's.
+            let (one, two) = asked.split_at(30 * pause);
+            stream.write_all(one.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100 * Bytes::of(pause).0)).await;
+            stream.write_all(two.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"]}") {
+                assert!(0 < stream.read_buf(&mut answer).await.unwrap(), "{answer:?}");
+            }
+            let answer = String::from_utf8(answer).unwrap();
+            // These two move with the clock.
+            let (before, after) = answer.split_once("\r\ndate: ").unwrap();
+            let (date, after) = after.split_once(" GMT\r\n").unwrap();
+            assert_eq!(date.len(), "Sun, 06 Nov 1994 08:49:37".len());
+            let (after, rest) = after.split_once("\"TTL\":").unwrap();
+            let (_, rest) = rest.split_once(',').unwrap();
+            answers.push(format!("{before} {after} {rest}"));
+        }
+        assert!(answers[0].contains("http://c.example:8/steer/v1/"), "{}", answers[0]);
+        assert_eq!((&answers[1], &answers[2]), (&answers[0], &answers[0]));
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn only_what_hyper_reads_alike_is_answered_before_it() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let sealed = control.keys().seal(&ticket(&control, &["a1"]));
+        let asked = |line: &str| {
+            let text = format!("{line}\r\nHost: a\r\n\r\n");
+            let Ok(http1::Parsed::Request { request, .. }) = http1::parse(text.as_bytes()) else {
+                panic!("{text}")
+            };
+            let mut answers = Vec::new();
+            let is_answered = answer_bytes(&control, &request, &mut answers);
+            assert_eq!(is_answered, !answers.is_empty());
+            is_answered
+        };
+        let path = format!("/steer/v1/{sealed}");
+        assert!(asked(&format!("GET {path} HTTP/1.1")));
+        assert!(asked(&format!("GET {path}?_DASH_pathway=%22a1%22&_x=1,2 HTTP/1.1")));
+        assert!(asked(&format!("GET http://b{path} HTTP/1.1")));
+        for odd in [
+            format!("HEAD {path} HTTP/1.1"),
+            format!("POST {path} HTTP/1.1"),
+            format!("GET {path} HTTP/1.0"),
+            format!("GET {path}?a=<b> HTTP/1.1"),
+            format!("GET {path}x HTTP/1.1"),
+            format!("GET {path}/ HTTP/1.1"),
+            format!("GET {} HTTP/1.1", path.replace('~', "%7E")),
+            "GET /steer/v1/ HTTP/1.1".to_owned(),
+            "GET /metrics HTTP/1.1".to_owned(),
+        ] {
+            assert!(!asked(&odd), "{odd}");
+        }
+        control.clock.advance(1000);
+        assert!(!asked(&format!("GET {path} HTTP/1.1")), "it has expired");
     }
 
     #[tokio::test]

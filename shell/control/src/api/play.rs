@@ -252,8 +252,8 @@ fn begin<'a>(
     let now = control.clock.unix();
     let choice = snapshot.choose(asset, &player, now, &control.steering_config())?;
     let (version, list) = (choice.version.id(), &choice.list);
-    let decided = Decided { at: now, version, among: None, list };
-    control.keep(snapshot, &player, decided);
+    let (at, draw, among) = (now, session.draw(), None);
+    control.keep(snapshot, Decided { at, draw, client, plain, version, among, list });
     if let Some(nearest) = snapshot.nearest(&player, &choice) {
         control.sheds.count(session.number(), nearest, version, None);
     }
@@ -273,8 +273,9 @@ fn begin<'a>(
         renditions.pop();
     }
     let sealed = control.keys().seal(&ticket);
-    let steering_url = steering_url(control, headers, &sealed);
-    let events_url = public_url(control, headers, "/events/v1/", &sealed);
+    let host = host(headers);
+    let steering_url = steering_url(control, host, &sealed);
+    let events_url = public_url(control, host, "/events/v1/", &sealed);
     Ok(Begun { choice, expires, steering_url, events_url, pathways, renditions })
 }
 
@@ -336,19 +337,19 @@ fn ways(
 }
 
 /// Where a player asks for its pathways.
-pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str) -> String {
-    public_url(control, headers, "/steer/v1/", sealed)
+pub(super) fn steering_url(control: &Control, host: Option<&str>, sealed: &str) -> String {
+    public_url(control, host, "/steer/v1/", sealed)
 }
 
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the
 /// player used, unless the operator knows better.
-fn public_url(control: &Control, headers: &HeaderMap, path: &str, sealed: &str) -> String {
+fn public_url(control: &Control, host: Option<&str>, path: &str, sealed: &str) -> String {
     // Joined, and not formatted: it is a part of what a poll costs.
     if let Some(configured) = &control.config.serve.public_url {
         return [configured.0.as_str(), path, sealed].concat();
     }
     let scheme = if control.certificate.is_some() { "https://" } else { "http://" };
-    match host(headers).filter(|host| is_authority(host)) {
+    match host.filter(|host| is_authority(host)) {
         Some(asked) => [scheme, asked, path, sealed].concat(),
         None => format!("{scheme}{}{path}{sealed}", control.config.serve.listen),
     }
@@ -372,6 +373,10 @@ impl How {
 #[derive(Clone, Copy)]
 pub(super) struct Decided<'a> {
     pub(super) at: UnixSeconds,
+    /// What the session is drawn by.
+    pub(super) draw: [u8; 8],
+    pub(super) client: Prefix,
+    pub(super) plain: bool,
     pub(super) version: &'a AssetVersionId,
     /// The appliances of a ticket's pathways, by number; none of a playback that begins.
     pub(super) among: Option<&'a [u32]>,
@@ -384,15 +389,17 @@ impl Control {
     }
 
     /// Keeps a decision, if it is of a session whose decisions are kept.
-    pub(super) fn keep(&self, snapshot: &Arc<Snapshot>, player: &Player<'_>, decided: Decided<'_>) {
-        let Some(draw) = self.decisions.keeps(player.session) else { return };
-        let Decided { at, version, among, list } = decided;
+    pub(super) fn keep(&self, snapshot: &Arc<Snapshot>, decided: Decided<'_>) {
+        let Decided { at, draw, client, plain, version, among, list } = decided;
+        if !self.decisions.keeps(draw) {
+            return;
+        }
         self.decisions.take(Taken {
             kind: if among.is_some() { Kind::Steered } else { Kind::Begun },
             at,
             draw,
-            plain: player.plain,
-            client: player.client,
+            plain,
+            client,
             version: version.clone(),
             snapshot: Arc::clone(snapshot),
             answered: Answered::of(&snapshot.view, list, among),

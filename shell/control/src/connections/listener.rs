@@ -7,9 +7,12 @@
 //!              └── full ──┘                      <── told of each step, in each direction
 //! ```
 //!
-//! A task per connection. What is under way when all must stop is answered first.
+//! A task per connection. Polls of steering are answered before hyper sees it, as long as nothing
+//! else comes. What is under way when all must stop is answered first.
 
+mod ending;
 mod place;
+mod polls;
 mod proxy_protocol;
 mod stream;
 
@@ -35,17 +38,20 @@ use model::topology::Prefix;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config;
 use crate::connections::attempts::network;
 use crate::metrics::DoorCounters;
+use ending::Ending;
 use place::{Holding, House, TIMES, Times};
+use polls::{Ended, Polls};
 use stream::{Answer, Asked, Line, Stream, Written};
 
 pub(crate) use place::Place;
+pub(crate) use polls::First;
 
 /// A listener that keeps order.
 pub(crate) struct Door {
@@ -54,6 +60,7 @@ pub(crate) struct Door {
     rules: Rules,
     times: Times,
     counters: Arc<DoorCounters>,
+    first: Option<First>,
     straight: Option<Straight>,
     admits: Admits,
 }
@@ -154,7 +161,8 @@ impl Door {
     ) -> Self {
         let stranger = rules.is_for_members.then_some(STRANGER_MAX);
         let times = Times { stranger, ..TIMES };
-        Self { listener, tls, rules, times, counters, straight: None, admits: Box::new(|_| true) }
+        let admits = Box::new(|_: &Seen| true);
+        Self { listener, tls, rules, times, counters, first: None, straight: None, admits }
     }
 
     /// The same, where a certificate counts for nothing unless this says so, when a connection
@@ -168,11 +176,17 @@ impl Door {
         Self { straight: Some(straight), ..self }
     }
 
+    /// The same, where this answers before hyper.
+    pub(crate) fn with_first(self, first: First) -> Self {
+        Self { first: Some(first), ..self }
+    }
+
     /// Serves until `stopped` says so, and then until all requests under way are answered.
     pub(crate) async fn serve(self, router: Router, mut stopped: watch::Receiver<bool>) {
-        let Self { listener, tls, rules, times, counters, straight, admits } = self;
+        let Self { listener, tls, rules, times, counters, first, straight, admits } = self;
         let house = House::new(rules.connections_max, rules.per_address_max, times, counters);
-        let host = Host { tls, rules, router, straight, admits, stopped: stopped.clone() };
+        let stopping = stopped.clone();
+        let host = Host { tls, rules, router, first, straight, admits, stopped: stopping };
         let host = Arc::new(host);
         // Each connection has a receiver; it is closed when the last of them is gone.
         let (all, one) = watch::channel(());
@@ -205,6 +219,7 @@ struct Host {
     tls: Option<Tls>,
     rules: Rules,
     router: Router,
+    first: Option<First>,
     straight: Option<Straight>,
     admits: Admits,
     stopped: watch::Receiver<bool>,
@@ -243,11 +258,18 @@ impl Host {
                 self.converse(greeted, address, place).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = place.given_away() => {}
-            () = serve => {}
-        }
+        let (mut given_away, mut serve) = (pin!(place.given_away()), pin!(serve));
+        let mut is_listed = false;
+        // Its waker is listed once: to ask each time would lock it each time.
+        poll_fn(|context| {
+            let is_told = !is_listed || place.is_given_away();
+            is_listed = true;
+            if is_told && given_away.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            serve.as_mut().poll(context)
+        })
+        .await;
     }
 
     /// What comes before HTTP; none if that is not in order or not in time.
@@ -280,7 +302,40 @@ impl Host {
         Some(Greeted { stream: Stream::Tls(Box::new(stream)), peer, seen })
     }
 
-    async fn converse(&self, greeted: Greeted, address: SocketAddr, place: &Arc<Place>) {
+    /// Answers requests: at first those that need no hyper, and then all with it.
+    async fn converse(&self, mut greeted: Greeted, address: SocketAddr, place: &Arc<Place>) {
+        let mut ending = Ending::new(place, self.stopped.clone());
+        let first = self.first.as_ref().filter(|_| greeted.seen.is_none());
+        let mut read = Vec::new();
+        if let Some(first) = first {
+            let mut polls = Polls::default();
+            let handed = poll_fn(|context| {
+                let now = Instant::now();
+                if ending.must_stop(context) {
+                    polls.stop();
+                }
+                let turn = polls.poll(context, &mut greeted.stream, place, (first, now));
+                match turn {
+                    Poll::Ready(Ended::Handed(bytes)) => Poll::Ready(Some(bytes)),
+                    Poll::Ready(Ended::Gone) => Poll::Ready(None),
+                    Poll::Pending if ending.is_late(context, place, now) => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            });
+            let Some(handed) = handed.await else { return };
+            read = handed;
+        }
+        self.converse_by_hyper(greeted, address, (place, read), ending).await;
+    }
+
+    /// Answers requests with hyper, which begins with what was read before.
+    async fn converse_by_hyper(
+        &self,
+        greeted: Greeted,
+        address: SocketAddr,
+        (place, read): (&Arc<Place>, Vec<u8>),
+        mut ending: Ending,
+    ) {
         let Greeted { stream, peer, seen } = greeted;
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(|mut request: Request<Incoming>| {
@@ -311,41 +366,21 @@ impl Host {
         let mut http = http1::Builder::new();
         // Heads have their deadline in the place, with all others.
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_MAX);
-        let stream = TokioIo::new(Line::new(stream, place.clone()));
+        let stream = TokioIo::new(Line::new(stream, read, place.clone()));
         let mut connection = pin!(http.serve_connection(stream, service));
-        let mut alarm = pin!(sleep_until(place.deadline()));
-        let mut stopped = self.stopped.clone();
-        // Without a budget: polled with none left, it would list no waker, and is not asked again.
-        let stop = tokio::task::coop::unconstrained(stopped.wait_for(|stopped| *stopped));
-        let mut stop = pin!(stop);
-        let (mut is_listed, mut is_stopping) = (false, false);
+        let mut is_stopping = false;
         poll_fn(|context| {
-            place.woken();
-            // The waker of its first turn is good for all: this is one task. To poll `stop` each
-            // time would lock the list of wakers that all connections share.
-            let is_told = !is_listed || self.stopped.has_changed().unwrap_or(true);
-            is_listed = true;
-            if !is_stopping && is_told && stop.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            place.woken(now);
+            if !is_stopping && ending.must_stop(context) {
                 is_stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
-            // Whatever moves the deadline happens in the lines above. It mostly moves to later,
-            // which the alarm finds out when it rings.
-            let deadline = place.deadline();
-            if deadline < alarm.deadline() {
-                alarm.as_mut().reset(deadline);
-            }
-            while alarm.as_mut().poll(context).is_ready() {
-                if alarm.deadline() == deadline {
-                    place.is_late();
-                    return Poll::Ready(());
-                }
-                alarm.as_mut().reset(deadline);
-            }
-            Poll::Pending
+            // Whatever moves the deadline happens in the lines above.
+            if ending.is_late(context, place, now) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

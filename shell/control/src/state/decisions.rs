@@ -32,7 +32,6 @@ use ledger::{Answered, Decision, Kind, Ledger, keeps};
 use model::id::{AssetVersionId, hex, parse_hex};
 use model::topology::Prefix;
 use model::units::{Bytes, UnixSeconds};
-use playback::token::Session;
 use wire::v1::fleet::{LedgerFile, LedgerOut};
 
 use crate::clock::Clock;
@@ -200,12 +199,9 @@ impl Decisions {
         }
     }
 
-    /// The draw of a session whose decisions are kept.
-    pub(crate) fn keeps(&self, session: &Session) -> Option<[u8; 8]> {
-        if self.one_in == 0 {
-            return None;
-        }
-        Some(session.draw()).filter(|draw| keeps(*draw, self.one_in))
+    /// True if the decisions of a session with this draw are kept.
+    pub(crate) fn keeps(&self, draw: [u8; 8]) -> bool {
+        self.one_in != 0 && keeps(draw, self.one_in)
     }
 
     /// Keeps a decision, or counts it if too many wait. O(1).

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use director::front::Sealed;
 use director::lacking::Lacking;
 use director::waits::Waits;
 use director::{Change, Event, Snapshot};
@@ -181,6 +182,11 @@ impl Control {
     /// The secrets that playbacks begin with.
     pub(crate) fn keys(&self) -> Arc<Keys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was sealed with a key of ours as one of this kind.
+    pub(crate) fn unseal<T: Sealed>(&self, text: &str) -> Option<T> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).unseal(text)
     }
 
     /// What fronts answer from.

@@ -8,6 +8,7 @@
 //! ```
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,11 +51,18 @@ pub(super) const TIMES: Times = Times {
 
 /// All places of a listener.
 pub(super) struct House {
-    crowd: Mutex<Crowd<Whom, Instant, Arc<Notify>>>,
+    crowd: Mutex<Crowd<Whom, Instant, Arc<Go>>>,
     /// Somebody left.
     left: Notify,
     times: Times,
     pub(super) counters: Arc<DoorCounters>,
+}
+
+/// What tells a connection to give its place to somebody else.
+#[derive(Default)]
+struct Go {
+    is_told: AtomicBool,
+    notify: Notify,
 }
 
 /// Whom a place counts against.
@@ -69,7 +77,7 @@ enum Whom {
 pub(crate) struct Place {
     house: Arc<House>,
     id: PlaceId,
-    go: Arc<Notify>,
+    go: Arc<Go>,
     line: Mutex<Line>,
 }
 
@@ -118,7 +126,7 @@ impl House {
     /// a proxy of ours counts against no network.
     pub(super) async fn enter(self: &Arc<Self>, network: Option<IpAddr>) -> Option<Holding> {
         loop {
-            let (now, go) = (Instant::now(), Arc::new(Notify::new()));
+            let (now, go) = (Instant::now(), Arc::<Go>::default());
             let is_trusted = network.is_none();
             let standing = Standing { is_known: is_trusted, unused_since: now };
             let whom = network.map(Whom::Network);
@@ -147,10 +155,11 @@ impl House {
         }
     }
 
-    fn tell(&self, gone: Option<Arc<Notify>>) {
+    fn tell(&self, gone: Option<Arc<Go>>) {
         if let Some(gone) = gone {
             self.counters.let_go.count();
-            gone.notify_one();
+            gone.is_told.store(true, Ordering::Release);
+            gone.notify.notify_one();
         }
     }
 }
@@ -207,8 +216,34 @@ impl Place {
     }
 
     /// The connection's task runs.
-    pub(super) fn woken(&self) {
-        lock(&self.line).woken = Instant::now();
+    pub(super) fn woken(&self, now: Instant) {
+        lock(&self.line).woken = now;
+    }
+
+    /// The connection's task runs, and a request without a body has come.
+    pub(super) fn asks(&self, now: Instant) {
+        let mut line = lock(&self.line);
+        line.woken = now;
+        self.begins(&mut line, true);
+    }
+
+    /// The connection's task runs; the answer to what it asked is written and not all taken yet,
+    /// though some of it may have been in this turn.
+    pub(super) fn waits(&self, now: Instant, is_some_taken: bool) {
+        let mut line = lock(&self.line);
+        line.woken = now;
+        // A stranger has one deadline for all of it.
+        if line.stage == Stage::Asked || (is_some_taken && line.is_admitted) {
+            line.deadline = now + self.house.times.request;
+        }
+        line.stage = Stage::Answered;
+    }
+
+    /// The connection's task runs; the answer to what it asked is written, and all of it taken.
+    pub(super) fn was_answered(&self, now: Instant) {
+        let mut line = lock(&self.line);
+        line.woken = now;
+        self.rests(&mut line);
     }
 
     /// Something came. A head that has begun has to end in time, and is no use of the place.
@@ -222,7 +257,10 @@ impl Place {
 
     /// A head is whole, and the body too, or not.
     pub(super) fn asked(&self, is_whole: bool) {
-        let mut line = lock(&self.line);
+        self.begins(&mut lock(&self.line), is_whole);
+    }
+
+    fn begins(&self, line: &mut Line, is_whole: bool) {
         let now = line.woken;
         line.stage = Stage::Asked;
         line.deadline = now + self.house.times.request;
@@ -230,7 +268,7 @@ impl Place {
         if line.is_trusted {
             self.stands(None);
         } else if is_whole {
-            self.has_grace(&mut line, now);
+            self.has_grace(line, now);
         } else {
             line.grace_since = None;
         }
@@ -276,12 +314,16 @@ impl Place {
     pub(super) fn took_all(&self) {
         let mut line = lock(&self.line);
         if line.stage == Stage::Answered {
-            let Times { idle, idle_stranger, .. } = self.house.times;
-            let (now, is_known) = (line.woken, line.is_admitted);
-            line.stage = Stage::Idle;
-            line.deadline = now + if is_known { idle } else { idle_stranger };
-            self.stands(Some(Standing { is_known, unused_since: now }));
+            self.rests(&mut line);
         }
+    }
+
+    fn rests(&self, line: &mut Line) {
+        let Times { idle, idle_stranger, .. } = self.house.times;
+        let (now, is_known) = (line.woken, line.is_admitted);
+        line.stage = Stage::Idle;
+        line.deadline = now + if is_known { idle } else { idle_stranger };
+        self.stands(Some(Standing { is_known, unused_since: now }));
     }
 
     /// Until when what it does may last.
@@ -303,7 +345,12 @@ impl Place {
 
     /// Returns when the place is given to somebody else.
     pub(super) async fn given_away(&self) {
-        self.go.notified().await;
+        self.go.notify.notified().await;
+    }
+
+    /// True once [`Place::given_away`] has returned, or is about to.
+    pub(super) fn is_given_away(&self) -> bool {
+        self.go.is_told.load(Ordering::Acquire)
     }
 
     fn has_grace(&self, line: &mut Line, now: Instant) {

@@ -24,6 +24,9 @@ pub(super) enum Stream {
 /// A stream whose place is told.
 pub(super) struct Line {
     stream: Stream,
+    /// What was read of it before, and how much of that was taken.
+    before: Vec<u8>,
+    taken: usize,
     place: Arc<Place>,
 }
 
@@ -46,8 +49,22 @@ pub(super) enum Written {
 }
 
 impl Line {
-    pub(super) fn new(stream: Stream, place: Arc<Place>) -> Self {
-        Self { stream, place }
+    /// Of a stream of which these bytes were read before.
+    pub(super) fn new(stream: Stream, before: Vec<u8>, place: Arc<Place>) -> Self {
+        Self { stream, before, taken: 0, place }
+    }
+
+    /// Gives what was read before; false if there is no more of it.
+    fn give_before(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let left = &self.before[self.taken..];
+        let (given, left) = left.split_at(left.len().min(buffer.remaining()));
+        buffer.put_slice(given);
+        let is_given = !given.is_empty();
+        self.taken += given.len();
+        if left.is_empty() {
+            (self.before, self.taken) = (Vec::new(), 0);
+        }
+        is_given
     }
 
     fn took(&self, written: &Poll<io::Result<usize>>) {
@@ -64,9 +81,10 @@ impl AsyncRead for Line {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        let read = if self.give_before(buffer) {
+            Poll::Ready(Ok(()))
+        } else {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
         };
         if before < buffer.filled().len() {
             self.place.heard();
@@ -81,20 +99,14 @@ impl AsyncWrite for Line {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        };
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.took(&written);
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // What hyper keeps has been written before.
-        let flushed = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
-        };
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if flushed.is_ready() {
             self.place.took_all();
         }
@@ -102,10 +114,7 @@ impl AsyncWrite for Line {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -113,21 +122,73 @@ impl AsyncWrite for Line {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.stream {
-            Stream::Plain(stream) => match joined(bytes) {
-                Some(joined) => Pin::new(stream).poll_write(context, &joined),
-                None => Pin::new(stream).poll_write_vectored(context, bytes),
-            },
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
-        };
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
         self.took(&written);
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+        self.stream.is_write_vectored()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => match joined(bytes) {
+                Some(joined) => Pin::new(stream).poll_write(context, &joined),
+                None => Pin::new(stream).poll_write_vectored(context, bytes),
+            },
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }

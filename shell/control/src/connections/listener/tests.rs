@@ -320,6 +320,168 @@ async fn what_is_under_way_is_answered_before_the_end() {
     open.serving.await.unwrap();
 }
 
+#[tokio::test]
+async fn what_needs_no_hyper_is_answered_before_it_and_all_else_by_it_in_order() {
+    for is_tls in [false, true] {
+        let open = Open::start(rules(8, 8), TIMES, is_tls).await;
+        let mut stream: Box<dyn Both> = match is_tls {
+            true => Box::new(open.stranger().await.unwrap()),
+            false => Box::new(open.tcp().await),
+        };
+        assert_eq!(ask(&mut stream, "/at-once/1").await, "first 1");
+        assert_eq!(ask(&mut stream, "/at-once/2").await, "first 2");
+        // All of them before the first answer, and the last in two pieces.
+        let paths = ["/at-once/3", "/at-once/4", "/who", "/at-once/5", "/who"];
+        let asked = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).concat();
+        let (most, rest) = asked.split_at(asked.len() - 9);
+        stream.write_all(most.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut answers = String::new();
+        while answers.matches("HTTP/1.1 ").count() < 4 {
+            read_more(&mut stream, &mut answers).await;
+        }
+        stream.write_all(rest.as_bytes()).await.unwrap();
+        while answers.matches("HTTP/1.1 ").count() < 5 || !answers.ends_with("stranger") {
+            read_more(&mut stream, &mut answers).await;
+        }
+        let said: Vec<&str> = answers.split("HTTP/1.1 ").skip(1).collect();
+        let ends = ["first 3", "first 4", "stranger", "", "stranger"];
+        for (said, end) in said.iter().zip(ends) {
+            assert!(said.ends_with(end), "{said}: {end}");
+        }
+        assert!(said[3].starts_with("404"), "hyper has the connection: {}", said[3]);
+    }
+}
+
+#[tokio::test]
+async fn a_head_in_pieces_one_that_ends_the_connection_and_one_with_a_body_are_hypers() {
+    let open = Open::plain(rules(8, 8), TIMES).await;
+    let whole = |fields: &str| format!("GET /at-once/1 HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let odd = ["Connection: close\r\n", "Content-Length: 1\r\n", "Host: b\r\n", "X : y\r\n"];
+    for fields in odd {
+        let mut stream = open.tcp().await;
+        let text = whole(fields) + if fields.contains("Length") { "x" } else { "" };
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        read_more(&mut stream, &mut answer).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{fields}: {answer}");
+    }
+    let mut stream = open.tcp().await;
+    let text = whole("");
+    let (head, tail) = text.split_at(20);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    stream.write_all(tail.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    read_more(&mut stream, &mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    // Whoever is answered at once may close its half: it is closed in turn.
+    let mut stream = open.tcp().await;
+    assert_eq!(ask(&mut stream, "/at-once/1").await, "first 1");
+    stream.shutdown().await.unwrap();
+    assert!(is_closed(&mut stream).await);
+}
+
+#[tokio::test]
+async fn who_is_answered_at_once_has_the_times_of_others() {
+    let idle_stranger = Duration::from_millis(200);
+    let (head, request) = (Duration::from_millis(150), Duration::from_millis(300));
+    let times = Times { idle_stranger, head, request, ..TIMES };
+    let open = Open::plain(rules(8, 8), times).await;
+    // Between requests.
+    let mut stranger = open.tcp().await;
+    let mut last = Instant::now();
+    for _ in 0..4 {
+        assert_eq!(ask(&mut stranger, "/at-once/1").await, "first 1");
+        last = Instant::now();
+        sleep(idle_stranger / 4).await;
+    }
+    assert!(is_closed(&mut stranger).await);
+    assert!((idle_stranger / 2..5 * idle_stranger).contains(&last.elapsed()));
+    assert_eq!(open.doors.timed_out.value(), 0, "to say nothing is no fault");
+    // A head that does not end, after an answer.
+    let mut slow = open.tcp().await;
+    assert_eq!(ask(&mut slow, "/at-once/1").await, "first 1");
+    let began = Instant::now();
+    drip(&mut slow, b"G").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(open.doors.timed_out.value(), 1);
+    // Nothing at all.
+    let mut silent = open.tcp().await;
+    assert!(is_closed(&mut silent).await);
+    until(|| open.doors.timed_out.value() == 2).await;
+    // An answer that is not taken.
+    let mut takes_nothing = open.tcp().await;
+    takes_nothing.write_all(b"GET /at-once/large HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    until(|| open.doors.timed_out.value() == 3).await;
+}
+
+#[tokio::test]
+async fn a_long_answer_is_taken_in_pieces_and_what_was_asked_meanwhile_comes_after_it() {
+    let open = Open::plain(rules(8, 8), TIMES).await;
+    let mut stream = open.tcp().await;
+    let paths = ["/at-once/large", "/at-once/1", "/who"];
+    let asked = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).concat();
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    let mut answers = String::new();
+    while !answers.ends_with("stranger") {
+        read_more(&mut stream, &mut answers).await;
+    }
+    let (large, rest) = answers.split_once("HTTP/1.1 200 OK\r\ncontent-length: 7").unwrap();
+    assert!(LARGE < large.len() && large.ends_with('x'), "{}", large.len());
+    assert!(rest.contains("first 1HTTP/1.1 200"), "{rest}");
+}
+
+#[tokio::test]
+async fn who_is_answered_at_once_gives_its_place_away_and_ends_when_all_must_stop() {
+    let open = Open::plain(rules(2, 2), TIMES).await;
+    let (mut first, mut second) = (open.tcp().await, open.tcp().await);
+    assert_eq!(ask(&mut first, "/at-once/1").await, "first 1");
+    assert_eq!(ask(&mut second, "/at-once/2").await, "first 2");
+    assert_eq!(ask(&mut first, "/at-once/3").await, "first 3");
+    let mut third = open.tcp().await;
+    assert_eq!(ask(&mut third, "/at-once/4").await, "first 4");
+    assert!(is_closed(&mut second).await, "it was quiet longest");
+    assert_eq!(ask(&mut first, "/at-once/5").await, "first 5");
+    let large = b"GET /at-once/large HTTP/1.1\r\nHost: a\r\n\r\n";
+    first.write_all(large).await.unwrap();
+    let mut answer = vec![0; 12];
+    first.read_exact(&mut answer).await.unwrap();
+    open.stop.send(true).unwrap();
+    assert!(is_closed(&mut third).await);
+    let mut rest = Vec::new();
+    first.read_to_end(&mut rest).await.unwrap();
+    assert!(LARGE < rest.len(), "what is under way is answered: {}", rest.len());
+    open.serving.await.unwrap();
+}
+
+/// Answers some heads before hyper.
+fn at_once(request: &::http1::Request<'_>, answers: &mut Vec<u8>) -> bool {
+    let Some(name) = request.path.strip_prefix("/at-once/") else { return false };
+    let body = if name == "large" { "x".repeat(LARGE) } else { format!("first {name}") };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    if request.keep_alive {
+        answers.extend([head, body].concat().into_bytes());
+    }
+    request.keep_alive
+}
+
+/// More than sockets take.
+const LARGE: usize = 64 << 20;
+
+trait Both: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
+
+async fn read_more(stream: &mut (impl AsyncRead + Unpin), to: &mut String) {
+    let mut piece = vec![0; 1 << 20];
+    let read = timeout(Duration::from_secs(10), stream.read(&mut piece)).await;
+    let count = read.expect("an answer").unwrap();
+    assert!(0 < count, "closed: {to}");
+    to.push_str(str::from_utf8(&piece[..count]).unwrap());
+}
+
 fn rules(connections_max: usize, per_address_max: usize) -> Rules {
     let proxies = Vec::new();
     let (proxy_protocol, is_for_members) = (false, false);
@@ -373,7 +535,7 @@ impl Open {
         let refused = Arc::<Mutex<BTreeSet<String>>>::default();
         let looked_at = refused.clone();
         let admits = move |seen: &Seen| !looked_at.lock().unwrap().contains(&seen.key);
-        let door = door.admitting(Box::new(admits));
+        let door = door.admitting(Box::new(admits)).with_first(Box::new(at_once));
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(door.serve(router(), stopped));
         Self { authority, address, doors, tls, refused, stop, serving }

@@ -1,0 +1,146 @@
+//! Answers what needs no hyper, as long as nothing else comes: heads that came whole, which
+//! somebody answers at once. At the first other byte the connection is hyper's, with all that was
+//! read.
+//!
+//! ```text
+//! bytes ──> whole heads ──> answers ── once all that came with them are answered ──> written
+//!             └ anything else: a part of a head, the end, another request ──> hyper
+//! ```
+//!
+//! Answers of connections that are heard together are written together: whoever waits for them on
+//! this machine, as a proxy does, is woken once and not for each of them.
+
+use std::cell::RefCell;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use http1::{Parsed, Request};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::place::Place;
+use super::stream::Stream;
+
+/// Answers some heads without hyper: adds all of the answer, or says false and adds nothing.
+pub(crate) type First = Box<dyn Fn(&Request<'_>, &mut Vec<u8>) -> bool + Send + Sync>;
+
+/// A connection that hyper has not seen.
+#[derive(Default)]
+pub(super) struct Polls {
+    /// Answers that are not taken yet, and how much of them is. Nothing between requests.
+    answers: Vec<u8>,
+    taken: usize,
+    /// What is for hyper, once all answers are taken.
+    handed: Option<Vec<u8>>,
+}
+
+/// How this ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Hyper goes on with these bytes, and what comes after them.
+    Handed(Vec<u8>),
+    /// The other end is gone.
+    Gone,
+}
+
+/// Most that is read at a time: two of the longest tickets.
+const READ_MAX: usize = 16 << 10;
+
+/// Most answers to a poll are shorter.
+const ANSWER_USUAL: usize = 1 << 10;
+
+thread_local! {
+    static READ: RefCell<Box<[u8; READ_MAX]>> = RefCell::new(Box::new([0; READ_MAX]));
+}
+
+impl Polls {
+    /// No more requests are answered here, but those that were read.
+    pub(super) fn stop(&mut self) {
+        self.handed.get_or_insert_default();
+    }
+
+    /// Reads and answers until nothing more comes. A turn is `O(READ_MAX)` and what it takes to
+    /// answer that.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        place: &Place,
+        (first, now): (&First, Instant),
+    ) -> Poll<Ended> {
+        loop {
+            if !self.answers.is_empty() {
+                let is_gone = ready!(self.write(context, stream, (place, now)));
+                if is_gone {
+                    return Poll::Ready(Ended::Gone);
+                }
+            }
+            if let Some(handed) = self.handed.take() {
+                return Poll::Ready(Ended::Handed(handed));
+            }
+            ready!(self.read(context, stream, first));
+            if !self.answers.is_empty() {
+                place.asks(now);
+                // It has listed this task to be woken when others were.
+                let _ = pin!(yield_now()).poll(context);
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads once, and answers what came. What is to be done next is in `self` then.
+    fn read(&mut self, context: &mut Context<'_>, stream: &mut Stream, first: &First) -> Poll<()> {
+        READ.with_borrow_mut(|read| {
+            let mut buffer = ReadBuf::new(&mut read[..]);
+            // An error comes again, and the end too: hyper sees them.
+            let is_read = ready!(Pin::new(stream).poll_read(context, &mut buffer)).is_ok();
+            let bytes = buffer.filled();
+            self.answers.reserve(ANSWER_USUAL);
+            let len = if is_read { answer(bytes, first, &mut self.answers) } else { 0 };
+            if len < bytes.len() || bytes.is_empty() {
+                self.handed = Some(bytes[len..].to_vec());
+            }
+            Poll::Ready(())
+        })
+    }
+
+    /// True if the other end is gone.
+    fn write(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        (place, now): (&Place, Instant),
+    ) -> Poll<bool> {
+        let before = self.taken;
+        while let Some(left @ [_, ..]) = self.answers.get(self.taken..) {
+            match Pin::new(&mut *stream).poll_write(context, left) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(true),
+                Poll::Ready(Ok(count)) => self.taken += count,
+                Poll::Pending => {
+                    place.waits(now, before < self.taken);
+                    return Poll::Pending;
+                }
+            }
+        }
+        let Poll::Ready(flushed) = Pin::new(stream).poll_flush(context) else {
+            place.waits(now, before < self.taken);
+            return Poll::Pending;
+        };
+        (self.answers, self.taken) = (Vec::new(), 0);
+        place.was_answered(now);
+        Poll::Ready(flushed.is_err())
+    }
+}
+
+/// Answers the heads that these bytes begin with: how long those are that were answered.
+fn answer(bytes: &[u8], first: &First, answers: &mut Vec<u8>) -> usize {
+    let mut len = 0;
+    while let Some(left @ [_, ..]) = bytes.get(len..) {
+        match http1::parse(left) {
+            Ok(Parsed::Request { request, len: head }) if first(&request, answers) => len += head,
+            Ok(Parsed::Request { .. } | Parsed::Partial) | Err(_) => break,
+        }
+    }
+    len
+}

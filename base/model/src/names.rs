@@ -271,6 +271,11 @@ impl<K: Borrow<str>, V> Part<K, V> {
             self.slots.swap(at, at + 1);
             at += 1;
         }
+        while self.width < self.slots.len()
+            && self.slots.last().is_some_and(|slot| slot.item.is_none())
+        {
+            self.slots.pop();
+        }
         Some(value)
     }
 }
@@ -434,6 +439,22 @@ mod tests {
         assert_eq!(found(&part), [Ok(0), Ok(1), Ok(2), Err(3)]);
         assert_eq!(part.remove(0), Some(()));
         assert_eq!(found(&part), [Err(0), Ok(0), Ok(1), Err(2)]);
+    }
+
+    #[test]
+    fn slots_beyond_the_width_go_with_their_items() {
+        let mut part = Part::default();
+        let last = u64::MAX >> PARTS.ilog2();
+        for name in ["a", "b", "c"] {
+            part.insert(last, name.to_owned(), ());
+        }
+        for name in ["a", "b", "c"] {
+            let at = part.find(last, name).unwrap();
+            part.remove(at);
+        }
+        assert_eq!((part.slots.len(), part.width), (4, 4));
+        part.insert(0, "d".to_owned(), ());
+        assert_eq!(part.find(0, "d"), Ok(0));
     }
 
     proptest! {

@@ -41,7 +41,7 @@ impl Work<'_> {
                 && of.len.0 <= self.exchange
                 && let Some((from, to)) = self.exchange_of(&of, holders.clone(), &busy)
             {
-                if !self.make_room(of.len.0, to, of.len.0, |_, held| rank < held) {
+                if !self.make_room(of.len.0, rank, to, of.len.0) {
                     continue;
                 }
                 self.move_copy(rank, &of, holders, from, to);
@@ -51,71 +51,6 @@ impl Work<'_> {
                 }
             }
         }
-    }
-
-    /// Moves what is dense to members with more throughput for their room, whose coldest is worth
-    /// less by the hysteresis, as long as they would have less to do than those that hold it: what
-    /// is watched much came to them, and does not stay so. O(looks x members + moves x members).
-    pub(super) fn raise(&mut self) {
-        let groups = self.members.last().map_or(0, |last| last.group + 1);
-        if groups < 2 || self.exchange == 0 {
-            return;
-        }
-        let mut busy = self.busy_groups();
-        let mut is_done = vec![false; self.members.len()];
-        let mut at = 0;
-        for _ in 0..LOOKS_MAX {
-            let Some(held) = self.held.get(at).filter(|held| held.rank < self.cut.stay) else {
-                return;
-            };
-            let (rank, holders) = (held.rank, at..at + self.count(at, held.rank));
-            at = holders.end;
-            let Some(of) = self.order.at(rank).filter(|of| of.len.0 <= self.exchange) else {
-                continue;
-            };
-            let Some((from, to)) = self.raise_of(&of, rank, holders.clone(), (&busy, &is_done))
-            else {
-                continue;
-            };
-            let least = self.config.hysteresis_permille;
-            let is_colder = |cold: &Ranked, _| cold.density.more(least) <= of.density;
-            if self.make_room(of.len.0, to, of.len.0, is_colder) {
-                self.move_copy(rank, &of, holders, from, to);
-                busy = self.busy_groups();
-            } else {
-                // What follows is less dense.
-                is_done[to] = true;
-            }
-        }
-    }
-
-    /// From whom to whom a copy should move up, if it should.
-    fn raise_of(
-        &self,
-        of: &Ranked,
-        rank: u32,
-        holders: Range<usize>,
-        (busy, is_done): (&Busy, &[bool]),
-    ) -> Option<(usize, usize)> {
-        let held = &self.held[holders.clone()];
-        let kept = held.iter().filter(|held| held.state == Kept::Yes).map(|held| held.member());
-        let from = kept.clone().max_by_key(|at| self.members[*at].group)?;
-        if self.members[from].group == 0 || self.is_fixed(rank) || !self.has_all(of, holders) {
-            return None;
-        }
-        let part = self.peak(of) / f64::from(u32::try_from(kept.count()).ok()?);
-        let most = busy.means[self.members[from].group] / (1.0 + self.margin());
-        let takes = |at: &usize| {
-            let member = &self.members[*at];
-            let is_faster = member.group < self.members[from].group && !is_done[*at];
-            let is_other = held.iter().all(|held| held.member() != *at);
-            let fits = of.len.0 <= member.fill && of.len.0 <= member.of.room.0;
-            let is_less = busy.members[*at] + part / member.throughput <= most;
-            is_faster && is_other && fits && member.may_hold(of) && is_less
-        };
-        let to = (0..self.members.len()).filter(takes);
-        let to = to.min_by(|a, b| busy.members[*a].total_cmp(&busy.members[*b]))?;
-        Some((from, to))
     }
 
     /// What each member keeps, the coldest last.
@@ -129,16 +64,10 @@ impl Work<'_> {
         by_member
     }
 
-    /// Has a member give up the coldest of what it keeps, as far as it is colder than what comes:
-    /// another has room for it, or nobody misses it much. `reserve` bytes are to move afterwards.
-    /// False if that makes no room, and nothing is given up then.
-    fn make_room(
-        &mut self,
-        len: u64,
-        to: usize,
-        reserve: u64,
-        is_colder: impl Fn(&Ranked, u32) -> bool,
-    ) -> bool {
+    /// Has a member give up the coldest of what it keeps, for something of a better rank: another
+    /// has room for it, or nobody misses it much. `reserve` bytes are to move afterwards. False if
+    /// that makes no room, and nothing is given up then.
+    fn make_room(&mut self, len: u64, rank: u32, to: usize, reserve: u64) -> bool {
         if len <= self.members[to].room {
             return true;
         }
@@ -153,7 +82,7 @@ impl Work<'_> {
             if held.state != Kept::Yes || self.is_fixed(held.rank) {
                 continue;
             }
-            let of = self.order.at(held.rank).filter(|of| is_colder(of, held.rank));
+            let of = self.order.at(held.rank).filter(|_| rank < held.rank);
             let may_move = |of: &Ranked| {
                 freed.saturating_add(of.len.0).saturating_add(reserve) <= self.exchange
             };
@@ -207,7 +136,7 @@ impl Work<'_> {
         let least = (0..self.members.len())
             .filter(could)
             .min_by(|a, b| self.busy(&self.members[*a]).total_cmp(&self.busy(&self.members[*b])))?;
-        self.make_room(of.len.0, least, 0, |_, held| rank < held).then_some(least)
+        self.make_room(of.len.0, rank, least, 0).then_some(least)
     }
 
     fn give_up(&mut self, at: usize, of: &Ranked) {

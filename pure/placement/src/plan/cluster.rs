@@ -28,7 +28,6 @@ pub fn place_cluster(order: &Order<'_>, cluster: &Cluster<'_>, config: &Config) 
     work.keep();
     work.cut.space = work.members.iter().map(|member| real(member.room.min(member.fill))).sum();
     work.balance();
-    work.raise();
     work.divide();
     work.bring_some(0..work.cut.enter);
     work.keep_what_fits();

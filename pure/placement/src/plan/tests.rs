@@ -47,26 +47,6 @@ fn fast_members_take_the_head_and_large_ones_the_tail() {
 }
 
 #[test]
-fn what_is_watched_most_moves_up_to_fast_members_for_what_is_cold() {
-    let day = |n: u32| 10_000 / u64::from(n);
-    let world = World::new(&(1..=100).map(|n| (n, day(n), 1)).collect::<Vec<_>>());
-    let (hot, cold) = ((1..=80).collect::<NumberSet>(), (91..=100).collect::<NumberSet>());
-    let fleet = [
-        Member { holds: &hot, ..machine(1, 120, 1000) },
-        Member { holds: &cold, ..machine(2, 10, 9000) },
-    ];
-    let plan = world.plan(&fleet, Extra::default());
-    // Ten come anyway: half as many bytes may move, and each that moves up has one move down.
-    assert_eq!(items(&plan, 1), [vec![1, 2], (91..=98).collect()].concat());
-    assert_eq!(items(&plan, 0), (3..=90).chain([99, 100]).collect::<Vec<_>>());
-    assert_eq!(plan.exchanged, Bytes::mib(2));
-    // Where what is there is nearly as dense, all stays.
-    let alike = World::new(&(1..=100).map(|n| (n, 140 - u64::from(n) / 3, 1)).collect::<Vec<_>>());
-    let plan = alike.plan(&fleet, Extra::default());
-    assert_eq!(items(&plan, 1), (91..=100).collect::<Vec<_>>());
-}
-
-#[test]
 fn load_is_even_among_members_of_a_kind() {
     let pieces: Vec<_> = (1..=400).map(|n| (n, 10_000 / u64::from(n), 1)).collect();
     let world = World::new(&pieces);

@@ -17,8 +17,8 @@ use crate::{Holdings, SLICE, parcels, waits};
 pub enum Doubt {
     /// Somebody could not read it, or read something else: all of it is verified.
     Suspect,
-    /// The drive says itself that it cannot be read, in these words.
-    Unreadable(String),
+    /// This drive says itself that it cannot be read there, in these words.
+    Unreadable(DriveIndex, String),
 }
 
 /// The work that a plan brings, besides fetching.

@@ -102,11 +102,15 @@ pub async fn other_copy<H: Host>(host: &H, object: ObjectId) -> Other {
     let Some(extent) = host.locate(&object) else { return Other::NotNow };
     let Some(drive) = host.answering(extent.drive) else { return Other::NotNow };
     match read::verified(host, &*drive, object, &extent).await {
-        Ok(Some(_)) if host.answers(&drive) && host.locate(&object) == Some(extent) => Other::Good,
+        Ok(Some(_)) if host.answers(&drive) && host.locate(&object).as_ref() == Some(&extent) => {
+            Other::Good
+        }
         Ok(Some(_)) => Other::NotNow,
         Ok(None) if host.is_stopping() => Other::NotNow,
         Ok(None) => Other::Doubted(Doubt::Suspect),
-        Err(error) if error.is_one_place() => Other::Doubted(Doubt::Unreadable(error.to_string())),
+        Err(error) if error.is_one_place() => {
+            Other::Doubted(Doubt::Unreadable(extent.drive, error.to_string()))
+        }
         Err(error) if error.is_missing() => Other::Doubted(Doubt::Suspect),
         Err(error) => {
             host.failed(&drive, &error).await;

@@ -217,7 +217,7 @@ impl<H: Host> Copying<'_, H> {
         match failure {
             Failure::To(error) => host.failed(to, &error).await,
             Failure::Source(error) if error.is_one_place() => {
-                return Ended::Doubted(object, Doubt::Unreadable(error.to_string()));
+                return Ended::Doubted(object, Doubt::Unreadable(from.index(), error.to_string()));
             }
             Failure::Source(error) if error.is_missing() => {
                 return Ended::Doubted(object, Doubt::Suspect);

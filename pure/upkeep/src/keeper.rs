@@ -207,7 +207,7 @@ pub async fn read_failed<H: Host>(
     errno: Option<Errno>,
 ) {
     let doubt = match errno {
-        Some(errno) if errno.is_one_place() => Doubt::Unreadable(errno.to_string()),
+        Some(errno) if errno.is_one_place() => Doubt::Unreadable(index, errno.to_string()),
         Some(errno) if errno.fault() == Fault::SetAside => {
             let Some(drive) = host.drive(index) else { return };
             return host.set_aside(&drive, Cause::Unread(object, errno)).await;
@@ -269,8 +269,12 @@ async fn count_failure<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, wh
 async fn examine<H: Host>(host: &H, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = host.locate(&object) else { return };
     let Some(drive) = host.answering(extent.drive) else { return };
-    if let Doubt::Unreadable(why) = doubt {
-        return one_place_failed(host, &*drive, object, why).await;
+    if let Doubt::Unreadable(on, why) = doubt {
+        // Whoever read a copy may say so when another drive has a good one.
+        if *on == extent.drive {
+            one_place_failed(host, &*drive, object, why).await;
+        }
+        return;
     }
     match read::verified(host, &*drive, object, &extent).await {
         Ok(Some(_)) => host.tell(Told::Right(object)),

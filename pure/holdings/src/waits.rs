@@ -1,4 +1,5 @@
-//! Objects that wait for a master of the fill cluster, and for how long each has been lacked.
+//! Objects that wait for a master of the fill cluster, or in a unit of which one could not be had,
+//! and for how long each has been lacked.
 //!
 //! ```text
 //! first question ──> lacked since ──> published, or not wanted: forgotten
@@ -7,7 +8,8 @@
 //!   not before ──> the next plan has it again, of all that wait so many in a second
 //! ```
 //!
-//! To wait is no failure: the next wait is not longer because of this one, unless control says so.
+//! To wait for a master is no failure: the next wait is not longer because of this one, unless
+//! control says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -43,7 +45,8 @@ pub(crate) struct Waits {
     /// clock that nobody sets.
     closed: Nanos,
     closed_since: Option<Instant>,
-    /// Those of `Holdings::postponed` that wait for a master and were not given to a plan since.
+    /// Those of `Holdings::postponed` that wait with all of their file and were not given to a plan
+    /// since.
     pub(crate) due: BTreeSet<(Instant, ObjectId)>,
     /// Invariant: those of `Holdings::postponed` that wait for a master.
     pub(crate) count: u64,
@@ -123,9 +126,9 @@ impl Holdings {
     }
 
     /// The holder of a claim of several is done, in the middle of this object, which could not be
-    /// had. All of them wait as for a master, so that the part with what there is of it stays.
+    /// had. All of them wait as for a master, so that the part with some of it stays.
     pub fn wait_within(&mut self, now: Instant, claim: &Claim, object: ObjectId) {
-        assert!(!self.was_postponed(&object), "others are not kept back twice for its sake");
+        assert!(!self.was_given_up(&object), "others are not kept back twice for its sake");
         self.wait(now + POSTPONE_FIRST, claim, Some(object));
     }
 
@@ -142,22 +145,23 @@ impl Holdings {
                 let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
                 let times = times + u32::from(failed == Some(object));
                 self.no_longer_postponed(object);
-                let postponed = Postponed { until, times, waits: true, for_master: true };
+                let postponed =
+                    Postponed { until, times, waits: true, for_master: failed.is_none() };
                 self.postponed.insert(object, postponed);
                 self.waits.due.insert((until, object));
-                self.waits.count += 1;
+                self.waits.count += u64::from(failed.is_none());
             }
             self.release(object);
         }
         self.news = true; // Whoever plans has to look for how long it may sleep.
     }
 
-    /// It could not be had when it was tried last.
-    pub fn was_postponed(&self, object: &ObjectId) -> bool {
+    /// It could not be had at least once, since somebody lacks it.
+    pub fn was_given_up(&self, object: &ObjectId) -> bool {
         self.postponed.get(object).is_some_and(|postponed| 0 < postponed.times)
     }
 
-    /// Objects that wait for a master, or with one of their file that could not be had.
+    /// Objects that wait for a master.
     pub fn objects_waiting(&self) -> u64 {
         assert!(self.waits.count <= Bytes::of(self.postponed.len()).0, "each waits once");
         self.waits.count

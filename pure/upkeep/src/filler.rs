@@ -112,7 +112,7 @@ enum Ended {
     Stopped,
     /// Not now, for the sake of this object; the text says why.
     Postponed(ObjectId, String),
-    /// The same in the middle of it, for the first time: all of its file wait.
+    /// The same in the middle of it, for the first time: all of its unit wait.
     Within(ObjectId, String),
     /// The drive failed, and was told.
     DriveFailed,
@@ -335,11 +335,11 @@ impl<'a, H: Host, S: Sources> Filling<'a, H, S> {
         waits.map_or(Ended::Published(without), Ended::Waits)
     }
 
-    /// Some of an object is there, and would be fetched again. Others of its file wait once for it
-    /// to be had elsewhere, such as when who sent it dies.
+    /// Some of an object is there, and would be fetched again: the others of its unit wait once,
+    /// until somebody else sends it. Its source may have died.
     fn may_wait_within(&self, fetch: &Fetch, part: &Part<'_, H>) -> bool {
         let is_unit = matches!(self.part, PartId::Unit(_));
-        let is_first = || !self.host.ask(|holdings| holdings.was_postponed(&fetch.object));
+        let is_first = || !self.host.ask(|holdings| holdings.was_given_up(&fetch.object));
         is_unit && part.is_within_object() && is_first()
     }
 

@@ -81,11 +81,12 @@ fn a_unit_waits_once_for_one_of_it_of_which_some_is_there() {
     let part = Part { drive: DRIVE, verified: LEN };
     holdings.set_part(claim.parcel().part(), Some(part));
     holdings.wait_within(at(0), &claim, object(2));
+    assert_eq!(holdings.objects_waiting(), 0, "for no master");
     assert_eq!(plan(&mut holdings, at(1)).drop_parts, []);
     assert_eq!(fetched(&mut holdings), None);
     let claim = claimed(&mut holdings, at(2));
     assert_eq!((claim.fetch.len(), claim.part), (3, Some(part)));
-    let failed = [1, 2, 3].map(|n| holdings.was_postponed(&object(n)));
+    let failed = [1, 2, 3].map(|n| holdings.was_given_up(&object(n)));
     assert_eq!(failed, [false, true, false], "the next time nobody is kept back for it");
 }
 

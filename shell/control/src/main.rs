@@ -137,8 +137,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-/// Turns of connections between two looks for what came, of which answers to polls that were heard
-/// together wait for the second: 2 to 3 ms where each is a poll.
+/// So many turns of tasks lie between two looks of tokio for input, and answers to polls wait for
+/// that look (`listener/polls`): 2 to 3 ms where each turn answers a poll. 512 in the place of 61
+/// spared 4 % of a poll (docs/numbers.md); 256 is arbitrary.
 const TURNS_MAX: u32 = 256;
 
 fn make_folder(config: &Config) -> anyhow::Result<()> {

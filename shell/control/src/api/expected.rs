@@ -21,10 +21,10 @@ use super::Shared;
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 
-/// Those that are answered now. Each takes milliseconds of a core, and every appliance asks every
-/// two hours.
+/// Those that are answered now: one that asks again and again leaves a place to others. Each takes
+/// milliseconds of a core, and every appliance asks every two hours.
 static ASKING: Asking = Asking(Mutex::new(BTreeSet::new()));
-/// One that asks again and again leaves a place to others.
+/// Arbitrary: a core has other work.
 const ASKING_MAX: usize = 2;
 
 /// What the appliance has, and how much of it is of use there.
@@ -51,7 +51,7 @@ pub(crate) async fn expected(
 ) -> Result<Response, Problem> {
     let appliance = caller.is(&id)?;
     let Some(turn) = ASKING.begin(&appliance) else {
-        let detail = "it is being answered already, or others are: come again in some minutes";
+        let detail = "this appliance is being answered, or two others: come again in some minutes";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
     };
     let question = control.directing.ask(|desk, _| desk.director.question_of_demand()).await?;

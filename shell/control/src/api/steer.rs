@@ -90,8 +90,9 @@ fn straight_fields(fields: HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The same of a head that hyper has not seen: adds the whole answer, byte for byte as hyper writes
-/// it. False of a head that hyper may read in another way.
+/// Answers a poll whose head hyper has not seen: adds the whole answer, byte for byte as hyper
+/// writes it. False, and nothing is added, where the answer is not 200 or the last of its
+/// connection, or where hyper may read the head in another way.
 pub(super) fn answer_bytes(
     control: &Control,
     request: &http1::Request<'_>,
@@ -99,7 +100,6 @@ pub(super) fn answer_bytes(
 ) -> bool {
     let http1::Request { method, path, query, keep_alive, fields } = request;
     let Some(sealed) = path.strip_prefix(POLL) else { return false };
-    // What is escaped has no seal of ours.
     if *method != http1::Method::Get || !*keep_alive || !is_plain(query) {
         return false;
     }
@@ -162,7 +162,7 @@ fn respond(document: String, fields: HeaderMap) -> Response<String> {
     response
 }
 
-/// What the head of an answer says, in a map that is empty.
+/// Adds the fields of an answer with a document.
 fn respond_fields(mut fields: HeaderMap) -> HeaderMap {
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     super::share(&mut fields, &NO_STORE);

@@ -2,13 +2,13 @@
 //! without asking something. With TLS or not, with the PROXY protocol or not.
 //!
 //! ```text
-//! kernel ──> accept ──> crowd: a place ──> PROXY header ──> TLS ──> hyper ──> router
-//!              ^          | who goes for it      a deadline each       |
+//! kernel ──> accept ──> crowd: a place ──> PROXY header ──> TLS ──> polls ──> hyper ──> router
+//!              ^          | who goes for it      a deadline each                 |
 //!              └── full ──┘                      <── told of each step, in each direction
 //! ```
 //!
-//! A task per connection. Polls of steering are answered before hyper sees it, as long as nothing
-//! else comes. What is under way when all must stop is answered first.
+//! A task per connection. Polls of steering are answered before hyper sees the connection, as long
+//! as nothing else comes. What is under way when all must stop is answered first.
 
 mod ending;
 mod place;
@@ -260,7 +260,7 @@ impl Host {
         };
         let (mut given_away, mut serve) = (pin!(place.given_away()), pin!(serve));
         let mut is_listed = false;
-        // Its waker is listed once: to ask each time would lock it each time.
+        // The waker is listed once: each listing takes a lock.
         poll_fn(|context| {
             let is_told = !is_listed || place.is_given_away();
             is_listed = true;

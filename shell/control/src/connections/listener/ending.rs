@@ -9,9 +9,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::place::Place;
 
-/// What the task of one connection looks at in each turn. The waker of a first look is good for
-/// all, since this is one task; to list it each time would take a lock each time, of which one is
-/// that of all connections.
+/// What the task of one connection looks at in each turn. Wakers are listed once: this is one task,
+/// so the first stays good, and each listing takes a lock, that of `stopped` of all connections.
 pub(super) struct Ending {
     stopped: watch::Receiver<bool>,
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -24,7 +23,8 @@ pub(super) struct Ending {
 impl Ending {
     pub(super) fn new(place: &Place, stopped: watch::Receiver<bool>) -> Self {
         let mut told = stopped.clone();
-        // Without a budget: polled with none left, it would list no waker, and is not asked again.
+        // Without tokio's budget of a turn: once that is used up a poll lists no waker, and there
+        // is no second one.
         let stop = unconstrained(async move {
             let _ = told.wait_for(|stopped| *stopped).await;
         });

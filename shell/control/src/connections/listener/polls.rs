@@ -28,9 +28,12 @@ pub(crate) type First = Box<dyn Fn(&Request<'_>, &mut Vec<u8>) -> bool + Send + 
 /// A connection that hyper has not seen.
 #[derive(Default)]
 pub(super) struct Polls {
-    /// Answers that are not taken yet, and how much of them is. Nothing between requests.
+    /// Answers that are not all taken yet, and how many of their bytes are. Nothing between
+    /// requests.
     answers: Vec<u8>,
     taken: usize,
+    /// Heads that were read and are answered in the next turn.
+    left: Vec<u8>,
     /// What is for hyper, once all answers are taken.
     handed: Option<Vec<u8>>,
 }
@@ -47,6 +50,9 @@ pub(super) enum Ended {
 /// Most that is read at a time: two of the longest tickets.
 const READ_MAX: usize = 16 << 10;
 
+/// Most heads that are answered in a turn: whoever sends more has the others wait as long.
+const ANSWERED_MAX: usize = 16;
+
 /// Most answers to a poll are shorter.
 const ANSWER_USUAL: usize = 1 << 10;
 
@@ -57,11 +63,11 @@ thread_local! {
 impl Polls {
     /// No more requests are answered here, but those that were read.
     pub(super) fn stop(&mut self) {
-        self.handed.get_or_insert_default();
+        self.handed.get_or_insert_with(|| std::mem::take(&mut self.left));
     }
 
-    /// Reads and answers until nothing more comes. A turn is `O(READ_MAX)` and what it takes to
-    /// answer that.
+    /// Writes what is left, reads once and answers that, to be written in the next turn. A turn is
+    /// `O(READ_MAX)` and what it takes to answer that.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -82,7 +88,7 @@ impl Polls {
             ready!(self.read(context, stream, first));
             if !self.answers.is_empty() {
                 place.asks(now);
-                // It has listed this task to be woken when others were.
+                // This task is woken after tokio's next look for input: others have answered then.
                 let _ = pin!(yield_now()).poll(context);
                 return Poll::Pending;
             }
@@ -91,18 +97,38 @@ impl Polls {
 
     /// Reads once, and answers what came. What is to be done next is in `self` then.
     fn read(&mut self, context: &mut Context<'_>, stream: &mut Stream, first: &First) -> Poll<()> {
+        if !self.left.is_empty() {
+            let left = std::mem::take(&mut self.left);
+            self.answer(&left, first);
+            return Poll::Ready(());
+        }
         READ.with_borrow_mut(|read| {
             let mut buffer = ReadBuf::new(&mut read[..]);
             // An error comes again, and the end too: hyper sees them.
-            let is_read = ready!(Pin::new(stream).poll_read(context, &mut buffer)).is_ok();
-            let bytes = buffer.filled();
-            self.answers.reserve(ANSWER_USUAL);
-            let len = if is_read { answer(bytes, first, &mut self.answers) } else { 0 };
-            if len < bytes.len() || bytes.is_empty() {
-                self.handed = Some(bytes[len..].to_vec());
+            match ready!(Pin::new(stream).poll_read(context, &mut buffer)) {
+                Ok(()) => self.answer(buffer.filled(), first),
+                Err(_) => self.handed = Some(Vec::new()),
             }
             Poll::Ready(())
         })
+    }
+
+    /// Answers the heads that these bytes begin with. What follows is for the next turn, or for
+    /// hyper.
+    fn answer(&mut self, bytes: &[u8], first: &First) {
+        self.answers.reserve(ANSWER_USUAL);
+        let (mut rest, mut count) = (bytes, 0);
+        while count < ANSWERED_MAX
+            && let Ok(Parsed::Request { request, len }) = http1::parse(rest)
+            && first(&request, &mut self.answers)
+        {
+            (rest, count) = (&rest[len..], count + 1);
+        }
+        if count == ANSWERED_MAX {
+            self.left = rest.to_vec();
+        } else if !rest.is_empty() || bytes.is_empty() {
+            self.handed = Some(rest.to_vec());
+        }
     }
 
     /// True if the other end is gone.
@@ -131,16 +157,4 @@ impl Polls {
         place.was_answered(now);
         Poll::Ready(flushed.is_err())
     }
-}
-
-/// Answers the heads that these bytes begin with: how long those are that were answered.
-fn answer(bytes: &[u8], first: &First, answers: &mut Vec<u8>) -> usize {
-    let mut len = 0;
-    while let Some(left @ [_, ..]) = bytes.get(len..) {
-        match http1::parse(left) {
-            Ok(Parsed::Request { request, len: head }) if first(&request, answers) => len += head,
-            Ok(Parsed::Request { .. } | Parsed::Partial) | Err(_) => break,
-        }
-    }
-    len
 }

@@ -354,6 +354,26 @@ async fn what_needs_no_hyper_is_answered_before_it_and_all_else_by_it_in_order()
 }
 
 #[tokio::test]
+async fn who_asks_for_much_at_once_has_some_of_it_in_each_turn() {
+    let open = Open::start(rules(8, 8), TIMES, false).await;
+    let mut stream = open.tcp().await;
+    let head = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Three turns of sixteen, and the last of all is hyper's.
+    let polls: Vec<String> = (0..48).map(|n| head(&format!("/at-once/{n}"))).collect();
+    let asked = polls.concat() + &head("/who");
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    while !answers.ends_with("stranger") {
+        read_more(&mut stream, &mut answers).await;
+    }
+    let said: Vec<&str> = answers.split("HTTP/1.1 ").skip(1).collect();
+    assert_eq!(said.len(), 49);
+    for (n, said) in said[..48].iter().enumerate() {
+        assert!(said.ends_with(&format!("first {n}")), "{said}: {n}");
+    }
+}
+
+#[tokio::test]
 async fn a_head_in_pieces_one_that_ends_the_connection_and_one_with_a_body_are_hypers() {
     let open = Open::plain(rules(8, 8), TIMES).await;
     let whole = |fields: &str| format!("GET /at-once/1 HTTP/1.1\r\nHost: a\r\n{fields}\r\n");

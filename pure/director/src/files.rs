@@ -21,12 +21,12 @@ use model::number::{NumberSet, OWN_FILES, index};
 
 use crate::catalog::{Version, Window};
 
-/// The only version of an asset, with all of it that a list for a player begins with: so one place
-/// in memory is read for it, and neither the version nor its name.
+/// The version of an asset that has one, with what a list needs of it: a list reads this one place
+/// in memory and not the version.
 #[derive(Clone, Debug)]
 pub(crate) struct Alone {
     pub(crate) version: Arc<Version>,
-    /// As of its name.
+    /// Of its name.
     pub(crate) hash: u64,
     pub(crate) number: u32,
     /// It may be shown at any time.
@@ -157,8 +157,8 @@ impl Files {
         &self.numbers
     }
 
-    /// An asset has these versions, all of which have numbers. O(1), and once per picture a part
-    /// of the table.
+    /// An asset has these versions, all of which have numbers. O(1); the first change after a
+    /// picture copies a part of the table.
     pub(crate) fn put_asset(&mut self, asset: &AssetId, versions: &[Arc<Version>]) {
         let known = self.alone.get(asset);
         let [version] = versions else {

@@ -28,7 +28,7 @@ pub struct Request<'a> {
     pub query: &'a str,
     /// The connection may be used again after the response.
     pub keep_alive: bool,
-    /// Field values that a file server heeds.
+    /// Field values that our servers heed.
     pub fields: Fields<'a>,
 }
 
@@ -37,7 +37,7 @@ pub struct Request<'a> {
 /// (`Host`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// None only in HTTP/1.0.
+    /// None only in HTTP/1.0. Of a sound form; nobody has looked whether it is us.
     pub host: Option<&'a [u8]>,
     pub range: Option<&'a [u8]>,
     pub if_range: Option<&'a [u8]>,

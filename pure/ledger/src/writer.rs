@@ -149,7 +149,7 @@ impl Ledger {
             if before != Some(whole) {
                 entry::put_holders(&mut self.entries, version, id, whole);
             }
-            // The copy of the picture, so that the next comparison is one of two pointers.
+            // The copy of the picture, so that next time two pointers are compared.
             self.holders.insert(version, whole.clone());
         }
         self.put_partial(view, version, renditions);

@@ -211,9 +211,10 @@ fn what_is_wrong(fleet: &Rc<Fleet>) -> String {
         if no_room < lacks {
             return format!("{id} lacks {lacks} objects, {no_room} for want of room");
         }
-        let (left, busy) = (process.leftovers(), process.ask(|holdings| holdings.busy().len()));
-        if 0 < left || 0 < busy {
-            return format!("{id} has {left} objects or parts too many, works on {busy}");
+        let left = process.leftovers();
+        let busy: Vec<_> = process.ask(|holdings| holdings.busy().iter().copied().collect());
+        if 0 < left || !busy.is_empty() {
+            return format!("{id} has {left} objects or parts too many, works on {busy:?}");
         }
         if let Some(index) = left_aside(fleet, machine, &process) {
             return format!("{id}: drive {index} is good, and not used again");

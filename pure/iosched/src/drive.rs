@@ -108,6 +108,9 @@ struct Waiting {
 const DELETE_SHARE: u64 = 20;
 const DELETE_SHARE_FEW: u64 = 50;
 const DELETES_FEW: usize = 8;
+/// Arbitrary: no delete is put off for longer by the one before. One on a drive that hangs takes as
+/// long as that does, and what waits for the next stays claimed meanwhile.
+const DELETE_WAITS_MAX: Nanos = Nanos::seconds(60);
 /// A delete waits so long for a moment with nothing in flight. At 60 % of a SATA drive's reads
 /// there is one every few milliseconds.
 const PATIENCE: Nanos = Nanos::millis(100);
@@ -287,7 +290,8 @@ impl Drive {
                 if self.config.policy != Policy::Off && !idle {
                     let few = self.deletes.len() < DELETES_FEW;
                     let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
-                    self.delete_next = now + Nanos(now.since(begun).0 * (share - 1));
+                    let pause = Nanos(now.since(begun).0.saturating_mul(share - 1));
+                    self.delete_next = now + pause.min(DELETE_WAITS_MAX);
                 }
             }
         }

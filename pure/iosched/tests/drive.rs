@@ -123,6 +123,23 @@ fn deletes_take_a_twentieth_of_the_time() {
 }
 
 #[test]
+fn a_delete_that_took_as_long_as_its_drive_hung_puts_the_next_off_by_a_minute_at_most() {
+    let mut drive = drive(Policy::Static(Limit::Depth(1)));
+    submit(&mut drive, ms(0), Class::Delete, 1);
+    let begun = polled(&mut drive, ms(0));
+    submit(&mut drive, ms(1), Class::Delete, 2);
+    // A tenth of a second is spaced as ever: 49 times as long.
+    drive.complete(ms(100), begun[0].0);
+    assert!(polled(&mut drive, ms(4_999)).is_empty());
+    let begun = polled(&mut drive, ms(5_000));
+    assert_eq!(names(&begun), [2]);
+    submit(&mut drive, ms(5_001), Class::Delete, 3);
+    drive.complete(ms(20_000), begun[0].0);
+    assert!(polled(&mut drive, ms(79_999)).is_empty());
+    assert_eq!(names(&polled(&mut drive, ms(80_000))), [3]);
+}
+
+#[test]
 fn deletes_follow_each_other_where_nobody_reads() {
     let mut gate = Gate::new(config(Policy::Governed(AIM)), ms(0));
     for at in [200, 400, 600] {

@@ -74,6 +74,10 @@ pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
             if host.is_stopping() {
                 break;
             }
+            // Deletes wait for their time, and a manifest may want it again since.
+            if host.is_wanted(object) {
+                continue;
+            }
             let is_gone = match units::place(host, object) {
                 None => evict(host, *object).await,
                 Some(place) => match settled.get(&place) {

@@ -557,6 +557,39 @@ fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
     });
 }
 
+#[test]
+fn what_is_wanted_again_while_a_delete_waits_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut drives = drives(dir.path(), 1);
+    let held = [1, 2].map(|n| put(&drives[0], &[n; 9]));
+    let (mode, targets, depth) = (Mode::Governor, vec![Nanos::millis(5)], 4);
+    let writes = Writes { mode, targets, depth, rate: None, floor: BitsPerSecond(1) };
+    let medium = Medium { target: Nanos::millis(5), deletes_alone: true };
+    drives[0].put_behind(Gate::new(&writes.rules(0, &medium), Vec::new(), 0));
+    let shared = &shared_on(drives);
+    at_once(shared.load(held.clone().into_iter()));
+    assert!(at_once(shared.set_manifest(manifest(1, &[]))));
+    let drive = shared.slots.drive(DriveIndex(0)).unwrap();
+    let other = drive.gate().enter(Class::Delete, Bytes::ZERO);
+    let is_held = |object: &ObjectId| shared.locate(object).is_some();
+    let file = |extent: &Extent| dir.path().join("0").join(&*extent.file.0);
+    std::thread::scope(|scope| {
+        let _stop = Stop(shared);
+        scope.spawn(|| at_once(keeper::run(shared)));
+        scope.spawn(|| at_once(keeper::tend(shared, DriveIndex(0))));
+        let count = || held.iter().filter(|(object, _)| is_held(object)).count();
+        wait("the first to be hidden", || count() == 1);
+        let (stays, goes): (Vec<_>, Vec<_>) = held.iter().partition(|(object, _)| is_held(object));
+        assert!(at_once(shared.set_manifest(manifest(2, &[(stays[0].0, Bytes(9))]))));
+        drop(other);
+        wait("its file to go", || !file(&goes[0].1).exists());
+        for _ in 0..30 {
+            assert!(is_held(&stays[0].0) && file(&stays[0].1).exists(), "it is wanted again");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
+}
+
 struct Stop<'a>(&'a Shared);
 
 impl Drop for Stop<'_> {

@@ -366,12 +366,17 @@ impl Host {
         let mut http = http1::Builder::new();
         // Heads have their deadline in the place, with all others.
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_MAX);
+        // What was read begins before all stop: hyper closes where nothing was asked.
+        let mut begins = !read.is_empty();
         let stream = TokioIo::new(Line::new(stream, read, place.clone()));
         let mut connection = pin!(http.serve_connection(stream, service));
         let mut is_stopping = false;
         poll_fn(|context| {
             let now = Instant::now();
             place.woken(now);
+            if std::mem::take(&mut begins) && connection.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
             if !is_stopping && ending.must_stop(context) {
                 is_stopping = true;
                 connection.as_mut().graceful_shutdown();

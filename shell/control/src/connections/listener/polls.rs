@@ -158,3 +158,34 @@ impl Polls {
         Poll::Ready(flushed.is_err())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_answers_so_many_heads_and_keeps_the_others_in_order() {
+        let head = |n: usize| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let bytes: String = (0..ANSWERED_MAX + 3).map(head).collect();
+        let first: First = Box::new(|request, answers| {
+            if request.path == "/18" {
+                return false;
+            }
+            answers.extend_from_slice(request.path.as_bytes());
+            true
+        });
+        let mut polls = Polls::default();
+        polls.answer(bytes.as_bytes(), &first);
+        let whole: String = (0..ANSWERED_MAX).map(|n| format!("/{n}")).collect();
+        assert_eq!(str::from_utf8(&polls.answers).unwrap(), whole);
+        let left: String = (ANSWERED_MAX..ANSWERED_MAX + 3).map(head).collect();
+        assert_eq!((&polls.left[..], &polls.handed), (left.as_bytes(), &None));
+        let left = std::mem::take(&mut polls.left);
+        polls.answer(&left, &first);
+        assert_eq!((&polls.left[..], &polls.handed), (&[][..], &Some(head(18).into_bytes())));
+        // What is left when all must stop is hyper's.
+        let mut stops = Polls { left: b"GET".to_vec(), ..Polls::default() };
+        stops.stop();
+        assert_eq!(stops.handed, Some(b"GET".to_vec()));
+    }
+}

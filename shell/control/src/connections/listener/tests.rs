@@ -354,7 +354,7 @@ async fn what_needs_no_hyper_is_answered_before_it_and_all_else_by_it_in_order()
 }
 
 #[tokio::test]
-async fn who_asks_for_much_at_once_has_some_of_it_in_each_turn() {
+async fn what_is_asked_beyond_one_turn_is_answered_in_order() {
     let open = Open::start(rules(8, 8), TIMES, false).await;
     let mut stream = open.tcp().await;
     let head = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -454,6 +454,24 @@ async fn a_long_answer_is_taken_in_pieces_and_what_was_asked_meanwhile_comes_aft
 }
 
 #[tokio::test]
+async fn what_was_read_before_all_must_stop_is_answered() {
+    let open = Open::plain(rules(2, 2), TIMES).await;
+    let mut stream = open.tcp().await;
+    let asked = ["/at-once/large", "/who"];
+    let asked = asked.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).concat();
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    read_more(&mut stream, &mut answers).await;
+    open.stop.send(true).unwrap();
+    sleep(Duration::from_millis(50)).await;
+    while !answers.ends_with("stranger") {
+        read_more(&mut stream, &mut answers).await;
+    }
+    assert!(is_closed(&mut stream).await);
+    open.serving.await.unwrap();
+}
+
+#[tokio::test]
 async fn who_is_answered_at_once_gives_its_place_away_and_ends_when_all_must_stop() {
     let open = Open::plain(rules(2, 2), TIMES).await;
     let (mut first, mut second) = (open.tcp().await, open.tcp().await);
@@ -469,7 +487,9 @@ async fn who_is_answered_at_once_gives_its_place_away_and_ends_when_all_must_sto
     let mut answer = vec![0; 12];
     first.read_exact(&mut answer).await.unwrap();
     open.stop.send(true).unwrap();
+    let began = Instant::now();
     assert!(is_closed(&mut third).await);
+    assert!(began.elapsed() < TIMES.idle_stranger / 2, "it ends before its time is over");
     let mut rest = Vec::new();
     first.read_to_end(&mut rest).await.unwrap();
     assert!(LARGE < rest.len(), "what is under way is answered: {}", rest.len());

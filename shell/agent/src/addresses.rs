@@ -427,6 +427,8 @@ fn keepalived<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
     use crate::interface::tests::{fail, interface, on};
 
@@ -491,13 +493,17 @@ mod tests {
         mover.state().told = Instant::now().checked_sub(SILENT);
         mover.look();
         assert_eq!([priority(1), priority(2)], ["0\n", "0\n"]);
-        // Keepalived ends, and is started again, or that it cannot be is said.
         end_keepalived(&mover);
     }
 
-    /// A process in the place of keepalived.
+    /// A process in the place of keepalived: it does not end either when it is told of another
+    /// configuration.
     fn start_keepalived(mover: &Mover) {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP; echo; exec sleep 60"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let is_ready = child.stdout.take().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(is_ready, 1);
         mover.state().keepalived = Some(child);
     }
 
@@ -580,8 +586,7 @@ mod tests {
     fn an_address_that_a_machine_may_not_have_takes_nothing_from_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let keepalived = mover(dir.path());
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        keepalived.state().keepalived = Some(child);
+        start_keepalived(&keepalived);
         keepalived.state().told = None;
         let wanted = [
             ("192.0.2.0", 200),
@@ -604,9 +609,7 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text.matches("vrrp_instance").count(), 2, "{text}");
         assert!(text.contains("2001:db8::1:7/128") && text.contains("192.0.2.7/32"), "{text}");
-        let mut child = keepalived.state().keepalived.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        end_keepalived(&keepalived);
 
         let _ = interface(dir.path(), &[], &[]);
         let bird = mover_by("bird", dir.path());

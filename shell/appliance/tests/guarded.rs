@@ -254,7 +254,10 @@ fn a_process_that_ends_by_itself_is_started_again_and_a_mistake_is_told_once() {
         place.wait("another", || guard.serving().is_some_and(|pid| pid != serving));
         place.wait("it to serve", || place.is_served());
     }
+    // Its process ends after it, and has the port until then.
+    let serving = guard.serving().unwrap();
     drop(guard);
+    place.wait("its process to be gone", || rustix::process::test_kill_process(serving).is_err());
     let text = fs::read_to_string(place.at("a.toml")).unwrap();
     let drive = place.at("drive").display().to_string();
     for (right, wrong, said) in [

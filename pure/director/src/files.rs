@@ -47,6 +47,9 @@ pub(crate) struct Files {
     numbers: Arc<Names<AssetVersionId, u32>>,
     /// Of each asset of the catalogue that has one version.
     alone: Arc<Names<AssetId, Alone>>,
+    /// By a version's number, that of its first rendition, where it has several that can be told
+    /// apart; and above all of these. None is given twice either.
+    renditions: Arc<Vec<u32>>,
     objects: Table,
     /// Versions without a file: whoever holds nothing holds them.
     empty: NumberSet,
@@ -66,13 +69,27 @@ impl Given {
     }
 }
 
+/// The numbers that versions have now. Cheap to clone; a version that comes while somebody has it
+/// copies four bytes for each version once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NumbersOf {
+    versions: Arc<Names<AssetVersionId, u32>>,
+    renditions: Arc<Vec<u32>>,
+}
+
+impl NumbersOf {
+    /// Those of a version, and of its rendition if it has one; none if it has left.
+    pub(crate) fn of(&self, version: &AssetVersionId, rendition: u8) -> Option<(u32, Option<u32>)> {
+        let number = *self.versions.get(version)?;
+        let first = *self.renditions.get(index(number))?;
+        Some((number, rendition.checked_sub(1).map(|at| first + u32::from(at))))
+    }
+}
+
 #[derive(Debug)]
 struct Numbered {
     first: u32,
     len: u32,
-    /// Numbers of its renditions, where it has several that can be told apart. None of these is
-    /// given twice either.
-    renditions: Range<u32>,
     /// None once it has left the catalogue.
     version: Option<Arc<Version>>,
 }
@@ -86,6 +103,7 @@ impl Default for Files {
             end: 0,
             numbers: Arc::default(),
             alone: Arc::default(),
+            renditions: Arc::new(vec![0]),
             objects: Table::default(),
             empty: NumberSet::new(),
         }
@@ -125,10 +143,9 @@ impl Files {
         } else {
             self.firsts.insert(first, number);
         }
-        let next = self.versions.last().map_or(0, |last| last.renditions.end);
-        let renditions = next..next + u32::from(version.renditions().count());
-        let version_there = Some(Arc::clone(version));
-        self.versions.push(Numbered { first, len, renditions, version: version_there });
+        let next = self.renditions(number).start + u32::from(version.renditions().count());
+        Arc::make_mut(&mut self.renditions).push(next);
+        self.versions.push(Numbered { first, len, version: Some(Arc::clone(version)) });
         Arc::make_mut(&mut self.numbers).insert(version.id().clone(), number);
         assert_eq!(self.range(number).len(), version.objects().len(), "each has a number");
         number
@@ -178,6 +195,11 @@ impl Files {
         Arc::make_mut(&mut self.alone).insert(asset.clone(), alone);
     }
 
+    /// The numbers of versions, and of their first renditions. O(1).
+    pub(crate) fn picture(&self) -> NumbersOf {
+        NumbersOf { versions: Arc::clone(&self.numbers), renditions: Arc::clone(&self.renditions) }
+    }
+
     /// The versions of assets that have one.
     pub(crate) fn alone(&self) -> &Arc<Names<AssetId, Alone>> {
         &self.alone
@@ -199,7 +221,8 @@ impl Files {
 
     /// The numbers of a version's renditions; none if they cannot be told apart.
     pub(crate) fn renditions(&self, number: u32) -> Range<u32> {
-        self.versions[index(number)].renditions.clone()
+        let first = self.renditions[index(number)];
+        first..self.renditions.get(index(number) + 1).copied().unwrap_or(first)
     }
 
     /// The version that a file is of; none if no version in the catalogue has that number.

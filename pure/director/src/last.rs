@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, SiteId};
+use model::id::{ApplianceId, Item, SiteId};
 use model::names::Names;
 use model::number::NumberSet;
 use model::topology::Site;
@@ -23,49 +23,18 @@ use model::units::Bytes;
 use placement::plan::Catalogue;
 
 use crate::desired::Registered;
-use crate::observed::Wholes;
+use crate::having::Having;
 use crate::shelf::Shelf;
 use crate::wishes::Ruled;
 
 /// What stays at each appliance whose site must not hold it.
 pub(crate) type LastCopies = BTreeMap<ApplianceId, NumberSet>;
 
-/// Who has what is banned somewhere and has no source, as far as appliances have reported it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Having {
-    /// By item: the number of its version, and that of its rendition if it has one.
-    numbers: BTreeMap<u32, (u32, Option<u32>)>,
-    wholes: BTreeMap<ApplianceId, Wholes>,
-}
-
-impl Having {
-    /// By item: the number of its version, and that of its rendition if it has one.
-    pub(crate) fn new(
-        numbers: BTreeMap<u32, (u32, Option<u32>)>,
-        wholes: BTreeMap<ApplianceId, Wholes>,
-    ) -> Self {
-        Self { numbers, wholes }
-    }
-
-    fn has(&self, id: &ApplianceId, item: u32) -> bool {
-        let known = self.numbers.get(&item).zip(self.wholes.get(id));
-        known.is_some_and(|(numbers, wholes)| is_whole(*numbers, wholes))
-    }
-
-    fn items(&self) -> NumberSet {
-        self.numbers.keys().collect()
-    }
-}
-
-/// True if all of a version is held, or of the rendition.
-pub(crate) fn is_whole((version, rendition): (u32, Option<u32>), wholes: &Wholes) -> bool {
-    let has_rendition = |rendition| wholes.renditions.contains(rendition);
-    wholes.versions.contains(version) || rendition.is_some_and(has_rendition)
-}
-
-/// What each appliance should hold until now, without what stays whatever is planned.
+/// What was placed until now, without what stays whatever is planned.
 pub(crate) struct Past<'a> {
     pub(crate) before: &'a Names<ApplianceId, Arc<NumberSet>>,
+    /// What each appliance should hold by the manifests in force.
+    pub(crate) now: &'a Names<ApplianceId, Arc<NumberSet>>,
     pub(crate) last: &'a LastCopies,
 }
 
@@ -127,10 +96,11 @@ pub(crate) fn last_copies(
     ruled: &Ruled,
     is_at: impl Fn(&ApplianceId, &SiteId) -> bool,
 ) -> LastCopies {
-    let items = &having.items() & catalogue.items();
+    let items = &having.alone & catalogue.items();
     if items.is_empty() {
         return LastCopies::new();
     }
+    let has = |id: &ApplianceId, item: &u32| having.has(id, shelf, Item(*item)) == Some(true);
     let bans = ruled.bans_of(sites);
     let (mut safe, mut banned) = (NumberSet::new(), Vec::new());
     for (id, of) in appliances.iter() {
@@ -141,7 +111,7 @@ pub(crate) fn last_copies(
         let placed = &**was & catalogue.items();
         let has_room = room_of(shelf, &placed) <= of.room().unwrap_or_default();
         if has_room && is_at(id, &site.id) {
-            safe.extend((&here - &goes).iter().filter(|item| having.has(id, *item)));
+            safe.extend((&here - &goes).iter().filter(|item| has(id, item)));
         }
         if !goes.is_empty() {
             banned.push((id, goes));
@@ -149,7 +119,7 @@ pub(crate) fn last_copies(
     }
     let mut last = LastCopies::new();
     for (id, goes) in &banned {
-        let stays = (goes - &safe).iter().filter(|item| having.has(id, *item)).collect();
+        let stays = (goes - &safe).iter().filter(|item| has(id, item)).collect();
         safe |= &stays;
         last.insert((*id).clone(), stays);
     }

@@ -24,7 +24,7 @@
 //!   O(appliances) for the history;
 //! * a playback or a poll, see `steering`; a route, see `routes`;
 //! * a version that comes or goes, O(its objects + those that may hold some of it);
-//! * a plan, O(1) when it begins, when it has come and when it is stored. It is worked out
+//! * a plan, O(appliances) when it begins, O(1) when it has come and when it is stored. It is made
 //!   elsewhere (`plan`), after a change of the catalogue, of the policy, of hardware or of what
 //!   viewers are expected to watch: of what should be where; after one of a key, of the manifests
 //!   alone.
@@ -45,6 +45,7 @@ mod files;
 mod fill;
 pub mod following;
 pub mod front;
+mod having;
 mod heard;
 mod history;
 mod identity;
@@ -396,6 +397,7 @@ impl Director {
         let wholes = observed.wholes();
         if !before.is(&wholes) {
             self.view_is_old |= self.map.holds(number, &before, &wholes);
+            self.planning.has_news = true;
             self.look_at_last_copies(id, &before);
         }
         // Load alone can wait for the next tick; a change of players' lists cannot.
@@ -562,6 +564,7 @@ impl Machine for Director {
                 self.go_on_with_overtaking();
                 self.watch(now);
                 self.settle_usable(now);
+                self.go_on_with_handovers();
                 self.watch_routes(now);
                 self.go_on_with_trust(now);
                 self.go_on_with_rotation(now);

@@ -10,6 +10,7 @@
 //! A cluster is a site, or the sites of a manifest cluster. Where sites of one cluster should hold
 //! different renditions, they are planned by themselves.
 
+mod between;
 mod guess;
 mod why;
 
@@ -26,23 +27,28 @@ use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Renditions;
 use placement::before;
 use placement::plan::{
-    Apart, Catalogue, Change, Cluster, ClusterPlan, Config, Member, MemberPlan, Order, RegionPlan,
-    Share, Wanted, Why, fill_spare, place_cluster, place_region, why,
+    Apart, Catalogue, Change, Cluster, ClusterPlan, Config, Handover, Member, MemberPlan, Order,
+    RegionPlan, Share, Wanted, Why, fill_spare, place_cluster, place_region, why,
 };
 
 use crate::catalog::{Catalog, Items, Version};
 use crate::desired::{Policy, Registered};
-use crate::last::{Having, Known, LastCopies, Past, last_copies, room_of, without};
+use crate::having::Having;
+use crate::last::{Known, LastCopies, Past, last_copies, room_of, without};
 use crate::shelf::Shelf;
 use crate::wishes::{Bounds, Ruled, Unkept, UnkeptWhy, Where, Wishes};
 
+use between::between;
 pub use why::{Held, Question};
 
 /// The items that each appliance should hold, and what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Places {
-    /// Of every appliance that was registered when the plan began.
+    /// Of every appliance that was registered when the plan began: what its manifest says, which is
+    /// what is planned but for what stays until another has it, and what waits for the room.
     pub(crate) holds: Names<ApplianceId, Arc<NumberSet>>,
+    /// What each should hold in the end. Not durable: after a restart, as it held.
+    pub(crate) planned: Names<ApplianceId, Arc<NumberSet>>,
     /// The site of each when it was planned.
     sites: Names<ApplianceId, SiteId>,
     catalogue: Arc<Catalogue>,
@@ -77,7 +83,6 @@ pub(crate) struct Ground {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) policy: Policy,
     pub(crate) wishes: Arc<Wishes>,
-    /// None is in the way of a plan that is forced.
     pub(crate) having: Having,
     /// None until somebody has said it to this process.
     pub(crate) expected: Option<Arc<Expected>>,
@@ -105,6 +110,10 @@ pub struct Report {
     pub bans_unkept: Vec<Unkept>,
     /// All of them, for each appliance.
     pub bans_unkept_count: u64,
+    /// Items that stay where they were until an appliance that is to hold them has them.
+    pub staying: u64,
+    /// Items that are planned where the room of those is needed, and come once they are gone.
+    pub waiting: u64,
 }
 
 /// How full an appliance will be.
@@ -133,6 +142,15 @@ pub struct Missing {
 /// manifest cluster, and the highest bitrate.
 pub(crate) type Key<'a> = (Option<&'a ClusterId>, Option<&'a SiteId>, Option<BitsPerSecond>);
 
+/// Items by appliance.
+pub(crate) type Holdings = Names<ApplianceId, Arc<NumberSet>>;
+
+/// What is planned for appliances, and what is in the way of it.
+struct Placed {
+    plan: ClusterPlan,
+    handovers: Vec<Handover>,
+}
+
 /// Appliances that are planned together.
 struct Together<'a> {
     region: Option<&'a ClusterId>,
@@ -141,39 +159,49 @@ struct Together<'a> {
 }
 
 impl Ground {
-    /// What every appliance should hold of these versions, each with its age, that held so much
-    /// before. O(items log items + clusters x what each may hold).
+    /// What every appliance should hold of these versions, each with its age: so much was planned
+    /// before, and so much is held by the manifests in force.
+    /// O(items log items + clusters x what each may hold).
     pub(crate) fn places(
         &self,
         kept: &[(usize, &Arc<Version>)],
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        (before, now): (&Holdings, &Holdings),
     ) -> Places {
         let mut shelf = Shelf::of(kept);
         let catalogue = Catalogue::new(shelf.pieces());
         let (together, ruled) = (self.together(), self.ruled());
-        let (mut holds, mut report) = (Names::default(), Report::default());
+        let (mut holds, mut planned) = (Holdings::default(), Holdings::default());
+        let mut report = Report::default();
         self.note_pins(&shelf, &together, &mut report);
         let last = self.last_copies(&shelf, &catalogue, before, &ruled);
         self.note_last(&shelf, &last, &mut report);
-        let past = Past { before: &without(before, &last), last: &last };
+        let past = Past { before: &without(before, &last), now, last: &last };
         for region in together.chunk_by(|a, b| a.region == b.region) {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
             let bounds = bounds(&ruled, &shelf, region);
             let on = (region, &bounds[..]);
             let plans = self.place_together(&shelf, &order, on, &past, &mut report);
-            for (of, plan) in region.iter().zip(plans) {
-                for (registered, member) in of.registered.iter().zip(plan.members) {
-                    let id = registered.appliance.id.clone();
-                    let before = before.get(&id).filter(|before| ***before == member.items);
-                    holds.insert(id, before.cloned().unwrap_or_else(|| Arc::new(member.items)));
+            for (of, Placed { plan, handovers }) in region.iter().zip(plans) {
+                let members = of.registered.iter().zip(plan.members).zip(handovers);
+                for ((registered, member), handover) in members {
+                    let id = &registered.appliance.id;
+                    let until_then = match handover.is_done() {
+                        true => None,
+                        false => Some(handover.until_then(&member.items)),
+                    };
+                    let items = one_of(before.get(id), member.items);
+                    let held =
+                        until_then.map_or_else(|| items.clone(), |of| one_of(now.get(id), of));
+                    planned.insert(id.clone(), items);
+                    holds.insert(id.clone(), held);
                 }
             }
             shelf.rank(&order);
         }
         let sites = self.appliances.iter();
         let sites = sites.map(|(id, of)| (id.clone(), of.appliance.site.clone())).collect();
-        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, last, report }
+        Places { holds, planned, sites, catalogue: Arc::new(catalogue), shelf, last, report }
     }
 
     /// The plans of clusters of one region.
@@ -184,7 +212,7 @@ impl Ground {
         (region, bounds): (&[Together<'_>], &[Arc<Bounds>]),
         past: &Past<'_>,
         report: &mut Report,
-    ) -> Vec<ClusterPlan> {
+    ) -> Vec<Placed> {
         let (config, none) = (Config::usual(self.policy.copies), NumberSet::new());
         let members = region.iter().zip(bounds);
         let members = members.map(|(of, bounds)| self.members((of, bounds), past, &none, shelf));
@@ -219,7 +247,14 @@ impl Ground {
         }
         let asked = Asked { shelf, order, copies: config.copies, clusters: &clusters };
         report.note((region, &plans), &of_region, &asked);
-        plans
+        let each = region.iter().zip(&clusters).zip(plans);
+        let placed = each.map(|(on, plan)| {
+            let handovers = between(on, &plan, past, (shelf, order, &self.having));
+            report.staying += handovers.iter().map(|of| of.stays.len()).sum::<u64>();
+            report.waiting += handovers.iter().map(|of| of.waits.len()).sum::<u64>();
+            Placed { plan, handovers }
+        });
+        placed.collect()
     }
 
     /// These versions, and those that are held though newer ones of their assets are kept: as long
@@ -248,25 +283,26 @@ impl Ground {
     pub(crate) fn as_before(
         &self,
         kept: &[(usize, &Arc<Version>)],
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        (before, now): (&Holdings, &Holdings),
         (known, wanted): (&Places, &Places),
     ) -> Places {
         let (shelf, none) = (Shelf::of(kept), Arc::default());
         let catalogue = Catalogue::new(shelf.pieces());
-        let holds = wanted.holds.keys().map(|id| {
-            let was = before.get(id).unwrap_or(&none);
-            let left = &**was & catalogue.items();
-            let left = if left == **was { Arc::clone(was) } else { Arc::new(left) };
-            (id.clone(), left)
-        });
-        let holds = holds.collect();
+        let left = |of: &Holdings| -> Holdings {
+            let each = wanted.holds.keys().map(|id| {
+                let was = of.get(id).unwrap_or(&none);
+                (id.clone(), one_of(Some(was), &**was & catalogue.items()))
+            });
+            each.collect()
+        };
+        let (planned, holds) = (left(before), left(now));
         // One that moves is where it was, until it is planned there.
         let site = |(id, site): (&ApplianceId, &SiteId)| {
             (id.clone(), known.sites.get(id).unwrap_or(site).clone())
         };
         let sites = wanted.sites.iter().map(site).collect();
         let (last, report) = (wanted.last.clone(), wanted.report.clone());
-        Places { holds, sites, catalogue: Arc::new(catalogue), shelf, last, report }
+        Places { holds, planned, sites, catalogue: Arc::new(catalogue), shelf, last, report }
     }
 
     /// With whom an appliance is planned.
@@ -288,14 +324,14 @@ impl Ground {
         all.into_iter().map(together).collect()
     }
 
-    /// What each appliance should hold until now. Of those whose manifest is of a release that kept
-    /// no items, as that release placed.
-    pub(crate) fn holds_before(
+    /// What was planned for each appliance until now. Of those whose manifest is of a release that
+    /// kept no items, as that release placed.
+    pub(crate) fn placed_until_now(
         &self,
         kept: &[(usize, &Arc<Version>)],
         had_manifest: impl Fn(&ApplianceId) -> bool,
     ) -> Names<ApplianceId, Arc<NumberSet>> {
-        let mut before = self.known.holds.clone();
+        let mut before = self.known.planned.clone();
         self.divide(&mut before);
         let is_unknown = |id: &&ApplianceId| had_manifest(id) && !before.contains_key(*id);
         let unknown: Vec<ApplianceId> =
@@ -318,6 +354,18 @@ impl Ground {
             before.insert(id, Arc::new(items.collect()));
         }
         before
+    }
+
+    /// What each appliance should hold until now, by its manifest.
+    pub(crate) fn held_until_now(&self, before: &Holdings) -> Holdings {
+        let mut now = self.known.holds.clone();
+        self.divide(&mut now);
+        let unknown = before.iter().filter(|(id, _)| !self.known.holds.contains_key(*id));
+        let unknown: Vec<_> = unknown.map(|(id, items)| (id.clone(), Arc::clone(items))).collect();
+        for (id, items) in unknown {
+            now.insert(id, items);
+        }
+        now
     }
 
     /// A version that was placed as a whole has items of its own once its renditions are told: who
@@ -456,6 +504,12 @@ impl Ground {
     }
 }
 
+/// The same set once, if it is one.
+fn one_of(known: Option<&Arc<NumberSet>>, items: NumberSet) -> Arc<NumberSet> {
+    let same = known.filter(|known| ***known == items);
+    same.map_or_else(|| Arc::new(items), Arc::clone)
+}
+
 /// A cluster of a region with so many appliances: it has its part of the region's demand.
 fn cluster_of<'a>(
     members: &'a [Member<'a>],
@@ -504,7 +558,7 @@ const MISSING_OF_ONE: usize = 10;
 impl Places {
     /// What is durable of the last plan.
     pub(crate) fn of(holds: Names<ApplianceId, Arc<NumberSet>>) -> Self {
-        Self { holds, ..Self::default() }
+        Self { planned: holds.clone(), holds, ..Self::default() }
     }
 
     /// False as long as no more than items is known, of a process before.
@@ -531,7 +585,7 @@ impl Places {
         };
         let nothing = Arc::default();
         let mut change = Change::default();
-        for (id, is) in self.holds.iter() {
+        for (id, is) in self.planned.iter() {
             let was: &Arc<NumberSet> = before.get(id).unwrap_or(&nothing);
             if Arc::ptr_eq(is, was) {
                 continue;
@@ -598,8 +652,8 @@ impl Places {
             held.map(|(of, held)| (of.version.id().clone(), held)).collect()
         };
         let none = Arc::default();
-        let moves = self.holds.iter().map(|(id, is)| {
-            let was = before.holds.get(id).unwrap_or(&none);
+        let moves = self.planned.iter().map(|(id, is)| {
+            let was = before.planned.get(id).unwrap_or(&none);
             let (comes, goes) = (&**is - &**was, &**was - &**is);
             let (comes, goes) = (all(self, comes), all(before, goes));
             Moves { appliance: id.clone(), comes, goes }

@@ -15,9 +15,11 @@
 //! placement.
 //!
 //! A plan costs O(items log items + clusters x what each may hold) on its thread. Here an input
-//! costs O(1), and O(appliances) where something is banned that has no source; a plan that has come
-//! costs O(1), and so does one that is stored. Whatever takes long to be freed is freed elsewhere:
-//! [`Action::Free`].
+//! costs O(appliances), to say what each has; a plan that has come costs O(1), and so does one that
+//! is stored. Whatever takes long to be freed is freed elsewhere: [`Action::Free`].
+//!
+//! While something stays where it was until whoever is to hold it has it, there is another plan
+//! half an hour after the last, if an appliance has reported something new since.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,7 +36,8 @@ use placement::plan::Change;
 
 use crate::catalog::{Part, Version};
 use crate::desired::{Desired, Registered};
-use crate::last::{Having, brought, is_whole};
+use crate::having::{Having, is_whole};
+use crate::last::brought;
 use crate::observed::Wholes;
 use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
@@ -81,6 +84,10 @@ pub struct CarriedOut {
     pub change: Change,
 }
 
+/// Seconds from one plan to the next while something stays that another is to have: at full size a
+/// plan takes about 40 seconds of one core (docs/numbers.md), so 2 % of it.
+const HANDED_OVER_EVERY: u64 = 1_800;
+
 /// Plans that are remembered: two months of one a day.
 const CARRIED_OUT_MAX: usize = 64;
 
@@ -115,6 +122,9 @@ pub(crate) struct Planning {
     /// Who has what is banned, as the one in the making knows it, is out of date for these: all
     /// that reported something else, or came back, since it began. At most every appliance.
     came: BTreeSet<ApplianceId>,
+    /// When the last one began, and whether an appliance has come to hold something since.
+    begun: UnixSeconds,
+    pub(crate) has_news: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,15 +163,17 @@ impl PlanInput {
             let (number, places, brought) = (self.number, Arc::clone(places), BTreeSet::new());
             return Plan { number, places, refused: None, emptied: None, change, brought, draft };
         }
-        let before = self.ground.holds_before(&kept, |id| self.base.has(id));
-        let places = Arc::new(self.ground.places(&kept, &before));
+        let before = self.ground.placed_until_now(&kept, |id| self.base.has(id));
+        let now = self.ground.held_until_now(&before);
+        let places = Arc::new(self.ground.places(&kept, (&before, &now)));
         let (refused, emptied) = self.refused(&before, &places);
         let places = match &refused {
             None => places,
             Some(of) if of.is_of_catalogue() => Arc::clone(&self.ground.known),
             Some(_) => {
                 kept = self.ground.with_held(kept, &before);
-                Arc::new(self.ground.as_before(&kept, &before, (&self.ground.known, &places)))
+                let known = (&*self.ground.known, &*places);
+                Arc::new(self.ground.as_before(&kept, (&before, &now), known))
             }
         };
         let is_of_catalogue = refused.as_ref().is_some_and(RefusedPlan::is_of_catalogue);
@@ -173,7 +185,7 @@ impl PlanInput {
             None => places.change(&before, &self.ground.known),
             Some(_) => Change::default(),
         };
-        let brought = brought(&places.last, &before, &places.holds);
+        let brought = brought(&places.last, &before, &places.planned);
         let refused = Some(refused.map(Box::new));
         Plan { number: self.number, places, refused, emptied, change, brought, draft }
     }
@@ -328,7 +340,7 @@ impl Director {
         }
     }
 
-    /// To ask why something lies where it does. O(1), and as [`Self::having`].
+    /// To ask why something lies where it does. As [`Self::having`].
     pub fn question(&self) -> Question {
         self.question_with(self.having())
     }
@@ -369,10 +381,16 @@ impl Director {
         }
         let Some(wanted) = self.planning.wanted.take() else { return };
         let is_forced = std::mem::take(&mut self.planning.is_forced);
-        let having = if is_forced { Having::default() } else { self.having() };
+        let mut having = self.having();
+        if is_forced {
+            having.alone.clear();
+        }
         let Role::Writer(publisher) = &mut self.role else { return };
         self.planning.is_under_way = true;
         self.planning.came.clear();
+        if wanted == Replan::Places {
+            (self.planning.begun, self.planning.has_news) = (self.now_unix, false);
+        }
         self.planning.number += 1;
         self.counters.placements += u64::from(wanted == Replan::Places);
         let desired = &self.desired;
@@ -428,33 +446,29 @@ impl Director {
 }
 
 impl Director {
-    /// Who is well and has what is banned and has no source. O(bans), and O(appliances) if there is
-    /// any such.
-    pub(crate) fn having(&self) -> Having {
+    /// Something stays where it was until another has it, and somebody has come to have something
+    /// since the last plan. O(1).
+    pub(crate) fn go_on_with_handovers(&mut self) {
+        let since = self.now_unix.0.checked_sub(self.planning.begun.0);
+        let is_due = since.is_none_or(|since| HANDED_OVER_EVERY <= since);
+        if self.planning.has_news && is_due && self.places.report.staying != 0 {
+            self.want_plan(Replan::Places);
+        }
+    }
+
+    /// What those have who are well. O(appliances + bans).
+    fn having(&self) -> Having {
         let catalog = &self.desired.catalog;
         let banned = self.desired.wishes.banned(self.now_unix);
         let banned = banned.filter_map(|id| catalog.version(id));
         let alone = banned.filter(|version| version.files.sources.is_empty());
-        let numbers: BTreeMap<_, _> = alone.flat_map(|version| self.numbers_in(version)).collect();
-        if numbers.is_empty() {
-            return Having::default();
-        }
-        // Whoever is silent may never come back.
+        let items = |version: &Arc<Version>| -> Vec<u32> {
+            version.items_or_own().each().map(|(_, item)| item.0).collect()
+        };
         let members = self.members.iter().filter(|(_, member)| member.health.is_well());
         let wholes = members
             .filter_map(|(id, member)| Some((id.clone(), member.observed.as_ref()?.wholes())));
-        Having::new(numbers, wholes.collect())
-    }
-
-    /// The numbers of each item of a version, of it and of the rendition.
-    fn numbers_in(&self, version: &Version) -> Vec<(u32, (u32, Option<u32>))> {
-        let Some(number) = self.files.number(version.id()) else { return Vec::new() };
-        let first = self.files.renditions(number).start;
-        let numbers = |(rendition, item): (u8, Item)| {
-            let rendition = rendition.checked_sub(1).map(|at| first + u32::from(at));
-            (item.0, (number, rendition))
-        };
-        version.items_or_own().each().map(numbers).collect()
+        Having::new(self.files.picture(), wholes.collect(), alone.flat_map(items).collect())
     }
 
     /// An appliance holds something else now, or is well again. If that is the copy for which
@@ -474,12 +488,13 @@ impl Director {
         let others = self.places.last.iter().filter(|(other, _)| *other != id);
         let awaited = others.flat_map(|(_, items)| items.iter());
         let mut awaited = awaited.filter(|item| holds.contains(*item));
+        let numbers = self.files.picture();
         let has_come = awaited.any(|item| {
-            let version = self.places.version_of(Item(item));
-            let version = version.and_then(|id| self.desired.catalog.version(id));
-            let numbers = version.into_iter().flat_map(|version| self.numbers_in(version));
-            let mut of_it = numbers.filter(|(other, _)| *other == item);
-            of_it.any(|(_, numbers)| is_whole(numbers, &now) && !is_whole(numbers, before))
+            let of_it = self.places.shelf.find(Item(item)).and_then(|of| {
+                let (rendition, _) = of.items.each().find(|(_, other)| other.0 == item)?;
+                numbers.of(of.version.id(), rendition)
+            });
+            of_it.is_some_and(|of| is_whole(of, &now) && !is_whole(of, before))
         });
         if has_come {
             self.want_plan(Replan::Places);

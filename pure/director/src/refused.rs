@@ -112,7 +112,7 @@ pub(crate) fn look<'a>(
     let mut banned = NumberSet::new();
     for (id, was) in held.iter() {
         all |= &**was;
-        let Some(is) = places.holds.get(id) else { continue };
+        let Some(is) = places.planned.get(id) else { continue };
         let mut there = &**was & after.items();
         if there.len() < was.len() {
             vanished |= &**was - &there;
@@ -149,7 +149,7 @@ pub(crate) fn look<'a>(
     // have it next cannot fetch it once it is gone. So it is where another who has it, and may hold
     // it, would drop it in the same plan for something else.
     if !banned.is_empty() {
-        let both = held.iter().filter_map(|(id, was)| Some((was, places.holds.get(id)?)));
+        let both = held.iter().filter_map(|(id, was)| Some((was, places.planned.get(id)?)));
         both.for_each(|(was, is)| banned -= &**was & &**is);
     }
     difference.last_copies |= banned;

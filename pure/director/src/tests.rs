@@ -11,6 +11,7 @@ use model::units::{BitsPerSecond, Bytes};
 use model::view::{ApplianceView, Load, Renditions};
 use playback::token::Session;
 
+mod between;
 mod expectations;
 mod fill;
 mod health;

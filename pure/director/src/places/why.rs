@@ -7,7 +7,7 @@ use model::number::NumberSet;
 use model::units::Bytes;
 use placement::plan::{Catalogue, Order, Why, why};
 
-use super::{Ground, Report, Together, bounds, cluster_of};
+use super::{Ground, Placed, Report, Together, bounds, cluster_of};
 use crate::catalog::Version;
 use crate::last::{Past, without};
 use crate::shelf::Shelf;
@@ -29,6 +29,10 @@ pub struct Held {
     pub launch: Option<Launch>,
     /// It is banned there and stays: the last copy of what has no source.
     pub is_last: bool,
+    /// It is held until another that is to hold it has it.
+    pub stays: bool,
+    /// It comes once what stays has left its room.
+    pub waits: bool,
 }
 
 /// A question why something lies where it does. Immutable, and long to answer: on another thread.
@@ -66,12 +70,14 @@ impl Ground {
         let of = &region[at];
         let wanted = self.wanted(&shelf, of.region);
         let order = Order::new(&catalogue, &wanted);
-        let (before, ruled, mut report) = (&self.known.holds, self.ruled(), Report::default());
+        let (before, ruled, mut report) = (&self.known.planned, self.ruled(), Report::default());
         let bounds = bounds(&ruled, &shelf, region);
         let on = (region, &bounds[..]);
         let last = self.last_copies(&shelf, &catalogue, before, &ruled);
-        let past = Past { before: &without(before, &last), last: &last };
-        let plans = self.place_together(&shelf, &order, on, &past, &mut report);
+        let now = &self.known.holds;
+        let past = Past { before: &without(before, &last), now, last: &last };
+        let mut plans = self.place_together(&shelf, &order, on, &past, &mut report);
+        let Placed { plan, handovers } = plans.swap_remove(at);
         let (none, apart) = (NumberSet::new(), bounds[at].apart());
         let members = self.members((of, &bounds[at]), &past, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
@@ -84,9 +90,9 @@ impl Ground {
         for (member, registered) in of.registered.iter().enumerate() {
             let (appliance, beside) = (&registered.appliance, self.beside(registered));
             for (rendition, item) in version.items.each().filter(|_| appliance.site == *site) {
-                let is_held = plans[at].members[member].items.contains(item.0);
+                let is_held = plan.members[member].items.contains(item.0);
                 let day = self.day(registered, &beside, item);
-                let why = why(&order, &cluster, &plans[at], member, item);
+                let why = why(&order, &cluster, &plan, member, item);
                 let rendition = (rendition != 0).then_some(rendition);
                 let (rule, launch) = (rule.clone(), launch.clone());
                 let is_last = last.get(&appliance.id).is_some_and(|of| of.contains(item.0));
@@ -100,6 +106,8 @@ impl Ground {
                     rule,
                     launch,
                     is_last,
+                    stays: handovers[member].stays.contains(item.0),
+                    waits: handovers[member].waits.contains(item.0),
                 });
             }
         }

@@ -28,6 +28,7 @@ mod cluster;
 mod cut;
 mod difference;
 mod finish;
+mod handover;
 mod head;
 mod order;
 mod pins;
@@ -44,6 +45,7 @@ use model::units::{BitsPerSecond, Bytes};
 
 pub use cluster::place_cluster;
 pub use difference::{Change, Difference, Limits, Refusal, difference, refusals, rounded};
+pub use handover::{Handing, Handover, handover};
 pub use head::{Expected, head};
 pub use order::{Catalogue, Density, Order};
 pub use region::place_region;

@@ -485,7 +485,7 @@ async fn tell_director(control: &Control, page: &mut Page) {
 }
 
 /// What the last plan came to.
-fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 5] {
+fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 7] {
     let report = &director.places().report;
     [
         (
@@ -512,6 +512,16 @@ fn of_placement(director: &Director) -> [(&'static str, &'static str, u64); 5] {
             "placement_at_origin",
             "Items that no appliance of a region should hold.",
             report.at_origin,
+        ),
+        (
+            "placement_staying",
+            "Items that stay where they were until another appliance has them.",
+            report.staying,
+        ),
+        (
+            "placement_waiting",
+            "Items that come to an appliance once what stays there has left.",
+            report.waiting,
         ),
     ]
 }

@@ -41,6 +41,11 @@ pub(crate) struct PlanOut {
     at_origin: u64,
     /// Items with fewer copies in a cluster than the policy wants.
     missing: u64,
+    /// Items that stay where they were until an appliance that is to hold them has them, appliance
+    /// by appliance.
+    staying: u64,
+    /// Items that come to an appliance once what stays there has left.
+    waiting: u64,
     /// Why pins are not kept: the first of them.
     pins_missing: Vec<String>,
     /// Which bans are not kept, and why: the first of them.
@@ -119,6 +124,8 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             appliances: moves.into_iter().map(moves_out).collect(),
             at_origin,
             missing,
+            staying: report.staying,
+            waiting: report.waiting,
             pins_missing: words_of_unkept(&report.pins_missing),
             bans_unkept: words_of_unkept(&report.bans_unkept),
             pins,
@@ -239,9 +246,14 @@ fn words(of: &director::Held, version: &AssetVersionId) -> String {
     let day = format!("; {} MiB a day are expected of it here", of.day.0 >> 20);
     let day = Some(day).filter(|_| of.day != Bytes::ZERO).unwrap_or_default();
     let operators: String = operators.collect();
+    let until_then = match (of.stays, of.waits) {
+        (true, _) => "; it stays until another that is to hold it has it",
+        (_, true) => "; it comes once others have what stays here until then",
+        (false, false) => "",
+    };
     match of.is_last {
         true => format!("{operators}{}{day}", last_copy(version)),
-        false => format!("{operators}{}{more}{day}", of.why),
+        false => format!("{operators}{}{more}{until_then}{day}", of.why),
     }
 }
 
@@ -262,6 +274,8 @@ mod tests {
             rule: Some((Where::Everywhere, rule)),
             launch: None,
             is_last,
+            stays: false,
+            waits: false,
         };
         let film = "film-1".parse().unwrap();
         let said = |is_last| words(&held(is_last), &film);
@@ -269,6 +283,15 @@ mod tests {
         assert_eq!(
             said(true),
             "an operator says: banned everywhere; ban not kept: last copy of film-1 has no source"
+        );
+        let stays = director::Held {
+            stays: true,
+            rule: None,
+            why: Reason::Elsewhere { copies: 1 },
+            ..held(false)
+        };
+        assert!(
+            words(&stays, &film).ends_with("; it stays until another that is to hold it has it")
         );
     }
 }

@@ -661,7 +661,8 @@ export function planOf(name) {
   const pins_missing = name === "faults" ? [lacks] : [];
   const bans_unkept = name === "faults" ? [STAYS] : [];
   const said = name === "empty" ? { pins: 0, bans: 0, launches: 0 } : SAID;
-  const lies = { at_origin: 17, missing: 3, pins_missing, bans_unkept, ...said };
+  const counts = { at_origin: 17, missing: 3, staying: 5, waiting: 4 };
+  const lies = { ...counts, pins_missing, bans_unkept, ...said };
   return { refused, ...moves, appliances: [], ...lies, carried_out };
 }
 

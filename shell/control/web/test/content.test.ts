@@ -28,6 +28,8 @@ const plan: PlanOut = {
   goes_bytes: 0,
   appliances: [],
   at_origin: 0,
+  staying: 0,
+  waiting: 0,
   missing: 0,
   pins_missing: [],
   bans_unkept: [],

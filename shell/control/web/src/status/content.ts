@@ -65,11 +65,12 @@ export function wordsOfWishes(plan: PlanOut): string {
 
 /** What the last plan came to. */
 export function wordsOfPlan(plan: PlanOut, now: number): string {
-  const { refused, carried_out, missing, at_origin } = plan;
+  const { refused, carried_out, missing, at_origin, staying } = plan;
   const few = `${plural(missing, "item lacks", "items lack")} copies`;
   const lacks = [
     ...(missing ? [few] : []),
     ...(at_origin ? [`${plural(at_origin, "item")} at the origin alone`] : []),
+    ...(staying ? [`${plural(staying, "item stays", "items stay")} until others have them`] : []),
   ];
   const state = lacks.length ? ` ${lacks.join(", ")}.` : "";
   if (refused.length) {

@@ -1,0 +1,156 @@
+//! What lies where between two plans.
+
+use super::refused::{put, title};
+use super::*;
+use crate::wishes::{Rule, RuleKind, Where, Wishes};
+
+/// Two sites of a cluster, with room for one film each: the first is at a1, the other at b1.
+fn two_full() -> Director {
+    let mut director = running(&["a1", "b1"]);
+    let policy = Policy { copies: 1, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    for name in ["a", "b"] {
+        let cluster = Some("north".parse().unwrap());
+        let known = director.desired().sites[name].clone();
+        director.handle(
+            at(0),
+            Event::Changed(Change::Site(Site { manifest_cluster: cluster, ..known })),
+        );
+        let id = id(&format!("{name}1"));
+        director.handle(at(0), Event::Changed(Change::Usable(id, Bytes(8192))));
+    }
+    put(&mut director, title("film-1", "title-1", 1));
+    pin(&mut director, &[("film-1", "a")]);
+    put(&mut director, title("film-2", "title-2", 2));
+    pin(&mut director, &[("film-1", "a"), ("film-2", "b")]);
+    assert_eq!(films(&director), ["film-1", "film-2"]);
+    hold(&mut director, "a1", &[1]);
+    hold(&mut director, "b1", &[2]);
+    director
+}
+
+/// These are pinned, and nothing else is said.
+fn pin(director: &mut Director, pins: &[(&str, &str)]) {
+    let rule = |(film, site): &(&str, &str)| {
+        let at = (film.parse().unwrap(), Where::Site(site.parse().unwrap()));
+        (at, Rule { kind: RuleKind::Pin, until: None })
+    };
+    let wishes = Wishes { rules: pins.iter().map(rule).collect(), ..Wishes::default() };
+    director.handle(at(0), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    settle(director);
+    // It would be refused: all goes from both.
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    settle(director);
+}
+
+/// The films of a1, and those of b1.
+fn films(director: &Director) -> [String; 2] {
+    ["a1", "b1"].map(|name| {
+        let manifest = manifest(director, name);
+        let films: Vec<String> = manifest.versions.iter().map(|of| of.id.to_string()).collect();
+        films.join(" ")
+    })
+}
+
+fn watched(director: &mut Director, days: &[(u32, u64)]) {
+    let wanted = days.iter().map(|(item, day)| placement::plan::Wanted {
+        item: model::id::Item(*item),
+        day: Bytes(*day),
+        peak: BitsPerSecond(1),
+    });
+    let regions = BTreeMap::from([(Some("north".parse().unwrap()), wanted.collect())]);
+    director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
+    settle(director);
+}
+
+/// So many seconds after the first plan, both are well, and the director does what is due.
+fn pass(director: &mut Director, seconds: u64) {
+    director.handle(at(0), Event::Tick(UnixSeconds(seconds)));
+    settle(director);
+}
+
+fn b1_reports_film_1(director: &mut Director) {
+    let inventory = Delta { to: 2, held: vec![object(1)], ..Delta::default() };
+    let report = Report { inventory, ..report(21) };
+    director.report(at(0), &id("b1"), &report).unwrap();
+}
+
+fn waits(director: &Director) -> (u64, u64) {
+    let report = &director.places().report;
+    (report.staying, report.waiting)
+}
+
+#[test]
+fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
+    let mut director = two_full();
+    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    pass(&mut director, 1_000_000);
+    pin(&mut director, &[("film-1", "b")]);
+    assert_eq!(
+        (films(&director), waits(&director)),
+        (["film-1", "film-1"].map(Into::into), (1, 1))
+    );
+    let told = |director: &Director, film: &str| {
+        let held = director.question().why(&"a".parse().unwrap(), &film.parse().unwrap());
+        (held[0].is_held, held[0].stays, held[0].waits)
+    };
+    assert_eq!(told(&director, "film-1"), (false, true, false));
+    assert_eq!(told(&director, "film-2"), (true, false, true));
+    let moved = director.carried_out().len();
+    director.handle(at(0), Event::PlanNow { is_forced: false });
+    settle(&mut director);
+    assert_eq!(director.carried_out().len(), moved, "what is on its way is planned already");
+    let placements = director.counters().placements;
+    pass(&mut director, 1_001_800);
+    assert_eq!(director.counters().placements, placements, "nobody has said anything new");
+    b1_reports_film_1(&mut director);
+    pass(&mut director, 1_001_799);
+    assert_eq!(films(&director), ["film-1", "film-1"], "a plan is not made for each report");
+    pass(&mut director, 1_001_800);
+    assert_eq!(
+        (films(&director), waits(&director)),
+        (["film-2", "film-1"].map(Into::into), (0, 0))
+    );
+    assert_eq!(director.counters().placements, placements + 1);
+    pass(&mut director, 2_000_000);
+    assert_eq!(director.counters().placements, placements + 1, "all is as planned");
+}
+
+#[test]
+fn what_is_colder_than_what_comes_goes_at_once() {
+    let mut director = two_full();
+    watched(&mut director, &[(1, 1 << 30), (2, 1 << 40)]);
+    pin(&mut director, &[("film-1", "b")]);
+    // What is pinned waits for nothing that has a source.
+    assert_eq!(
+        (films(&director), waits(&director)),
+        (["film-2", "film-1"].map(Into::into), (0, 0))
+    );
+}
+
+#[test]
+fn what_has_no_source_is_given_up_by_nobody_before_another_has_it() {
+    let mut director = two_full();
+    let known = title("film-1", "title-1", 1);
+    let files = AssetVersion { sources: Vec::new(), ..known.files.as_ref().clone() };
+    let alone = Version::new(Arc::new(files), Vec::new(), known.sequence).numbered(Some(1));
+    put(&mut director, alone);
+    settle(&mut director);
+    watched(&mut director, &[(1, 1), (2, 1 << 40)]);
+    pass(&mut director, 1_000_000);
+    pin(&mut director, &[("film-1", "b"), ("film-2", "a")]);
+    assert_eq!(films(&director), ["film-1", "film-1"]);
+    b1_reports_film_1(&mut director);
+    pass(&mut director, 1_003_600);
+    assert_eq!(films(&director), ["film-2", "film-1"]);
+}
+
+#[test]
+fn a_restart_in_between_takes_nothing_away_before_the_other_has_reported() {
+    let mut director = two_full();
+    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    pin(&mut director, &[("film-1", "b")]);
+    let mut again = restarted(&director);
+    settle(&mut again);
+    assert_eq!(films(&again), ["film-1", "film-1"]);
+}

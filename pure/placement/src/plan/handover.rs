@@ -1,0 +1,137 @@
+//! What members hold until others have what moves to them.
+//!
+//! ```text
+//! held here, planned elsewhere
+//!   ├─ a member that is to hold it has it ──> it goes
+//!   └─ none has it yet ──> it stays, in the room of what is colder and comes
+//! ```
+//!
+//! A plan says where items are in the end. Members evict at once what is not wanted of them, and
+//! fetch in their hours: without this, the item that most sessions are for may be nowhere for an
+//! evening since it moves. What is held back so comes once the room is free.
+//!
+//! An item waits for a denser one alone, or for one that has no source and would be lost: so none
+//! waits for another that waits for it. But two that have no source, each in the room of the other,
+//! stay where they are until there is room.
+
+use std::cmp::Reverse;
+
+use model::id::Item;
+use model::number::NumberSet;
+use model::units::Bytes;
+
+use super::{Cluster, ClusterPlan, Density};
+
+/// What placement does not know, and who hands over must.
+pub trait Handing {
+    /// Whether a member has all of an item; none if it has not said since whoever asks began.
+    fn has(&self, member: usize, item: Item) -> Option<bool>;
+    fn density(&self, item: Item) -> Density;
+    /// The room that an item takes, and the part of it that others of its version need, too.
+    fn room(&self, item: Item) -> (Bytes, Bytes);
+    /// Whoever holds it has it from nowhere else: there is no source.
+    fn is_alone(&self, item: Item) -> bool;
+}
+
+/// What one member holds until others have it, and what waits for its room.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handover {
+    pub stays: NumberSet,
+    pub waits: NumberSet,
+}
+
+/// By member, where what it should hold by the manifests in force is `now`. O(sets), and O(what
+/// moves x (log + members)).
+pub fn handover(
+    cluster: &Cluster<'_>,
+    plan: &ClusterPlan,
+    now: &[&NumberSet],
+    handing: &impl Handing,
+) -> Vec<Handover> {
+    let members = || plan.members.iter().zip(now).enumerate();
+    let mut leaves: Vec<NumberSet> =
+        members().map(|(_, (member, now))| *now - &member.items).collect();
+    let mut left = NumberSet::new();
+    leaves.iter().for_each(|leaves| left |= leaves);
+    let (mut awaited, mut arrived) = (NumberSet::new(), NumberSet::new());
+    if !left.is_empty() {
+        for (at, (member, _)) in members() {
+            let to_hold = &member.items & &left;
+            let has = |item: &u32| handing.has(at, Item(*item)) == Some(true);
+            arrived.extend(to_hold.iter().filter(has));
+            awaited |= to_hold;
+        }
+    }
+    awaited -= arrived;
+    let stays = leaves.iter_mut().enumerate().map(|(at, leaves)| {
+        *leaves &= &awaited;
+        let may_stay =
+            |item: &Item| !cluster.is_banned(at, *item) && handing.has(at, *item) != Some(false);
+        leaves.iter().map(Item).filter(may_stay).collect::<Vec<Item>>()
+    });
+    let stays: Vec<Vec<Item>> = stays.collect();
+    let each = stays.into_iter().zip(members());
+    each.map(|(stays, (at, (member, now)))| {
+        if stays.is_empty() {
+            return Handover::default();
+        }
+        let comes = (&member.items - *now).iter().map(Item).collect();
+        let is_pinned = |item: Item| cluster.is_pinned(at, item);
+        share_room(member.room_left, stays, comes, (handing, &is_pinned))
+    })
+    .collect()
+}
+
+/// The densest has the room. What has no source goes before all, and what is pinned waits for
+/// nothing else.
+fn share_room(
+    free: Bytes,
+    mut stays: Vec<Item>,
+    mut comes: Vec<Item>,
+    (handing, is_pinned): (&impl Handing, &impl Fn(Item) -> bool),
+) -> Handover {
+    stays.sort_by_cached_key(|item| Reverse((handing.is_alone(*item), handing.density(*item))));
+    // The last waits first.
+    comes.sort_by_cached_key(|item| {
+        Reverse((handing.is_alone(*item), is_pinned(*item), handing.density(*item)))
+    });
+    let (mut of, mut free) = (Handover::default(), free.0);
+    for item in stays {
+        let (is_alone, density) = (handing.is_alone(item), handing.density(item));
+        let (len, common) = handing.room(item);
+        let needs = len.0.saturating_add(common.0);
+        let may_wait = |other: Item| {
+            let is_less = !handing.is_alone(other) && !is_pinned(other);
+            is_alone || is_less && handing.density(other) < density
+        };
+        let mut left = comes.len();
+        let mut freed = free;
+        while freed < needs && left != 0 && may_wait(comes[left - 1]) {
+            left -= 1;
+            let (len, common) = handing.room(comes[left]);
+            freed = freed.saturating_add(len.saturating_sub(common).0);
+        }
+        if needs <= freed || is_alone {
+            of.waits.extend(comes.drain(left..).map(|item| item.0));
+            of.stays.insert(item.0);
+            free = freed.saturating_sub(needs);
+        }
+    }
+    of
+}
+
+impl Handover {
+    /// True if nothing moves that others wait for.
+    pub fn is_done(&self) -> bool {
+        self.stays.is_empty()
+    }
+
+    /// The items that the member should hold until then, where a plan wants these of it.
+    pub fn until_then(&self, planned: &NumberSet) -> NumberSet {
+        &(planned - &self.waits) | &self.stays
+    }
+}
+
+#[cfg(test)]
+#[path = "handover_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@ use crate::parameters::{FAST_TRACK_MBPS, URGENT_HOURS, WARM_UP_WEEKS, WINDOW};
 use crate::plans::{self, Before, Told};
 use crate::region::Region;
 use crate::sessions::{Day, Rates, SLOTS, curve};
-use crate::shelves::{Change, Pieces as Shelved};
+use crate::shelves::{Change, Pieces as Shelved, Shelf};
 use crate::sites::{EXCHANGE, KINDS};
 use crate::tally::Policy;
 
@@ -153,12 +153,7 @@ impl Region<'_> {
                 let hours = u64::try_from(WINDOW_SLOTS).unwrap_or(0);
                 let fill = self.kinds[kind].fill * hours;
                 let plan = self.plan_kind(policy, kind, &order, fill);
-                let lens = self.catalogue.piece_lens(unit(policy));
-                let shelved = Shelved { lens, worth: &night.worth };
-                let shelves = &mut self.shelves[policy.at()][kind];
-                for (shelf, wanted) in shelves.iter_mut().zip(plan) {
-                    shelf.plan(wanted, shelved);
-                }
+                self.put_in_force((policy, kind), plan, &night.worth, (day, 0));
             }
             self.worth[policy.at()] = night.worth;
         }
@@ -179,12 +174,48 @@ impl Region<'_> {
             for kind in [EXCHANGE].into_iter().chain(0..EXCHANGE) {
                 let rate =
                     if is_fast { FAST_TRACK_MBPS * 125_000 * 3_600 } else { self.kinds[kind].fill };
+                if !is_fast {
+                    self.go_on_with_handovers((policy, kind), &worth, (day, slot));
+                }
                 for member in 0..self.kinds[kind].members.len() {
                     let changes = self.fill_one(policy, kind, member, rate, &worth);
                     self.apply(policy, kind, member, &changes, (day, slot));
                 }
             }
             self.worth[policy.at()] = worth;
+        }
+    }
+
+    /// A plan of one kind of sites, with what stays where it is until others have it.
+    fn put_in_force(
+        &mut self,
+        (policy, kind): (Policy, usize),
+        planned: Vec<NumberSet>,
+        worth: &[f64],
+        at: (u32, usize),
+    ) {
+        let pieces = Shelved { lens: self.catalogue.piece_lens(unit(policy)), worth };
+        let handovers = plans::handovers(&self.shelves[policy.at()][kind], &planned, pieces);
+        for (member, (planned, handover)) in planned.into_iter().zip(handovers).enumerate() {
+            let mut changes = Vec::new();
+            let shelf = &mut self.shelves[policy.at()][kind][member];
+            shelf.plan(planned, &handover, pieces, &mut changes);
+            self.apply(policy, kind, member, &changes, at);
+        }
+    }
+
+    /// Others have what stayed, and it goes: control plans each half hour while something stays,
+    /// and comes to the same plan by the same forecast.
+    fn go_on_with_handovers(
+        &mut self,
+        (policy, kind): (Policy, usize),
+        worth: &[f64],
+        at: (u32, usize),
+    ) {
+        let shelves = &self.shelves[policy.at()][kind];
+        if shelves.iter().any(Shelf::hands_over) {
+            let planned = shelves.iter().map(|shelf| shelf.planned().clone()).collect();
+            self.put_in_force((policy, kind), planned, worth, at);
         }
     }
 
@@ -266,7 +297,7 @@ impl Region<'_> {
         }
     }
 
-    /// A plan by hand, of which only what is urgent is carried out at once.
+    /// A plan by hand, of which only what is urgent comes at once.
     fn plan_urgent(&mut self, day: u32) {
         let urgent = self.urgent(day);
         let count = self.catalogue.count(day);
@@ -284,10 +315,9 @@ impl Region<'_> {
                 let hours = u64::from(URGENT_HOURS[1] - URGENT_HOURS[0]);
                 let plan =
                     self.plan_kind(policy, kind, &order, FAST_TRACK_MBPS * 125_000 * 3_600 * hours);
-                let lens = self.catalogue.piece_lens(unit(policy));
-                let shelved = Shelved { lens, worth: &night.worth };
-                for (shelf, plan) in self.shelves[policy.at()][kind].iter_mut().zip(&plan) {
-                    shelf.hurry(plan, &only, shelved);
+                self.put_in_force((policy, kind), plan, &night.worth, (day, urgent_slot()));
+                for shelf in &mut self.shelves[policy.at()][kind] {
+                    shelf.hurry(&only);
                 }
             }
             self.worth[policy.at()] = night.worth;

@@ -5,13 +5,16 @@ use model::number::{NumberSet, index};
 use model::rendezvous::Lot;
 use model::topology::Weight;
 use model::units::{BitsPerSecond, Bytes, Hour};
-use placement::plan::{Catalogue as Pieces, Cluster, Member, Order, Piece, Share, Wanted};
+use placement::plan::{
+    Catalogue as Pieces, Cluster, ClusterPlan, Density, Handing, Handover, Member, MemberPlan,
+    Order, Piece, Share, Wanted, handover,
+};
 use popularity::{Bounds, Demand, Launch, Like, Outlook};
 
 use crate::catalogue::{Catalogue, RENDITIONS, Unit};
 use crate::number::{real, whole};
 use crate::sessions::SLOTS;
-use crate::shelves::Shelf;
+use crate::shelves::{Pieces as Shelved, Shelf};
 use crate::sites::Kind;
 
 /// A Monday, 2027-01-04: the first day of the model begins in it.
@@ -148,7 +151,7 @@ pub(crate) fn plan(
         let (holds, fill) = match before {
             Before::Nothing => (&none, of.room),
             Before::Shelves { shelves, lens, fill } => {
-                (&shelves[at].wanted, fill.saturating_sub(shelves[at].lacks(lens)))
+                (shelves[at].planned(), fill.saturating_sub(shelves[at].lacks(lens)))
             }
         };
         Member {
@@ -167,6 +170,49 @@ pub(crate) fn plan(
     let mut plan = placement::plan::place_cluster(order, &cluster, &CONFIG);
     placement::plan::fill_spare(order, &cluster, &CONFIG, &mut plan);
     plan.members.into_iter().map(|member| member.items).collect()
+}
+
+/// The members of a site that hand over.
+struct Site<'a> {
+    shelves: &'a [Shelf],
+    pieces: Shelved<'a>,
+}
+
+impl Handing for Site<'_> {
+    fn has(&self, member: usize, item: Item) -> Option<bool> {
+        Some(self.shelves[member].holds().contains(item.0))
+    }
+
+    fn density(&self, item: Item) -> Density {
+        Density(whole(self.pieces.worth(item.0) * real(1 << 20)))
+    }
+
+    fn room(&self, item: Item) -> (Bytes, Bytes) {
+        (Bytes(self.pieces.len(item.0)), Bytes::ZERO)
+    }
+
+    fn is_alone(&self, _: Item) -> bool {
+        false
+    }
+}
+
+/// What stays at each member until another that is to hold it has it, as the product decides it.
+pub(crate) fn handovers(
+    shelves: &[Shelf],
+    planned: &[NumberSet],
+    pieces: Shelved<'_>,
+) -> Vec<Handover> {
+    let (none, share) = (NumberSet::new(), Share::ALL);
+    let cluster = Cluster { members: &[], share, pins: &none, bans: &none, apart: &[] };
+    let member = |(shelf, items): (&Shelf, &NumberSet)| {
+        let len: u64 = items.iter().map(|piece| pieces.len(piece)).sum();
+        let room_left = Bytes(shelf.room().saturating_sub(len));
+        MemberPlan { items: items.clone(), room_left, ..MemberPlan::default() }
+    };
+    let members = shelves.iter().zip(planned).map(member).collect();
+    let plan = ClusterPlan { members, ..ClusterPlan::default() };
+    let now: Vec<&NumberSet> = shelves.iter().map(Shelf::wanted).collect();
+    handover(&cluster, &plan, &now, &Site { shelves, pieces })
 }
 
 /// Those of the product, with one copy, since most of these sites are one appliance.

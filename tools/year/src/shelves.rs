@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use model::number::{NumberSet, index};
+use placement::plan::Handover;
 
 /// One appliance of each site of the kind: they are filled alike.
 #[derive(Debug)]
@@ -11,12 +12,11 @@ pub(crate) struct Shelf {
     /// Invariant: used <= room, and the sum of the pieces that it holds.
     used: u64,
     holds: NumberSet,
-    /// What it should hold by the last plan.
-    pub(crate) wanted: NumberSet,
-    /// What it lacks, best first.
+    /// What it should hold by the last plan in the end, and now: see `placement::plan::handover`.
+    planned: NumberSet,
+    wanted: NumberSet,
+    /// What it lacks of that, best first.
     queue: VecDeque<u32>,
-    /// What it holds and should not, the worst last.
-    surplus: Vec<u32>,
     /// Bytes of the first of the queue that it has.
     begun: u64,
 }
@@ -37,11 +37,11 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    fn len(&self, piece: u32) -> u64 {
+    pub(crate) fn len(&self, piece: u32) -> u64 {
         self.lens[index(piece)]
     }
 
-    fn worth(&self, piece: u32) -> f64 {
+    pub(crate) fn worth(&self, piece: u32) -> f64 {
         self.worth.get(index(piece)).copied().unwrap_or(0.0)
     }
 }
@@ -49,26 +49,55 @@ impl Pieces<'_> {
 impl Shelf {
     pub(crate) fn new(room: u64) -> Self {
         let none = NumberSet::new;
-        let (queue, surplus) = (VecDeque::new(), Vec::new());
-        Self { room, used: 0, holds: none(), wanted: none(), queue, surplus, begun: 0 }
+        let (planned, wanted) = (none(), none());
+        Self { room, used: 0, holds: none(), planned, wanted, queue: VecDeque::new(), begun: 0 }
     }
 
-    /// Bytes that it lacks of what it should hold.
+    pub(crate) fn room(&self) -> u64 {
+        self.room
+    }
+
+    pub(crate) fn holds(&self) -> &NumberSet {
+        &self.holds
+    }
+
+    pub(crate) fn planned(&self) -> &NumberSet {
+        &self.planned
+    }
+
+    pub(crate) fn wanted(&self) -> &NumberSet {
+        &self.wanted
+    }
+
+    /// Something stays here until another has it.
+    pub(crate) fn hands_over(&self) -> bool {
+        !self.wanted.is_subset(&self.planned)
+    }
+
+    /// Bytes that it lacks of what it should hold in the end.
     pub(crate) fn lacks(&self, lens: &[u64]) -> u64 {
-        let all: u64 = self.queue.iter().map(|piece| lens[index(*piece)]).sum();
-        all - self.begun
+        let all: u64 = (&self.planned - &self.holds).iter().map(|piece| lens[index(piece)]).sum();
+        all.saturating_sub(self.begun)
     }
 
-    /// A plan comes into force.
-    pub(crate) fn plan(&mut self, wanted: NumberSet, pieces: Pieces<'_>) {
+    /// A plan comes into force: what is not wanted leaves at once.
+    pub(crate) fn plan(
+        &mut self,
+        planned: NumberSet,
+        handover: &Handover,
+        pieces: Pieces<'_>,
+        changes: &mut Vec<Change>,
+    ) {
         let first = self.queue.front().copied();
+        let wanted = handover.until_then(&planned);
         let mut lacks: Vec<u32> = (&wanted - &self.holds).iter().collect();
-        let mut surplus: Vec<u32> = (&self.holds - &wanted).iter().collect();
-        let best =
-            |a: &u32, b: &u32| pieces.worth(*b).total_cmp(&pieces.worth(*a)).then_with(|| a.cmp(b));
-        lacks.sort_by(best);
-        surplus.sort_by(best);
-        (self.queue, self.surplus, self.wanted) = (lacks.into(), surplus, wanted);
+        for gone in (&self.holds - &wanted).iter() {
+            self.holds.remove(gone);
+            self.used -= pieces.len(gone);
+            changes.push(Change::Left(gone));
+        }
+        lacks.sort_by(|a, b| pieces.worth(*b).total_cmp(&pieces.worth(*a)).then(a.cmp(b)));
+        (self.queue, self.planned, self.wanted) = (lacks.into(), planned, wanted);
         // A piece that is half there is the first still, or its half is let go.
         match self.queue.iter().position(|piece| Some(*piece) == first) {
             Some(at) if 0 < self.begun => {
@@ -79,22 +108,13 @@ impl Shelf {
         }
     }
 
-    /// Only these of a plan, at once: what else the plan brings is for the next window, and what
-    /// it puts out goes as far as they need its room.
-    pub(crate) fn hurry(&mut self, plan: &NumberSet, only: &NumberSet, pieces: Pieces<'_>) {
-        let comes = &(plan & only) - &self.holds;
-        if comes.is_empty() {
-            return;
-        }
-        let gone = &self.wanted - plan;
-        self.plan(&(&self.wanted - &gone) | &comes, pieces);
-        self.queue.retain(|piece| comes.contains(*piece));
+    /// Only these come until the next plan.
+    pub(crate) fn hurry(&mut self, only: &NumberSet) {
+        self.queue.retain(|piece| only.contains(*piece));
         self.begun = 0;
-        // What no hurry takes the place of stays wanted.
-        self.wanted |= gone;
     }
 
-    /// An hour of fill, in bytes: what leaves and what comes, in this order.
+    /// An hour of fill, in bytes: what comes.
     pub(crate) fn fill(&mut self, mut bytes: u64, pieces: Pieces<'_>, changes: &mut Vec<Change>) {
         while let Some(&piece) = self.queue.front() {
             let len = pieces.len(piece);
@@ -103,15 +123,9 @@ impl Shelf {
                 self.begun += bytes;
                 return;
             }
-            while self.room < self.used + len {
-                let Some(gone) = self.surplus.pop() else { return };
-                self.holds.remove(gone);
-                self.wanted.remove(gone);
-                self.used -= pieces.len(gone);
-                changes.push(Change::Left(gone));
-            }
             bytes -= left;
             (self.begun, self.used) = (0, self.used + len);
+            assert!(self.used <= self.room, "there is room for all that is wanted");
             self.queue.pop_front();
             self.holds.insert(piece);
             changes.push(Change::Came(piece));
@@ -137,10 +151,16 @@ mod tests {
         changes
     }
 
+    fn plan<const N: usize>(shelf: &mut Shelf, of: [u32; N]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        shelf.plan(set(of), &Handover::default(), PIECES, &mut changes);
+        changes
+    }
+
     #[test]
     fn what_is_worth_most_comes_first_and_in_pieces_of_an_hour() {
         let mut shelf = Shelf::new(100);
-        shelf.plan(set([0, 1]), PIECES);
+        plan(&mut shelf, [0, 1]);
         assert_eq!(fill(&mut shelf, 30), []);
         assert_eq!(shelf.lacks(&LENS), 50);
         assert_eq!(fill(&mut shelf, 30), [Change::Came(1)]);
@@ -149,33 +169,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_leaves_when_its_room_is_needed_the_worst_first() {
+    fn what_is_not_wanted_leaves_at_once_and_what_is_handed_over_when_others_have_it() {
         let mut shelf = Shelf::new(100);
-        shelf.plan(set([0, 5]), PIECES);
+        plan(&mut shelf, [0, 5]);
         fill(&mut shelf, 80);
-        shelf.plan(set([3]), PIECES);
-        assert_eq!(shelf.used, 80, "nothing left yet");
-        assert_eq!(fill(&mut shelf, 40), [Change::Left(0), Change::Came(3)]);
-        assert_eq!(shelf.holds, set([3, 5]), "5 is still there, though not wanted");
+        let (stays, waits) = (set([5]), set([3]));
+        let mut changes = Vec::new();
+        shelf.plan(set([1, 3]), &Handover { stays, waits }, PIECES, &mut changes);
+        assert_eq!((changes, shelf.lacks(&LENS)), (vec![Change::Left(0)], 80));
+        assert!(shelf.hands_over());
+        assert_eq!(fill(&mut shelf, 200), [Change::Came(1)]);
+        assert_eq!(plan(&mut shelf, [1, 3]), [Change::Left(5)]);
+        assert!(!shelf.hands_over());
+        assert_eq!(fill(&mut shelf, 200), [Change::Came(3)]);
     }
 
     #[test]
     fn a_half_that_is_not_wanted_any_more_is_let_go() {
         let mut shelf = Shelf::new(100);
-        shelf.plan(set([1, 4]), PIECES);
+        plan(&mut shelf, [1, 4]);
         fill(&mut shelf, 20);
-        shelf.plan(set([4, 3]), PIECES);
+        plan(&mut shelf, [4, 3]);
         assert_eq!(fill(&mut shelf, 39), []);
         assert_eq!(fill(&mut shelf, 1), [Change::Came(4)]);
     }
 
     #[test]
-    fn in_a_hurry_only_what_is_urgent_comes_and_takes_the_worst_ones_place() {
-        let mut shelf = Shelf::new(100);
-        shelf.plan(set([0, 5]), PIECES);
+    fn in_a_hurry_only_what_is_urgent_comes() {
+        let mut shelf = Shelf::new(120);
+        plan(&mut shelf, [0, 5]);
         fill(&mut shelf, 80);
-        shelf.hurry(&set([1, 4]), &set([4]), PIECES);
-        assert_eq!(fill(&mut shelf, 200), [Change::Left(0), Change::Came(4)]);
-        assert_eq!(shelf.wanted, set([4, 5]));
+        assert_eq!(plan(&mut shelf, [1, 4, 5]), [Change::Left(0)]);
+        shelf.hurry(&set([4]));
+        assert_eq!(fill(&mut shelf, 200), [Change::Came(4)]);
+        assert_eq!(shelf.lacks(&LENS), 40);
     }
 }

@@ -368,6 +368,9 @@ impl Control {
         let control = Rc::clone(self);
         stage.at(self.troupe.get(), stage.now() + span, move || {
             control.tell(Event::Placed(Box::new(input.work_out())));
+            let director = control.director.borrow();
+            let stays = director.as_ref().map_or(0, |of| of.places().report.staying);
+            control.world.count(|counts| counts.stays += stays);
         });
     }
 

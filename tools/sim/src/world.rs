@@ -232,6 +232,8 @@ counts! {
     last_copies,
     /// The same of a pin for which there is no room.
     pins_without_room,
+    /// Items that a plan leaves where they are until another has them.
+    stays,
 }
 
 pub(crate) struct World {

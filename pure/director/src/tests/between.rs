@@ -2,6 +2,10 @@
 
 use super::refused::{put, title};
 use super::*;
+use model::profile::Abilities;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::wishes::{Rule, RuleKind, Where, Wishes};
 
 /// Two sites of a cluster, with room for one film each: the first is at a1, the other at b1.
@@ -153,4 +157,140 @@ fn a_restart_in_between_takes_nothing_away_before_the_other_has_reported() {
     let mut again = restarted(&director);
     settle(&mut again);
     assert_eq!(films(&again), ["film-1", "film-1"]);
+}
+
+/// What comes next: these are watched so much, an appliance fetches all that it lacks and says what
+/// it has, or control starts again.
+#[derive(Clone, Debug)]
+enum Step {
+    Watched(Vec<u64>),
+    Fetches(usize),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let days = prop::collection::vec((0_u64..30).prop_map(|bits| 1 << bits), FILMS);
+    prop_oneof![
+        4 => days.prop_map(Step::Watched),
+        6 => (0_usize..3).prop_map(Step::Fetches),
+        1 => Just(Step::Restart),
+    ]
+}
+
+const FILMS: usize = 9;
+const NAMES: [&str; 3] = ["a1", "a2", "a3"];
+
+/// Three of a site, of which the last serves most for its room, with room for nine films.
+struct Three {
+    director: Director,
+    has: [BTreeSet<u8>; 3],
+    told: u64,
+}
+
+impl Three {
+    fn new() -> Self {
+        let mut director = running(&NAMES);
+        let policy = Policy { copies: 1, ..director.desired().policy };
+        director.handle(at(0), Event::Changed(Change::Policy(policy)));
+        for (name, (films, mbps)) in NAMES.iter().zip([(4, 100), (3, 100), (2, 1000)]) {
+            let known = director.desired().appliances[&id(name)].appliance.clone();
+            let own = Abilities {
+                throughput: Some(BitsPerSecond(mbps * 1_000_000)),
+                ..Abilities::default()
+            };
+            director.handle(at(0), Event::Changed(Change::Appliance(Appliance { own, ..known })));
+            director.handle(at(0), Event::Changed(Change::Usable(id(name), Bytes(8192 * films))));
+        }
+        // The last three have no source.
+        for n in 1..=FILMS {
+            let n = u8::try_from(n).unwrap();
+            let known = title(&format!("film-{n}"), &format!("title-{n}"), n);
+            let sources = if n < 7 { known.files.sources.clone() } else { Vec::new() };
+            let files = AssetVersion { sources, ..known.files.as_ref().clone() };
+            let version = Version::new(Arc::new(files), Vec::new(), known.sequence);
+            put(&mut director, version.numbered(known.first_file));
+        }
+        director.handle(at(0), Event::Expected(Arc::default()));
+        settle(&mut director);
+        let mut three = Self { director, has: Default::default(), told: 100 };
+        // Whoever uploaded them put them there.
+        three.has = [0, 1, 2].map(|at| three.wanted(at));
+        (0..3).for_each(|at| three.tell(at));
+        three
+    }
+
+    /// The films that a manifest names.
+    fn wanted(&self, at: usize) -> BTreeSet<u8> {
+        let manifest = manifest(&self.director, NAMES[at]);
+        let number = |id: &AssetVersionId| id.as_str()["film-".len()..].parse().unwrap();
+        manifest.versions.iter().map(|of| number(&of.id)).collect()
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Watched(days) => {
+                let wanted = (1..).zip(days).map(|(item, day)| placement::plan::Wanted {
+                    item: model::id::Item(item),
+                    day: Bytes(day),
+                    peak: BitsPerSecond(day),
+                });
+                let regions = BTreeMap::from([(None, wanted.collect())]);
+                let expected = Arc::new(Expected { regions });
+                self.director.handle(at(0), Event::Expected(expected));
+                settle(&mut self.director);
+            }
+            Step::Fetches(at) => {
+                let all: BTreeSet<u8> = self.has.iter().flatten().copied().collect();
+                let wanted = self.wanted(at);
+                self.has[at].extend(wanted.into_iter().filter(|n| *n < 7 || all.contains(n)));
+                self.tell(at);
+            }
+            Step::Restart => {
+                self.director = restarted(&self.director);
+                settle(&mut self.director);
+            }
+        }
+        // Each evicts at once what is not wanted of it.
+        for at in 0..3 {
+            let wanted = self.wanted(at);
+            self.has[at].retain(|n| wanted.contains(n));
+        }
+    }
+
+    fn tell(&mut self, by: usize) {
+        self.told += 1;
+        let held = self.has[by].iter().map(|n| object(*n)).collect();
+        let inventory = Delta { to: self.told, held, ..Delta::default() };
+        let report = Report { inventory, ..report(self.told) };
+        self.director.report(at(0), &id(NAMES[by]), &report).unwrap();
+        let later = self.director.now_unix.0 + 1_800;
+        pass(&mut self.director, later);
+    }
+}
+
+proptest! {
+    /// However plans move films, none that has no source is lost, no appliance is told to hold more
+    /// than it can, and in the end nothing stays but where two that
+    /// have no source want each other's room, or the last plan is refused.
+    #[test]
+    fn nothing_is_lost_that_moves(steps in prop::collection::vec(step(), 1..24)) {
+        let mut three = Three::new();
+        for step in steps {
+            three.take(step.clone());
+            let all: BTreeSet<u8> = three.has.iter().flatten().copied().collect();
+            prop_assert!((7..=9).all(|n| all.contains(&n)), "{step:?}: {:?}", three.has);
+            let wanted = [0, 1, 2].map(|at| three.wanted(at).len());
+            prop_assert!(wanted[0] <= 4 && wanted[1] <= 3 && wanted[2] <= 2, "{wanted:?}");
+        }
+        for _ in 0..FILMS {
+            (0..3).for_each(|at| three.take(Step::Fetches(at)));
+        }
+        let stays = |n: usize| {
+            let film = format!("film-{n}").parse().unwrap();
+            let held = three.director.question().why(&"a".parse().unwrap(), &film);
+            held.iter().any(|of| of.stays)
+        };
+        let is_refused = three.director.refused().is_some();
+        prop_assert!(is_refused || (7..=9).any(stays) || !(1..=6).any(stays), "{:?}", three.has);
+    }
 }

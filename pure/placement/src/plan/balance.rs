@@ -9,13 +9,23 @@ use model::units::Bytes;
 
 use super::order::Ranked;
 use super::real;
-use super::work::{Kept, State, Work};
+use super::work::{Kept, LOOKS_MAX, State, Work};
 
 /// Groups of members as they will be busy.
-struct Busy {
-    members: Vec<f64>,
+pub(super) struct Busy {
+    pub(super) members: Vec<f64>,
     /// The mean of each group.
-    means: Vec<f64>,
+    pub(super) means: Vec<f64>,
+}
+
+/// What a member could give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Yield {
+    Enough,
+    /// Nothing that it may give up is colder.
+    NothingColder,
+    /// Some of it is colder, but not enough, or more than may still move.
+    TooLittle,
 }
 
 impl Work<'_> {
@@ -41,7 +51,8 @@ impl Work<'_> {
                 && of.len.0 <= self.exchange
                 && let Some((from, to)) = self.exchange_of(&of, holders.clone(), &busy)
             {
-                if !self.make_room(of.len.0, rank, to, of.len.0) {
+                let missing = of.len.0.saturating_sub(self.members[to].room);
+                if self.make_room(missing, to, of.len.0, |_, cold| rank < cold) != Yield::Enough {
                     continue;
                 }
                 self.move_copy(rank, &of, holders, from, to);
@@ -64,25 +75,32 @@ impl Work<'_> {
         by_member
     }
 
-    /// Has a member give up the coldest of what it keeps, for something of a better rank: another
-    /// has room for it, or nobody misses it much. `reserve` bytes are to move afterwards. False if
-    /// that makes no room, and nothing is given up then.
-    fn make_room(&mut self, len: u64, rank: u32, to: usize, reserve: u64) -> bool {
-        if len <= self.members[to].room {
-            return true;
+    /// Has a member give up so many bytes of the coldest that it keeps, as far as it is colder than
+    /// what comes, by what and of which rank it is: another has room for it, or nobody misses it
+    /// much. `reserve` bytes are to move afterwards. Nothing is given up where that is not enough.
+    /// O(what is looked at x (log held + copies)), and O(held) the first time.
+    pub(super) fn make_room(
+        &mut self,
+        missing: u64,
+        to: usize,
+        reserve: u64,
+        is_colder: impl Fn(&Ranked, u32) -> bool,
+    ) -> Yield {
+        if missing == 0 {
+            return Yield::Enough;
         }
         if self.cold.is_empty() {
             self.cold = self.by_member();
         }
-        let missing = len - self.members[to].room;
-        let (mut freed, mut goes) = (0_u64, Vec::new());
+        let (mut freed, mut goes, mut is_some_colder) = (0_u64, Vec::new(), false);
         while freed < missing {
             let Some(at) = self.cold[to].pop() else { break };
             let held = self.held[at];
             if held.state != Kept::Yes || self.is_fixed(held.rank) {
                 continue;
             }
-            let of = self.order.at(held.rank).filter(|_| rank < held.rank);
+            let of = self.order.at(held.rank).filter(|of| is_colder(of, held.rank));
+            is_some_colder |= of.is_some();
             let may_move = |of: &Ranked| {
                 freed.saturating_add(of.len.0).saturating_add(reserve) <= self.exchange
             };
@@ -93,19 +111,25 @@ impl Work<'_> {
             freed += of.len.0;
             goes.push((at, of));
         }
-        let is_enough = missing <= freed;
+        let room = if missing <= freed {
+            Yield::Enough
+        } else if is_some_colder {
+            Yield::TooLittle
+        } else {
+            Yield::NothingColder
+        };
         for (at, of) in goes.into_iter().rev() {
-            if is_enough {
+            if room == Yield::Enough {
                 self.give_up(at, &of);
             } else {
                 self.cold[to].push(at);
             }
         }
-        is_enough
+        room
     }
 
     /// Copies of this rank are not given up: it is pinned, or has moved, and has what it needs.
-    fn is_fixed(&self, rank: u32) -> bool {
+    pub(super) fn is_fixed(&self, rank: u32) -> bool {
         let has_moved =
             || self.held[self.holders(rank)].iter().any(|held| held.state == Kept::Moved);
         self.pins.binary_search(&rank).is_ok() || has_moved()
@@ -136,7 +160,9 @@ impl Work<'_> {
         let least = (0..self.members.len())
             .filter(could)
             .min_by(|a, b| self.busy(&self.members[*a]).total_cmp(&self.busy(&self.members[*b])))?;
-        self.make_room(of.len.0, rank, least, 0).then_some(least)
+        let missing = of.len.0.saturating_sub(self.members[least].room);
+        let room = self.make_room(missing, least, 0, |_, cold| rank < cold);
+        (room == Yield::Enough).then_some(least)
     }
 
     fn give_up(&mut self, at: usize, of: &Ranked) {
@@ -148,6 +174,7 @@ impl Work<'_> {
         self.add_load(-self.peak(of), &before);
         self.add_load(self.peak(of), &after);
         self.members[held.member()].room += of.len.0;
+        assert!(of.len.0 <= self.exchange, "no more moves than may");
         self.exchange -= of.len.0;
         // It is about to come, and there is room for something.
         self.cut.bytes += real(of.len.0);
@@ -181,7 +208,7 @@ impl Work<'_> {
         self.members.iter().enumerate().any(|(at, member)| fits(member) && !has(at))
     }
 
-    fn busy_groups(&self) -> Busy {
+    pub(super) fn busy_groups(&self) -> Busy {
         let members: Vec<f64> = self.members.iter().map(|member| self.busy(member)).collect();
         let mut sums = vec![(0.0, 0.0); self.members.last().map_or(0, |last| last.group + 1)];
         for (member, busy) in self.members.iter().zip(&members) {
@@ -201,7 +228,7 @@ impl Work<'_> {
         busy.means[self.members[at].group] * (1.0 + self.margin()) < busy.members[at]
     }
 
-    fn margin(&self) -> f64 {
+    pub(super) fn margin(&self) -> f64 {
         f64::from(self.config.balance_permille) / 1000.0
     }
 
@@ -241,7 +268,14 @@ impl Work<'_> {
         Some((from, to))
     }
 
-    fn move_copy(&mut self, rank: u32, of: &Ranked, holders: Range<usize>, from: usize, to: usize) {
+    pub(super) fn move_copy(
+        &mut self,
+        rank: u32,
+        of: &Ranked,
+        holders: Range<usize>,
+        from: usize,
+        to: usize,
+    ) {
         let kept = self.kept(holders.clone());
         for held in &mut self.held[holders] {
             if held.member() == from {
@@ -257,6 +291,7 @@ impl Work<'_> {
         // It was not among what was about to come, and leaves room for that.
         self.cut.bytes += real(of.len.0);
         self.cut.space += real(of.len.0);
+        assert!(of.len.0 <= self.exchange, "no more moves than may");
         self.exchange -= of.len.0;
         self.exchanged += of.len.0;
     }
@@ -264,6 +299,3 @@ impl Work<'_> {
 
 /// Arbitrary: an item of less than this part of a member's throughput balances nothing.
 const LEAST_EXCHANGE: f64 = 1e-5;
-
-/// Arbitrary: items that are looked at. The first few thousand have most of the load.
-const LOOKS_MAX: u32 = 16_384;

@@ -1,9 +1,11 @@
 //! One cluster, planned by itself.
 //!
 //! ```text
-//! pins ──> cut: how far down the order room and fill reach ──> keep: what is held above the cut
-//!      ──> balance: what must move since a member has too much to do
+//! pins ──> cut: how far down the order room and fill reach
 //!      ──> divide: which run of the order each group of members takes
+//!      ──> keep: what is held above the cut
+//!      ──> balance: what must move since a member has too much to do
+//!      ──> raise: what is watched much moves up to faster groups
 //!      ──> bring: best first
 //!      ──> keep what fits below the cut, then bring what fits: an empty drive serves nobody
 //! ```
@@ -25,10 +27,11 @@ pub fn place_cluster(order: &Order<'_>, cluster: &Cluster<'_>, config: &Config) 
     let mut work = Work::new(order, cluster, config);
     work.pin();
     work.cut();
+    work.divide();
     work.keep();
     work.cut.space = work.members.iter().map(|member| real(member.room.min(member.fill))).sum();
     work.balance();
-    work.divide();
+    work.raise();
     work.bring_some(0..work.cut.enter);
     work.keep_what_fits();
     work.bring_some(work.cut.enter..order.wanted());
@@ -92,17 +95,19 @@ impl Work<'_> {
         fits
     }
 
-    /// Keeps copies rather of members with much room, which are not made for the head, and of those
-    /// with little to do.
+    /// Keeps copies rather of the group to which the rank belongs, else of members with much room,
+    /// which are not made for the head; and of those with little to do. O(holders log holders).
     fn keep_best(&mut self, of: &Ranked, holders: Range<usize>, copies: usize) {
         let draws = Draws::of(&of.version.to_le_bytes());
+        let rank = self.held[holders.start].rank;
         let mut order: Vec<usize> = holders.collect();
         order.sort_by(|a, b| {
             let [a, b] = [a, b].map(|at| &self.members[self.held[*at].member()]);
-            let busy = |member: &State<'_>| member.load / member.throughput;
             let score = |member: &State<'_>| draws.score(member.of.lot, member.of.weight);
-            let by_group = b.group.cmp(&a.group).then(busy(a).total_cmp(&busy(b)));
-            by_group.then_with(|| score(a).cmp(&score(b)))
+            let busy = |member: &State<'_>| member.load / member.throughput;
+            let by_group = self.far(rank, a).cmp(&self.far(rank, b)).then(b.group.cmp(&a.group));
+            let by_load = by_group.then(busy(a).total_cmp(&busy(b)));
+            by_load.then_with(|| score(a).cmp(&score(b)))
         });
         let mut kept = 0;
         for at in order {
@@ -201,6 +206,18 @@ impl Work<'_> {
         self.members[member].fits(of)
     }
 
+    /// How far a member is from the group to which a rank belongs: those with more room for their
+    /// throughput are nearer than those with less. Zero for all while no group has its run, and for
+    /// what is behind all runs. O(log groups).
+    fn far(&self, rank: u32, member: &State<'_>) -> usize {
+        let group = self.ends.partition_point(|end| *end <= rank);
+        match member.group.checked_sub(group) {
+            _ if self.ends.len() <= group => 0,
+            Some(poorer) => poorer,
+            None => self.ends.len() + group - member.group,
+        }
+    }
+
     /// The member that takes a copy, of those that may: of the group to which the rank belongs,
     /// else of one with more room for its throughput; there the one that will have least to do.
     pub(super) fn choose(
@@ -209,19 +226,13 @@ impl Work<'_> {
         of: &Ranked,
         may: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let group = self.ends.partition_point(|end| *end <= rank);
-        let far = |member: &State<'_>| match member.group.checked_sub(group) {
-            _ if self.ends.len() <= group => 0,
-            Some(poorer) => poorer,
-            None => self.ends.len() + group - member.group,
-        };
         let draws = Draws::of(&of.version.to_le_bytes());
         let mut best: Option<(usize, f64, usize)> = None;
         for (at, member) in self.members.iter().enumerate() {
             if !member.fits(of) || member.fill < of.len.0 || !may(at) {
                 continue;
             }
-            let (far, busy) = (far(member), self.busy(member));
+            let (far, busy) = (self.far(rank, member), self.busy(member));
             let score = |at: usize| -> Score {
                 draws.score(self.members[at].of.lot, self.members[at].of.weight)
             };

@@ -15,8 +15,9 @@
 //! placed: O(items placed + items held, x log) for a cluster, O(items log items) for an order.
 //!
 //! What is held is worth more than what is not by a margin (hysteresis), and a copy never moves
-//! but to bring load from a member that has too much to one that has too little, within a small
-//! part of the bytes that come anyway. So where nothing changes nothing moves.
+//! but to bring load from a member that has too much to one that has too little, or up to a faster
+//! one that has less, within a part of the bytes that come anyway. So where nothing changes nothing
+//! moves.
 //!
 //! Fast members take the head: members are put in groups by throughput per byte of room, and each
 //! group has the next run of the order, until its room or its part of the load is used up. Within
@@ -32,6 +33,7 @@ mod handover;
 mod head;
 mod order;
 mod pins;
+mod raise;
 mod region;
 mod spare;
 mod why;

@@ -187,12 +187,16 @@ impl<'a> Work<'a> {
 
     /// Divides a peak among holders, by weight.
     pub(super) fn add_load(&mut self, peak: f64, holders: &[usize]) {
-        let weight = |at: &usize| f64::from(self.members[*at].of.weight.value());
-        let all: f64 = holders.iter().map(weight).sum();
+        let all = self.weight(holders);
         for at in holders {
-            let part = f64::from(self.members[*at].of.weight.value()) / all;
+            let part = self.weight(&[*at]) / all;
             self.members[*at].load += peak * part;
         }
+    }
+
+    /// The weight of these members together.
+    pub(super) fn weight(&self, members: &[usize]) -> f64 {
+        members.iter().map(|at| f64::from(self.members[*at].of.weight.value())).sum()
     }
 
     /// What a member will have to do, by what it can do, when its room is filled with what comes.
@@ -355,3 +359,7 @@ fn carried(cluster: &Cluster<'_>, config: &Config) -> Vec<BitsPerSecond> {
 /// Arbitrary: after so many items in a row for which there is no room or no fill left, no more are
 /// tried. What is left is less than what most of them take.
 pub(super) const MISFITS_MAX: u32 = 256;
+
+/// Arbitrary: ranks that are held of which a copy may move. The first few thousand have most of the
+/// load.
+pub(super) const LOOKS_MAX: u32 = 16_384;

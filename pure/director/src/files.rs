@@ -15,11 +15,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use model::id::{AssetId, AssetVersionId, ObjectId};
+use model::id::{AssetId, AssetVersionId, Item, ObjectId};
 use model::names::Names;
 use model::number::{NumberSet, OWN_FILES, index};
 
 use crate::catalog::{Version, Window};
+use crate::shelf::Shelf;
 
 /// The version of an asset that has one, with what a list needs of it: a list reads this one place
 /// in memory and not the version.
@@ -78,9 +79,12 @@ pub(crate) struct NumbersOf {
 }
 
 impl NumbersOf {
-    /// Those of a version, and of its rendition if it has one; none if it has left.
-    pub(crate) fn of(&self, version: &AssetVersionId, rendition: u8) -> Option<(u32, Option<u32>)> {
-        let number = *self.versions.get(version)?;
+    /// Those of an item's version, and of its rendition if it is one; none if the version has left.
+    /// O(log versions).
+    pub(crate) fn of_item(&self, shelf: &Shelf, item: Item) -> Option<(u32, Option<u32>)> {
+        let of = shelf.find(item)?;
+        let (rendition, _) = of.items.each().find(|(_, other)| *other == item)?;
+        let number = *self.versions.get(of.version.id())?;
         let first = *self.renditions.get(index(number))?;
         Some((number, rendition.checked_sub(1).map(|at| first + u32::from(at))))
     }

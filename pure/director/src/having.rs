@@ -1,4 +1,4 @@
-//! Who has what, as far as appliances have reported it: for plans that must know.
+//! What appliances report that they hold whole: for plans that must know.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,21 @@ use crate::files::NumbersOf;
 use crate::observed::Wholes;
 use crate::shelf::Shelf;
 
-/// What those hold who are well. Whoever is silent may never come back, and is not here.
+/// Of healthy appliances alone: a silent one may never come back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Having {
-    numbers: NumbersOf,
-    wholes: BTreeMap<ApplianceId, Wholes>,
+    pub(crate) numbers: NumbersOf,
+    pub(crate) wholes: BTreeMap<ApplianceId, Wholes>,
     /// Items of versions that are banned somewhere and have no source.
-    pub(crate) alone: NumberSet,
+    pub(crate) banned_without_source: NumberSet,
 }
 
 impl Having {
-    pub(crate) fn new(
-        numbers: NumbersOf,
-        wholes: BTreeMap<ApplianceId, Wholes>,
-        alone: NumberSet,
-    ) -> Self {
-        Self { numbers, wholes, alone }
-    }
-
     /// Whether an appliance has all of an item; none if it is not well, or has not reported since
     /// this process began. O(log).
     pub(crate) fn has(&self, id: &ApplianceId, shelf: &Shelf, item: Item) -> Option<bool> {
         let wholes = self.wholes.get(id)?;
-        let of = shelf.find(item)?;
-        let (rendition, _) = of.items.each().find(|(_, other)| *other == item)?;
-        let numbers = self.numbers.of(of.version.id(), rendition);
-        Some(numbers.is_some_and(|numbers| is_whole(numbers, wholes)))
+        Some(self.numbers.of_item(shelf, item).is_some_and(|numbers| is_whole(numbers, wholes)))
     }
 }
 

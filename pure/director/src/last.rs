@@ -96,7 +96,7 @@ pub(crate) fn last_copies(
     ruled: &Ruled,
     is_at: impl Fn(&ApplianceId, &SiteId) -> bool,
 ) -> LastCopies {
-    let items = &having.alone & catalogue.items();
+    let items = &having.banned_without_source & catalogue.items();
     if items.is_empty() {
         return LastCopies::new();
     }

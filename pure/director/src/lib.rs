@@ -397,8 +397,7 @@ impl Director {
         let wholes = observed.wholes();
         if !before.is(&wholes) {
             self.view_is_old |= self.map.holds(number, &before, &wholes);
-            self.planning.has_news = true;
-            self.look_at_last_copies(id, &before);
+            self.holds_anew(id, &before);
         }
         // Load alone can wait for the next tick; a change of players' lists cannot.
         self.map.outdate_loads(site);

@@ -46,15 +46,17 @@ pub use why::{Held, Question};
 pub struct Places {
     /// Of every appliance that was registered when the plan began: what its manifest says, which is
     /// what is planned but for what stays until another has it, and what waits for the room.
-    pub(crate) holds: Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) holds: Holdings,
     /// What each should hold in the end. Not durable: after a restart, as it held.
-    pub(crate) planned: Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) planned: Holdings,
     /// The site of each when it was planned.
     sites: Names<ApplianceId, SiteId>,
     catalogue: Arc<Catalogue>,
     pub(crate) shelf: Shelf,
     /// What stays though it is banned there.
     pub(crate) last: LastCopies,
+    /// Those planned together with one where something stays until another has it.
+    pub(crate) hand_over: BTreeSet<ApplianceId>,
     pub report: Report,
 }
 
@@ -171,9 +173,9 @@ impl Ground {
         let catalogue = Catalogue::new(shelf.pieces());
         let (together, ruled) = (self.together(), self.ruled());
         let (mut holds, mut planned) = (Holdings::default(), Holdings::default());
-        let mut report = Report::default();
+        let (mut report, mut hand_over) = (Report::default(), BTreeSet::new());
         self.note_pins(&shelf, &together, &mut report);
-        let last = self.last_copies(&shelf, &catalogue, before, &ruled);
+        let last = self.last_copies(&shelf, &catalogue, (before, now), &ruled);
         self.note_last(&shelf, &last, &mut report);
         let past = Past { before: &without(before, &last), now, last: &last };
         for region in together.chunk_by(|a, b| a.region == b.region) {
@@ -183,25 +185,26 @@ impl Ground {
             let on = (region, &bounds[..]);
             let plans = self.place_together(&shelf, &order, on, &past, &mut report);
             for (of, Placed { plan, handovers }) in region.iter().zip(plans) {
+                let is_handing_over = !handovers.iter().all(Handover::is_done);
                 let members = of.registered.iter().zip(plan.members).zip(handovers);
                 for ((registered, member), handover) in members {
                     let id = &registered.appliance.id;
-                    let until_then = match handover.is_done() {
-                        true => None,
-                        false => Some(handover.until_then(&member.items)),
-                    };
                     let items = one_of(before.get(id), member.items);
-                    let held =
-                        until_then.map_or_else(|| items.clone(), |of| one_of(now.get(id), of));
+                    let held = match handover.is_done() {
+                        true => Arc::clone(&items),
+                        false => one_of(now.get(id), handover.until_then(&items)),
+                    };
                     planned.insert(id.clone(), items);
                     holds.insert(id.clone(), held);
+                    hand_over.extend(is_handing_over.then(|| id.clone()));
                 }
             }
             shelf.rank(&order);
         }
         let sites = self.appliances.iter();
         let sites = sites.map(|(id, of)| (id.clone(), of.appliance.site.clone())).collect();
-        Places { holds, planned, sites, catalogue: Arc::new(catalogue), shelf, last, report }
+        let catalogue = Arc::new(catalogue);
+        Places { holds, planned, sites, catalogue, shelf, last, hand_over, report }
     }
 
     /// The plans of clusters of one region.
@@ -262,7 +265,7 @@ impl Ground {
     pub(crate) fn with_held<'a>(
         &'a self,
         mut kept: Vec<(usize, &'a Arc<Version>)>,
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        before: &Holdings,
     ) -> Vec<(usize, &'a Arc<Version>)> {
         let known: BTreeSet<&AssetVersionId> = kept.iter().map(|(_, of)| of.id()).collect();
         let mut held = NumberSet::new();
@@ -301,8 +304,14 @@ impl Ground {
             (id.clone(), known.sites.get(id).unwrap_or(site).clone())
         };
         let sites = wanted.sites.iter().map(site).collect();
-        let (last, report) = (wanted.last.clone(), wanted.report.clone());
-        Places { holds, planned, sites, catalogue: Arc::new(catalogue), shelf, last, report }
+        let (last, hand_over) = (wanted.last.clone(), BTreeSet::new());
+        let differ = |a: &Holdings, b: &Holdings| -> u64 {
+            a.iter().map(|(id, items)| (&**items - &**b.get(id).unwrap_or(&none)).len()).sum()
+        };
+        let (staying, waiting) = (differ(&holds, &planned), differ(&planned, &holds));
+        let report = Report { staying, waiting, ..wanted.report.clone() };
+        let catalogue = Arc::new(catalogue);
+        Places { holds, planned, sites, catalogue, shelf, last, hand_over, report }
     }
 
     /// With whom an appliance is planned.
@@ -326,11 +335,11 @@ impl Ground {
 
     /// What was planned for each appliance until now. Of those whose manifest is of a release that
     /// kept no items, as that release placed.
-    pub(crate) fn placed_until_now(
+    pub(crate) fn planned_until_now(
         &self,
         kept: &[(usize, &Arc<Version>)],
         had_manifest: impl Fn(&ApplianceId) -> bool,
-    ) -> Names<ApplianceId, Arc<NumberSet>> {
+    ) -> Holdings {
         let mut before = self.known.planned.clone();
         self.divide(&mut before);
         let is_unknown = |id: &&ApplianceId| had_manifest(id) && !before.contains_key(*id);
@@ -357,7 +366,7 @@ impl Ground {
     }
 
     /// What each appliance should hold until now, by its manifest.
-    pub(crate) fn held_until_now(&self, before: &Holdings) -> Holdings {
+    pub(crate) fn named_until_now(&self, before: &Holdings) -> Holdings {
         let mut now = self.known.holds.clone();
         self.divide(&mut now);
         let unknown = before.iter().filter(|(id, _)| !self.known.holds.contains_key(*id));
@@ -370,7 +379,7 @@ impl Ground {
 
     /// A version that was placed as a whole has items of its own once its renditions are told: who
     /// held it holds all of them. O(versions), and O(appliances) if there is one.
-    fn divide(&self, before: &mut Names<ApplianceId, Arc<NumberSet>>) {
+    fn divide(&self, before: &mut Holdings) {
         let is_whole = |items: &Items| items.each().count() == 1;
         let mut divided: Vec<Items> = Vec::new();
         for known in self.known.shelf.versions.iter().filter(|known| is_whole(&known.items)) {
@@ -480,13 +489,24 @@ impl Ground {
         &self,
         shelf: &Shelf,
         catalogue: &Catalogue,
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        (before, now): (&Holdings, &Holdings),
         ruled: &Ruled,
     ) -> LastCopies {
         let (sites, appliances) = (&*self.sites, &*self.appliances);
         let known = Known { shelf, catalogue, sites, appliances };
         let is_at = |id: &ApplianceId, site: &SiteId| self.known.is_at(id, site);
-        last_copies(&self.having, &known, before, ruled, is_at)
+        let alone = &self.having.banned_without_source;
+        if alone.is_empty() {
+            return LastCopies::new();
+        }
+        // One that stays until another has it may be the last.
+        let mut both = before.clone();
+        for (id, named) in now.iter() {
+            if let Some(held) = both.get_mut(id) {
+                *held = Arc::new(&**held | &(&**named & alone));
+            }
+        }
+        last_copies(&self.having, &known, &both, ruled, is_at)
     }
 
     /// Notes each ban that is not kept. O(items that stay).
@@ -557,7 +577,7 @@ const MISSING_OF_ONE: usize = 10;
 
 impl Places {
     /// What is durable of the last plan.
-    pub(crate) fn of(holds: Names<ApplianceId, Arc<NumberSet>>) -> Self {
+    pub(crate) fn of(holds: Holdings) -> Self {
         Self { planned: holds.clone(), holds, ..Self::default() }
     }
 
@@ -574,11 +594,7 @@ impl Places {
     /// All that moves from what each appliance should hold by `before` to these places. `known` are
     /// the places of that time, if this process made them: the lengths of what has left the
     /// catalogue are there. O(items that move, and the sets that hold them).
-    pub(crate) fn change(
-        &self,
-        before: &Names<ApplianceId, Arc<NumberSet>>,
-        known: &Self,
-    ) -> Change {
+    pub(crate) fn change(&self, before: &Holdings, known: &Self) -> Change {
         let len = |item: u32| {
             let piece = self.catalogue.get(Item(item)).or_else(|| known.catalogue.get(Item(item)));
             piece.map_or(Bytes::ZERO, |piece| piece.len)

@@ -18,8 +18,8 @@
 //! costs O(appliances), to say what each has; a plan that has come costs O(1), and so does one that
 //! is stored. Whatever takes long to be freed is freed elsewhere: [`Action::Free`].
 //!
-//! While something stays where it was until whoever is to hold it has it, there is another plan
-//! half an hour after the last, if an appliance has reported something new since.
+//! While an item stays for another appliance, the next plan begins half an hour after the last one
+//! began, once an appliance that hands over or takes reports that it holds something else.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -122,9 +122,10 @@ pub(crate) struct Planning {
     /// Who has what is banned, as the one in the making knows it, is out of date for these: all
     /// that reported something else, or came back, since it began. At most every appliance.
     came: BTreeSet<ApplianceId>,
-    /// When the last one began, and whether an appliance has come to hold something since.
+    /// When the last one began, and whether an appliance that hands over or takes has come to hold
+    /// something else since.
     begun: UnixSeconds,
-    pub(crate) has_news: bool,
+    has_news: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,8 +164,8 @@ impl PlanInput {
             let (number, places, brought) = (self.number, Arc::clone(places), BTreeSet::new());
             return Plan { number, places, refused: None, emptied: None, change, brought, draft };
         }
-        let before = self.ground.placed_until_now(&kept, |id| self.base.has(id));
-        let now = self.ground.held_until_now(&before);
+        let before = self.ground.planned_until_now(&kept, |id| self.base.has(id));
+        let now = self.ground.named_until_now(&before);
         let places = Arc::new(self.ground.places(&kept, (&before, &now)));
         let (refused, emptied) = self.refused(&before, &places);
         let places = match &refused {
@@ -383,7 +384,7 @@ impl Director {
         let is_forced = std::mem::take(&mut self.planning.is_forced);
         let mut having = self.having();
         if is_forced {
-            having.alone.clear();
+            having.banned_without_source.clear();
         }
         let Role::Writer(publisher) = &mut self.role else { return };
         self.planning.is_under_way = true;
@@ -430,7 +431,7 @@ impl Director {
         self.settle_withdrawals();
         let came = std::mem::take(&mut self.planning.came);
         for id in came.union(&plan.brought) {
-            self.look_at_last_copies(id, &Wholes::default());
+            self.holds_anew(id, &Wholes::default());
         }
         self.begin_plan();
     }
@@ -446,8 +447,7 @@ impl Director {
 }
 
 impl Director {
-    /// Something stays where it was until another has it, and somebody has come to have something
-    /// since the last plan. O(1).
+    /// Plans again while something stays where it was until another has it. O(1).
     pub(crate) fn go_on_with_handovers(&mut self) {
         let since = self.now_unix.0.checked_sub(self.planning.begun.0);
         let is_due = since.is_none_or(|since| HANDED_OVER_EVERY <= since);
@@ -465,16 +465,29 @@ impl Director {
         let items = |version: &Arc<Version>| -> Vec<u32> {
             version.items_or_own().each().map(|(_, item)| item.0).collect()
         };
-        let members = self.members.iter().filter(|(_, member)| member.health.is_well());
-        let wholes = members
-            .filter_map(|(id, member)| Some((id.clone(), member.observed.as_ref()?.wholes())));
-        Having::new(self.files.picture(), wholes.collect(), alone.flat_map(items).collect())
+        let well = self.members.iter().filter(|(_, member)| member.health.is_well());
+        let wholes = well.filter_map(|(id, member)| {
+            // One that has not told its whole inventory to this process may hold anything.
+            let observed = member.observed.as_ref().filter(|of| of.inventory_state() != 0)?;
+            Some((id.clone(), observed.wholes()))
+        });
+        Having {
+            numbers: self.files.picture(),
+            wholes: wholes.collect(),
+            banned_without_source: alone.flat_map(items).collect(),
+        }
+    }
+
+    /// An appliance holds something else now, or is well again. O(log appliances).
+    pub(crate) fn holds_anew(&mut self, id: &ApplianceId, before: &Wholes) {
+        self.planning.has_news |= self.places.hand_over.contains(id);
+        self.look_at_last_copies(id, before);
     }
 
     /// An appliance holds something else now, or is well again. If that is the copy for which
     /// another waits, which must not hold it, that one's may go. O(items that stay anywhere), and
     /// O(log appliances) while a plan is in the making, which knows nothing of it.
-    pub(crate) fn look_at_last_copies(&mut self, id: &ApplianceId, before: &Wholes) {
+    fn look_at_last_copies(&mut self, id: &ApplianceId, before: &Wholes) {
         if self.planning.is_under_way {
             self.planning.came.insert(id.clone());
         }
@@ -490,10 +503,7 @@ impl Director {
         let mut awaited = awaited.filter(|item| holds.contains(*item));
         let numbers = self.files.picture();
         let has_come = awaited.any(|item| {
-            let of_it = self.places.shelf.find(Item(item)).and_then(|of| {
-                let (rendition, _) = of.items.each().find(|(_, other)| other.0 == item)?;
-                numbers.of(of.version.id(), rendition)
-            });
+            let of_it = numbers.of_item(&self.places.shelf, Item(item));
             of_it.is_some_and(|of| is_whole(of, &now) && !is_whole(of, before))
         });
         if has_come {

@@ -177,7 +177,7 @@ impl Director {
         self.view_is_old = true;
         self.note(id, health, cause);
         if comes_back {
-            self.look_at_last_copies(id, &Wholes::default());
+            self.holds_anew(id, &Wholes::default());
         }
     }
 

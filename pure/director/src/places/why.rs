@@ -29,9 +29,9 @@ pub struct Held {
     pub launch: Option<Launch>,
     /// It is banned there and stays: the last copy of what has no source.
     pub is_last: bool,
-    /// It is held until another that is to hold it has it.
+    /// It is not planned here, and is held until another that is to hold it has it.
     pub stays: bool,
-    /// It comes once what stays has left its room.
+    /// It is planned here, and comes once what stays has left its room.
     pub waits: bool,
 }
 
@@ -73,8 +73,8 @@ impl Ground {
         let (before, ruled, mut report) = (&self.known.planned, self.ruled(), Report::default());
         let bounds = bounds(&ruled, &shelf, region);
         let on = (region, &bounds[..]);
-        let last = self.last_copies(&shelf, &catalogue, before, &ruled);
         let now = &self.known.holds;
+        let last = self.last_copies(&shelf, &catalogue, (before, now), &ruled);
         let past = Past { before: &without(before, &last), now, last: &last };
         let mut plans = self.place_together(&shelf, &order, on, &past, &mut report);
         let Placed { plan, handovers } = plans.swap_remove(at);

@@ -34,13 +34,18 @@ fn two_full() -> Director {
 }
 
 /// These are pinned, and nothing else is said.
-fn pin(director: &mut Director, pins: &[(&str, &str)]) {
+fn pins(pins: &[(&str, &str)]) -> Change {
     let rule = |(film, site): &(&str, &str)| {
         let at = (film.parse().unwrap(), Where::Site(site.parse().unwrap()));
         (at, Rule { kind: RuleKind::Pin, until: None })
     };
     let wishes = Wishes { rules: pins.iter().map(rule).collect(), ..Wishes::default() };
-    director.handle(at(0), Event::Changed(Change::Wishes(Arc::new(wishes))));
+    Change::Wishes(Arc::new(wishes))
+}
+
+/// The same, whatever goes for it.
+fn pin(director: &mut Director, of: &[(&str, &str)]) {
+    director.handle(at(0), Event::Changed(pins(of)));
     settle(director);
     // It would be refused: all goes from both.
     director.handle(at(0), Event::PlanNow { is_forced: true });
@@ -118,6 +123,21 @@ fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
     assert_eq!(director.counters().placements, placements + 1);
     pass(&mut director, 2_000_000);
     assert_eq!(director.counters().placements, placements + 1, "all is as planned");
+}
+
+#[test]
+fn what_is_reported_while_the_plan_is_made_is_news_to_it() {
+    let mut director = two_full();
+    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    pass(&mut director, 1_000_000);
+    director.handle(at(0), Event::Changed(pins(&[("film-1", "b")])));
+    settle(&mut director);
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    b1_reports_film_1(&mut director);
+    settle(&mut director);
+    assert_eq!(films(&director), ["film-1", "film-1"]);
+    pass(&mut director, 1_001_800);
+    assert_eq!(films(&director), ["film-2", "film-1"]);
 }
 
 #[test]

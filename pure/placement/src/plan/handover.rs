@@ -8,13 +8,14 @@
 //!
 //! A plan says where items are in the end. Members evict at once what is not wanted of them, and
 //! fetch in their hours: without this, the item that most sessions are for may be nowhere for an
-//! evening since it moves. What is held back so comes once the room is free.
+//! evening since it moves. What waits comes once the room is free.
 //!
 //! An item waits for a denser one alone, or for one that has no source and would be lost: so none
 //! waits for another that waits for it. But two that have no source, each in the room of the other,
 //! stay where they are until there is room.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use model::id::Item;
 use model::number::NumberSet;
@@ -22,14 +23,14 @@ use model::units::Bytes;
 
 use super::{Cluster, ClusterPlan, Density};
 
-/// What placement does not know, and who hands over must.
+/// What a handover must know and placement does not.
 pub trait Handing {
-    /// Whether a member has all of an item; none if it has not said since whoever asks began.
+    /// Whether a member has all of an item; none if it has not reported since this process began.
     fn has(&self, member: usize, item: Item) -> Option<bool>;
     fn density(&self, item: Item) -> Density;
     /// The room that an item takes, and the part of it that others of its version need, too.
     fn room(&self, item: Item) -> (Bytes, Bytes);
-    /// Whoever holds it has it from nowhere else: there is no source.
+    /// It has no source: what no member holds is lost.
     fn is_alone(&self, item: Item) -> bool;
 }
 
@@ -40,8 +41,8 @@ pub struct Handover {
     pub waits: NumberSet,
 }
 
-/// By member, where what it should hold by the manifests in force is `now`. O(sets), and O(what
-/// moves x (log + members)).
+/// For each member; `now` is what its manifest names. As many copies stay as are on their way.
+/// O(sets), and O(what moves x (log + members)).
 pub fn handover(
     cluster: &Cluster<'_>,
     plan: &ClusterPlan,
@@ -49,37 +50,41 @@ pub fn handover(
     handing: &impl Handing,
 ) -> Vec<Handover> {
     let members = || plan.members.iter().zip(now).enumerate();
-    let mut leaves: Vec<NumberSet> =
-        members().map(|(_, (member, now))| *now - &member.items).collect();
     let mut left = NumberSet::new();
-    leaves.iter().for_each(|leaves| left |= leaves);
-    let (mut awaited, mut arrived) = (NumberSet::new(), NumberSet::new());
-    if !left.is_empty() {
-        for (at, (member, _)) in members() {
-            let to_hold = &member.items & &left;
-            let has = |item: &u32| handing.has(at, Item(*item)) == Some(true);
-            arrived.extend(to_hold.iter().filter(has));
-            awaited |= to_hold;
+    members().for_each(|(_, (member, now))| left |= *now - &member.items);
+    // By item, how many members are to hold it and have not got it.
+    let mut awaited: BTreeMap<u32, usize> = BTreeMap::new();
+    for (at, (member, _)) in members() {
+        let to_hold = &member.items & &left;
+        let lacks = to_hold.iter().filter(|item| handing.has(at, Item(*item)) != Some(true));
+        lacks.for_each(|item| *awaited.entry(item).or_default() += 1);
+    }
+    // Rather copies that members have than those of which they have not said so.
+    let mut stays = vec![Vec::new(); now.len()];
+    for has in [Some(true), None, Some(false)] {
+        for (at, (member, now)) in members() {
+            let may_stay = |item: &Item| {
+                let is_of = handing.has(at, *item) == has && !cluster.is_banned(at, *item);
+                is_of && (has != Some(false) || handing.is_alone(*item))
+            };
+            for item in (*now - &member.items).iter().map(Item) {
+                let copies = awaited.get_mut(&item.0).filter(|copies| **copies != 0);
+                if let Some(copies) = copies.filter(|_| may_stay(&item)) {
+                    *copies -= usize::from(!handing.is_alone(item));
+                    stays[at].push(item);
+                }
+            }
         }
     }
-    awaited -= arrived;
-    let stays = leaves.iter_mut().enumerate().map(|(at, leaves)| {
-        *leaves &= &awaited;
-        let may_stay =
-            |item: &Item| !cluster.is_banned(at, *item) && handing.has(at, *item) != Some(false);
-        leaves.iter().map(Item).filter(may_stay).collect::<Vec<Item>>()
-    });
-    let stays: Vec<Vec<Item>> = stays.collect();
-    let each = stays.into_iter().zip(members());
-    each.map(|(stays, (at, (member, now)))| {
+    let each = stays.into_iter().zip(members()).map(|(stays, (at, (member, now)))| {
         if stays.is_empty() {
             return Handover::default();
         }
         let comes = (&member.items - *now).iter().map(Item).collect();
         let is_pinned = |item: Item| cluster.is_pinned(at, item);
         share_room(member.room_left, stays, comes, (handing, &is_pinned))
-    })
-    .collect()
+    });
+    each.collect()
 }
 
 /// The densest has the room. What has no source goes before all, and what is pinned waits for

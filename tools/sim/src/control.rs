@@ -13,8 +13,8 @@ use director::masters::{AT_WORK, Reach};
 use director::sources::Sources;
 use director::wishes::{RuleKind, Unkept, UnkeptWhy, Where, Wishes};
 use director::{
-    Action, Change, Desired, Director, Event, Expected, Ledger, LedgerEntry, PlanInput, Report,
-    Snapshot, TrustEntry, Version,
+    Action, Change, Desired, Director, Event, Expected, Ledger, LedgerEntry, PlanInput,
+    RefusedPlan, Report, Snapshot, TrustEntry, Version,
 };
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::inventory::Check;
@@ -207,6 +207,18 @@ impl Control {
     /// An operator means whatever a refused plan evicts.
     pub(crate) fn force_plan(self: &Rc<Self>) {
         self.tell(Event::PlanNow { is_forced: true });
+    }
+
+    /// An operator looks at the last plan, and forces it if it is refused for how much it evicts.
+    /// What has no source may not be lost.
+    pub(crate) fn force_what_is_meant(self: &Rc<Self>) {
+        let director = self.director.borrow();
+        let words = director.as_ref().and_then(Director::refused).map(RefusedPlan::words);
+        drop(director);
+        let is_meant = |words: Vec<String>| words.iter().all(|why| why.contains("may go: look"));
+        if words.is_some_and(is_meant) {
+            self.force_plan();
+        }
     }
 
     pub(crate) fn versions(&self) -> Vec<(AssetVersionId, AssetId)> {

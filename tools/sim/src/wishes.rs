@@ -2,7 +2,8 @@
 //! reckoning of its own.
 //!
 //! ```text
-//! trouble: said and ended at whim ──> calm: a forced plan ──> rules that must hold ──> looked at
+//! trouble: said and ended at whim ──> calm: a forced plan ──> rules that must hold
+//!         ──> what their plan evicts is meant ──> looked at
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use crate::stage::WORLD;
 
 /// The forced plan of calm is carried out by then.
 const SAYS_AFTER: Nanos = Nanos::seconds(8);
+/// The plan for the last rules has come by then.
+const FORCES_AFTER: Nanos = Nanos::seconds(24);
 /// Few, so that some end.
 const RULES_MAX: usize = 6;
 
@@ -99,6 +102,8 @@ pub(crate) fn settle(fleet: &Rc<Fleet>) {
     let of = Rc::clone(fleet);
     let stage = &fleet.stage;
     stage.at(WORLD, stage.now() + SAYS_AFTER, move || say_last(&of));
+    let of = Rc::clone(fleet);
+    stage.at(WORLD, stage.now() + FORCES_AFTER, move || of.control.force_what_is_meant());
 }
 
 fn say_last(fleet: &Rc<Fleet>) {

@@ -10,9 +10,14 @@ use crate::tally::Policy;
 /// What is left of each member's hour, by placing policy and site.
 type Left = [Vec<[u64; 4]>; 4];
 
-/// Who serves a session that its own site does not.
+/// So much of an appliance's throughput is left where its share of sessions is cut, in hundredths:
+/// `share_cut_above` of control as it comes is 90. It serves the others if nobody else does.
+const SPARE_PERCENT: u64 = 10;
+
+/// Who serves a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
+    Own,
     Reach,
     /// Nobody in reach holds it, or nobody who does has throughput left.
     Upstream {
@@ -47,14 +52,14 @@ impl Region<'_> {
             let (item, bytes) = (session.item(), session.bytes(&self.catalogue.lens));
             self.tally.served(hour, kind, bytes);
             for policy in Policy::PLACED {
-                let holders = self.holders[kind][index(item)][policy.at()];
-                if take(holders, &mut left[policy.at()][site], &self.capacity[site], bytes) {
+                let from = self.serve(policy, (site, true), item, bytes, left);
+                if from == From::Own {
                     continue;
                 }
-                let from = self.elsewhere(policy, site, item, bytes, left);
+                let is_held = self.holders[kind][index(item)][policy.at()] != 0;
                 let flow = self.tally.flow(policy);
                 flow.missed(hour, kind, bytes);
-                if holders != 0 && flow.calendar.counts(hour) {
+                if is_held && flow.calendar.counts(hour) {
                     flow.shed[kind] += bytes;
                 }
                 if matches!(from, From::Upstream { .. }) {
@@ -64,24 +69,27 @@ impl Region<'_> {
         }
     }
 
-    /// The next site in reach that has it, and throughput.
-    fn elsewhere(
+    /// The nearest site that has it and throughput: as steering, first of those whose share is
+    /// whole, then of those that have more to do.
+    fn serve(
         &self,
         policy: Policy,
-        site: usize,
+        (site, is_there): (usize, bool),
         item: u32,
         bytes: u64,
         left: &mut Left,
     ) -> From {
-        let mut is_held = false;
-        for other in &self.sites[site].reach {
-            let holders = self.holders[self.sites[*other].kind][index(item)][policy.at()];
-            is_held |= holders != 0;
-            if take(holders, &mut left[policy.at()][*other], &self.capacity[*other], bytes) {
-                return From::Reach;
+        let own = is_there.then_some(&site);
+        let holders = |site: usize| self.holders[self.sites[site].kind][index(item)][policy.at()];
+        for spare in [SPARE_PERCENT, 0] {
+            for other in own.into_iter().chain(&self.sites[site].reach) {
+                let (left, capacity) = (&mut left[policy.at()][*other], &self.capacity[*other]);
+                if take(holders(*other), left, capacity, (bytes, spare)) {
+                    return if *other == site { From::Own } else { From::Reach };
+                }
             }
         }
-        From::Upstream { is_held }
+        From::Upstream { is_held: self.sites[site].reach.iter().any(|other| holders(*other) != 0) }
     }
 
     /// Viewers of a site that is lost.
@@ -94,11 +102,12 @@ impl Region<'_> {
                 self.tally.loss.without_reach += 1;
                 continue;
             }
-            let from = self.elsewhere(Policy::Directed, site, session.item(), bytes, left);
+            let at = (site, false);
+            let from = self.serve(Policy::Directed, at, session.item(), bytes, left);
             let loss = &mut self.tally.loss;
             loss.sessions += 1;
             match from {
-                From::Reach => loss.in_reach += 1,
+                From::Own | From::Reach => loss.in_reach += 1,
                 From::Upstream { is_held: false } => loss.upstream += 1,
                 From::Upstream { is_held: true } => {
                     loss.full += 1;
@@ -116,8 +125,9 @@ fn at_first(capacity: &[[u64; 4]], lost: &[usize]) -> Left {
     std::array::from_fn(|_| left.clone())
 }
 
-/// True if one of those who hold it has so much left: it goes to the one that is least loaded.
-fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], bytes: u64) -> bool {
+/// True if one of those who hold it has so many bytes left, and hundredths of its capacity besides:
+/// it goes to the one that is least loaded.
+fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], (bytes, spare): (u64, u64)) -> bool {
     if holders == 0 {
         return false;
     }
@@ -128,7 +138,8 @@ fn take(holders: u8, left: &mut [u64; 4], capacity: &[u64; 4], bytes: u64) -> bo
         let is_better = |other: usize| {
             of(other) * u128::from(capacity[member]) < of(member) * u128::from(capacity[other])
         };
-        if bytes <= left[member] && best.is_none_or(is_better) {
+        let has_it = bytes.saturating_add(capacity[member] / 100 * spare) <= left[member];
+        if has_it && best.is_none_or(is_better) {
             best = Some(member);
         }
     }
@@ -146,7 +157,7 @@ mod tests {
         let capacity = [[100, 1000, 0, 0], [50, 0, 0, 0]];
         for (lost, sent) in [(Vec::new(), [true, true]), (vec![1], [true, false])] {
             for mut left in at_first(&capacity, &lost) {
-                let sites = [0, 1].map(|at| take(0b11, &mut left[at], &capacity[at], 50));
+                let sites = [0, 1].map(|at| take(0b11, &mut left[at], &capacity[at], (50, 0)));
                 assert_eq!(sites, sent, "{lost:?}");
             }
         }
@@ -156,11 +167,13 @@ mod tests {
     fn a_session_goes_to_the_least_loaded_of_those_who_hold_it_and_have_room() {
         let capacity = [100, 1000, 0, 0];
         let mut left = [100, 600, 0, 0];
-        assert!(take(0b11, &mut left, &capacity, 50));
+        assert!(take(0b11, &mut left, &capacity, (50, 0)));
         assert_eq!(left, [50, 600, 0, 0], "100 of 100 before 600 of 1000");
-        assert!(take(0b11, &mut left, &capacity, 50));
+        assert!(take(0b11, &mut left, &capacity, (50, 0)));
         assert_eq!(left, [50, 550, 0, 0]);
-        assert!(!take(0b01, &mut left, &capacity, 51), "it has only 50 left");
-        assert!(!take(0, &mut left, &capacity, 1), "nobody holds it");
+        assert!(!take(0b01, &mut left, &capacity, (51, 0)), "it has only 50 left");
+        assert!(!take(0b01, &mut left, &capacity, (41, 10)), "a tenth is for others");
+        assert!(take(0b01, &mut left, &capacity, (40, 10)));
+        assert!(!take(0, &mut left, &capacity, (1, 0)), "nobody holds it");
     }
 }

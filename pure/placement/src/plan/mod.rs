@@ -64,8 +64,8 @@ pub struct Config {
     pub item_permille: u32,
     /// What comes must be worth so much more than what it puts out, in thousandths of that.
     pub hysteresis_permille: u32,
-    /// Bytes that may move for the balance of load alone, in thousandths of the bytes that come to
-    /// the cluster anyway.
+    /// Bytes that may move for the balance of load, or up to faster members, in thousandths of the
+    /// bytes that come to the cluster anyway.
     pub exchange_permille: u32,
     /// A member above the mean of its group by no more than this, in thousandths, is balanced.
     pub balance_permille: u32,

@@ -103,10 +103,15 @@ async fn measure<P: Place>(
     while !drive.is_aside() {
         drive.condition(|of| of.measured_from = Some(host.now()));
         let measured = place.measure(drive).await;
+        // What is there once a drive answers that was set aside meanwhile may have come since.
+        let is_old = drive.is_aside();
         let measured = drive.condition(|of| {
             of.measured_from = None;
             let (space, now_seen) = measured?;
-            (of.space, seen) = (space, now_seen);
+            of.space = space;
+            if !is_old {
+                seen = now_seen;
+            }
             // Nobody else was told of it.
             of.not_rewritten.take().map_or(Ok(()), Err)
         });

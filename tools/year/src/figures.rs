@@ -50,7 +50,7 @@ pub(crate) struct Size {
     pub(crate) percent: f64,
     pub(crate) miss: ByPolicy,
     pub(crate) miss_bound: f64,
-    /// What was there and could not be sent.
+    /// What was there and came from elsewhere: those who had it were nearly in use.
     pub(crate) shed: ByPolicy,
     /// How many times the room whole versions need for the same miss; none beyond the sizes.
     pub(crate) title_room: Option<f64>,

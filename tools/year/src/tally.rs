@@ -92,7 +92,7 @@ pub(crate) struct Flow {
     pub(crate) miss: Vec<u64>,
     /// The same of hours that count, by kind of site; exchanges too.
     pub(crate) kind_miss: [u64; KINDS],
-    /// Of these, what a site had and had no throughput left for.
+    /// Of these, what a site had: it had no throughput left, or others had more.
     pub(crate) shed: [u64; KINDS],
     /// What plans moved, in hours that count.
     pub(crate) moved: u64,

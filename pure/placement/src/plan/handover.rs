@@ -59,7 +59,7 @@ pub fn handover(
         let lacks = to_hold.iter().filter(|item| handing.has(at, Item(*item)) != Some(true));
         lacks.for_each(|item| *awaited.entry(item).or_default() += 1);
     }
-    // Rather copies that members have than those of which they have not said so.
+    // Those that members have count; of which they have not said it, all stay.
     let mut stays = vec![Vec::new(); now.len()];
     for has in [Some(true), None, Some(false)] {
         for (at, (member, now)) in members() {
@@ -70,7 +70,7 @@ pub fn handover(
             for item in (*now - &member.items).iter().map(Item) {
                 let copies = awaited.get_mut(&item.0).filter(|copies| **copies != 0);
                 if let Some(copies) = copies.filter(|_| may_stay(&item)) {
-                    *copies -= usize::from(!handing.is_alone(item));
+                    *copies -= usize::from(has == Some(true) && !handing.is_alone(item));
                     stays[at].push(item);
                 }
             }

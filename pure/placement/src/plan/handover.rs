@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! held here, planned elsewhere
-//!   ├─ a member that is to hold it has it ──> it goes
-//!   └─ none has it yet ──> it stays, in the room of what is colder and comes
+//!   ├─ all members that are to hold it have it ──> it goes
+//!   └─ some have not ──> it stays, in the room of what is colder and comes
 //! ```
 //!
 //! A plan says where items are in the end. Members evict at once what is not wanted of them, and
@@ -59,30 +59,28 @@ pub fn handover(
         let lacks = to_hold.iter().filter(|item| handing.has(at, Item(*item)) != Some(true));
         lacks.for_each(|item| *awaited.entry(item).or_default() += 1);
     }
-    // Those that members have count; of which they have not said it, all stay.
-    let mut stays = vec![Vec::new(); now.len()];
-    for has in [Some(true), None, Some(false)] {
-        for (at, (member, now)) in members() {
-            let may_stay = |item: &Item| {
-                let is_of = handing.has(at, *item) == has && !cluster.is_banned(at, *item);
-                is_of && (has != Some(false) || handing.is_alone(*item))
-            };
-            for item in (*now - &member.items).iter().map(Item) {
-                let copies = awaited.get_mut(&item.0).filter(|copies| **copies != 0);
-                if let Some(copies) = copies.filter(|_| may_stay(&item)) {
-                    *copies -= usize::from(has == Some(true) && !handing.is_alone(item));
-                    stays[at].push(item);
-                }
-            }
-        }
-    }
-    let each = stays.into_iter().zip(members()).map(|(stays, (at, (member, now)))| {
+    let each = members().map(|(at, (member, now))| {
+        let may_stay = |item: &Item| {
+            let may_have = handing.is_alone(*item) || handing.has(at, *item) != Some(false);
+            may_have && !cluster.is_banned(at, *item)
+        };
+        let is_awaited = |item: &u32| awaited.get(item).is_some_and(|copies| *copies != 0);
+        let leaves = *now - &member.items;
+        let awaited_here = leaves.iter().filter(is_awaited).map(Item);
+        let stays: Vec<Item> = awaited_here.filter(may_stay).collect();
         if stays.is_empty() {
             return Handover::default();
         }
         let comes = (&member.items - *now).iter().map(Item).collect();
         let is_pinned = |item: Item| cluster.is_pinned(at, item);
-        share_room(member.room_left, stays, comes, (handing, &is_pinned))
+        let of = share_room(member.room_left, stays, comes, (handing, &is_pinned));
+        // Copies that are there count; of which nobody has said it, all stay.
+        let is_there = |item: &Item| handing.has(at, *item) == Some(true);
+        let counts = |item: &Item| is_there(item) && !handing.is_alone(*item);
+        for item in of.stays.iter().map(Item).filter(counts) {
+            awaited.entry(item.0).and_modify(|copies| *copies -= 1);
+        }
+        of
     });
     each.collect()
 }

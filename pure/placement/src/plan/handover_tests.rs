@@ -126,8 +126,15 @@ fn as_many_copies_stay_as_are_on_their_way() {
     assert_eq!(stays(&[from, from, to, keeps]), [1, 0, 0, 0]);
     assert_eq!(stays(&[from, from, from, to]), [0; 4], "it has come");
     assert_eq!(stays(&[from, from, (0, &[], &[]), keeps]), [0; 4], "it moves nowhere");
-    let silent = World::of(9).hand(&[from, from, to, keeps]);
-    assert_eq!(silent.iter().map(|(stays, _)| stays.len()).collect::<Vec<_>>(), [1, 1, 0, 0]);
+    // Of two the first has something denser come, and the other keeps its copy.
+    let denser: [(u64, &[u32], &[u32]); 3] = [(1, &[4], &[3]), (2, &[4, 5], &[5]), (1, &[], &[4])];
+    let handed = World::of(9).say(0, &[4], true).say(1, &[4], true).hand(&denser);
+    assert_eq!(
+        handed.into_iter().map(|(stays, _)| stays).collect::<Vec<_>>(),
+        [vec![], vec![4], vec![]]
+    );
+    let silent = World::of(9).hand(&[from, from, to]);
+    assert_eq!(silent.iter().map(|(stays, _)| stays.len()).collect::<Vec<_>>(), [1, 1, 0]);
 }
 
 #[test]

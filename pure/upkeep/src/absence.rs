@@ -94,23 +94,24 @@ pub async fn run<P: Place>(host: &P::Host, place: &mut P) {
 
 /// Measures a drive until it is set aside, and gives the facts seen of it last; none if all must
 /// stop.
-async fn measure<P: Place>(
+pub(crate) async fn measure<P: Place>(
     host: &P::Host,
     place: &mut P,
     drive: &<P::Host as Host>::Drive,
 ) -> Option<Seen> {
-    let mut seen = Seen::default();
+    let mut seen = None;
     while !drive.is_aside() {
         drive.condition(|of| of.measured_from = Some(host.now()));
         let measured = place.measure(drive).await;
-        // What is there once a drive answers that was set aside meanwhile may have come since.
+        // What is there once a drive answers that was set aside meanwhile may have come since. Of
+        // one that was never measured before, nothing else is known.
         let is_old = drive.is_aside();
         let measured = drive.condition(|of| {
             of.measured_from = None;
             let (space, now_seen) = measured?;
             of.space = space;
-            if !is_old {
-                seen = now_seen;
+            if !is_old || seen.is_none() {
+                seen = Some(now_seen);
             }
             // Nobody else was told of it.
             of.not_rewritten.take().map_or(Ok(()), Err)
@@ -122,7 +123,7 @@ async fn measure<P: Place>(
             return None;
         }
     }
-    Some(seen)
+    Some(seen.unwrap_or_default())
 }
 
 /// Looks at the place of a drive that is set aside until it is used again; false if all must stop.

@@ -9,9 +9,10 @@ use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::{Bytes, Instant, Nanos};
+use store::absence::Seen;
 use store::layout;
 use store::log::{Change, Entry};
-use store::parcel::Parcel;
+use store::parcel::{Parcel, PartId};
 use store::unit::UnitId;
 
 use crate::publish::{self, Part};
@@ -577,4 +578,59 @@ fn why_a_drive_is_set_aside_is_said_in_one_place() {
     assert!(unmounted.starts_with("its marker is gone, and objects/ab/"), "{unmounted}");
     let unread = Cause::Unread(object, Errno::NODEV).to_string();
     assert!(unread.starts_with("cannot read object abab"), "{unread}");
+}
+
+/// The place of a drive that is mounted anew with each measure, and set aside during the last.
+struct Spot {
+    mounts: u64,
+    last: u64,
+}
+
+impl absence::Place for Spot {
+    type Host = House;
+    type New = Rc<Steps>;
+
+    fn index(&self) -> DriveIndex {
+        DRIVE
+    }
+
+    async fn look(&mut self) -> Seen {
+        unreachable!("it is measured alone")
+    }
+
+    async fn measure(&mut self, drive: &Steps) -> Result<(Space, Seen), DriveError> {
+        self.mounts += 1;
+        drive.is_aside.set(self.mounts == self.last);
+        let space = Space { capacity: Bytes::mib(1), free: Bytes::ZERO };
+        Ok((space, Seen { mounts: self.mounts, ..Seen::default() }))
+    }
+
+    fn is_held(&self) -> bool {
+        unreachable!("it is measured alone")
+    }
+
+    async fn open(&mut self) -> Result<absence::Found<Rc<Steps>>, String> {
+        unreachable!("it is measured alone")
+    }
+
+    fn make_ready(&mut self, drive: Rc<Steps>) -> Rc<Steps> {
+        drive
+    }
+
+    fn put_in_use(&mut self, _: &Rc<Steps>, _: Vec<PartId>) {}
+
+    fn words(&self, error: DriveError) -> String {
+        error.to_string()
+    }
+}
+
+#[test]
+fn what_comes_while_a_measure_waits_is_other_than_what_was_set_aside() {
+    let seen = |last| {
+        let house = House::new();
+        let mut spot = Spot { mounts: 0, last };
+        at_once(absence::measure(&house, &mut spot, &house.drive)).map(|seen| seen.mounts)
+    };
+    assert_eq!(seen(3), Some(2), "the third may be of another mount");
+    assert_eq!(seen(1), Some(1), "nothing was seen before");
 }

@@ -24,7 +24,7 @@ use placement::plan::Catalogue;
 
 use crate::desired::Registered;
 use crate::having::Having;
-use crate::shelf::Shelf;
+use crate::shelf::{Holdings, Shelf};
 use crate::wishes::Ruled;
 
 /// What stays at each appliance whose site must not hold it.
@@ -32,9 +32,9 @@ pub(crate) type LastCopies = BTreeMap<ApplianceId, NumberSet>;
 
 /// What was placed until now, without what stays whatever is planned.
 pub(crate) struct Past<'a> {
-    pub(crate) before: &'a Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) before: &'a Holdings,
     /// What each appliance should hold by the manifests in force.
-    pub(crate) now: &'a Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) now: &'a Holdings,
     pub(crate) last: &'a LastCopies,
 }
 
@@ -49,8 +49,8 @@ pub(crate) fn room_of(shelf: &Shelf, items: &NumberSet) -> Bytes {
 /// O(appliances), if anything stays.
 pub(crate) fn brought(
     last: &LastCopies,
-    before: &Names<ApplianceId, Arc<NumberSet>>,
-    after: &Names<ApplianceId, Arc<NumberSet>>,
+    before: &Holdings,
+    after: &Holdings,
 ) -> BTreeSet<ApplianceId> {
     let items = last.values().fold(NumberSet::new(), |all, items| all | items);
     if items.is_empty() {
@@ -65,10 +65,7 @@ pub(crate) fn brought(
 }
 
 /// The same as before, without these. O(those), if there are any.
-pub(crate) fn without(
-    before: &Names<ApplianceId, Arc<NumberSet>>,
-    last: &LastCopies,
-) -> Names<ApplianceId, Arc<NumberSet>> {
+pub(crate) fn without(before: &Holdings, last: &LastCopies) -> Holdings {
     let mut without = before.clone();
     for (id, items) in last {
         if let Some(held) = without.get_mut(id) {
@@ -92,7 +89,7 @@ pub(crate) struct Known<'a> {
 pub(crate) fn last_copies(
     having: &Having,
     Known { shelf, catalogue, sites, appliances }: &Known<'_>,
-    before: &Names<ApplianceId, Arc<NumberSet>>,
+    before: &Holdings,
     ruled: &Ruled,
     is_at: impl Fn(&ApplianceId, &SiteId) -> bool,
 ) -> LastCopies {

@@ -28,7 +28,6 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation, Item, SiteId};
 use model::manifest::{AssetVersion, FileNumbers, Manifest, SiteMember, TokenKey, Trust};
 use model::names::Names;
-use model::number::NumberSet;
 use model::topology::Appliance;
 use model::units::{Instant, UnixSeconds};
 use model::view::Renditions;
@@ -42,6 +41,7 @@ use crate::observed::Wholes;
 use crate::places::{Expected, Ground, Places, Question};
 use crate::publish::{Base, Digest, Draft, Manifests, digest};
 use crate::refused::{self, Emptied, RefusedPlan};
+use crate::shelf::Holdings;
 use crate::trust::document;
 use crate::withdrawal::Withdrawal;
 use crate::{Action, Director, Role};
@@ -119,7 +119,7 @@ pub(crate) struct Planning {
     pub(crate) refused: Option<Box<RefusedPlan>>,
     /// The last of those that were not, since this process began.
     carried_out: VecDeque<CarriedOut>,
-    /// Who has what is banned, as the one in the making knows it, is out of date for these: all
+    /// Who has what, as the one in the making knows it, is out of date for these: all
     /// that reported something else, or came back, since it began. At most every appliance.
     came: BTreeSet<ApplianceId>,
     /// When the last one began, and whether an appliance that hands over or takes has come to hold
@@ -195,7 +195,7 @@ impl PlanInput {
     /// that is told alone.
     fn refused(
         &self,
-        before: &Names<ApplianceId, Arc<NumberSet>>,
+        before: &Holdings,
         places: &Arc<Places>,
     ) -> (Option<RefusedPlan>, Option<Emptied>) {
         if self.is_forced {

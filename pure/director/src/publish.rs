@@ -6,12 +6,12 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation};
 use model::manifest::{AssetVersion, Manifest};
 use model::names::Names;
-use model::number::NumberSet;
 use model::units::{Instant, UnixSeconds};
 
 use crate::SAY_AGAIN_AFTER;
 use crate::following::{OVERTAKEN_MAX, next_generation};
 use crate::places::Expected;
+use crate::shelf::Holdings;
 use crate::trust::{self, TrustEntry};
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
@@ -34,7 +34,7 @@ pub struct Ledger {
     pub entries: Names<ApplianceId, LedgerEntry>,
     /// Of the same, the items that they should hold: so a restart knows what lies where. None of an
     /// appliance whose manifest was made by a release that kept none.
-    pub holds: Names<ApplianceId, Arc<NumberSet>>,
+    pub holds: Holdings,
     /// What viewers were expected to watch by the last forecast; none if there was none. In an
     /// action it is not looked at.
     pub expected: Option<Arc<Expected>>,
@@ -64,7 +64,7 @@ pub(crate) struct Publisher {
 pub(crate) struct Manifests {
     entries: Names<ApplianceId, LedgerEntry>,
     /// The items that each should hold, as they are in the ledger.
-    holds: Names<ApplianceId, Arc<NumberSet>>,
+    holds: Holdings,
     /// Of those whose manifest was made since the process started.
     published: Names<ApplianceId, Arc<Manifest>>,
     /// How many of these have keys in them.
@@ -129,7 +129,7 @@ impl Base {
     pub(crate) fn draft(
         self,
         planned: impl Iterator<Item = (Manifest, Digest)>,
-        holds: &Names<ApplianceId, Arc<NumberSet>>,
+        holds: &Holdings,
     ) -> Draft {
         let Self { generation, manifests: mut known, overtaken, need_keys: _ } = self;
         for (id, followed) in overtaken {

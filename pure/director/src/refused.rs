@@ -20,7 +20,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, Item};
-use model::names::Names;
 use model::number::{NumberSet, OWN_FILES};
 use model::units::{BitsPerSecond, Bytes};
 use placement::plan::{
@@ -29,6 +28,7 @@ use placement::plan::{
 
 use crate::catalog::{Catalog, Version};
 use crate::places::Places;
+use crate::shelf::Holdings;
 
 /// A plan that was refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub(crate) const WITHDRAWN_OF_LATE: u64 = 86_400;
 
 /// What a plan is compared with.
 pub(crate) struct Asked<'a> {
-    pub(crate) before: &'a Names<ApplianceId, Arc<NumberSet>>,
+    pub(crate) before: &'a Holdings,
     pub(crate) known: &'a Places,
     pub(crate) catalog: &'a Catalog,
 }

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use model::id::Item;
+use model::id::{ApplianceId, Item};
+use model::names::Names;
 use model::number::NumberSet;
 use model::units::{BitsPerSecond, Bytes};
 use model::view::Renditions;
 use placement::plan::{MemberPlan, Order, Piece};
 
 use crate::catalog::{Items, Version};
+
+/// Items by appliance.
+pub(crate) type Holdings = Names<ApplianceId, Arc<NumberSet>>;
 
 /// Versions that are kept, by the numbers of their items.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,9 +11,9 @@ use model::units::{BitsPerSecond, Bytes};
 use model::view::{ApplianceView, Load, Renditions};
 use playback::token::Session;
 
-mod between;
 mod expectations;
 mod fill;
+mod handover;
 mod health;
 mod history;
 mod inventory;

@@ -1,4 +1,4 @@
-//! What appliances hold between two plans: see `placement::plan::handover`.
+//! What appliances hold between two plans: the facts for `placement::plan::handover`.
 
 use model::id::Item;
 use model::number::NumberSet;
@@ -11,14 +11,14 @@ use crate::last::Past;
 use crate::shelf::Shelf;
 
 /// What is to know of the appliances of a cluster.
-struct Known<'a> {
+struct Members<'a> {
     shelf: &'a Shelf,
     order: &'a Order<'a>,
     having: &'a Having,
     of: &'a Together<'a>,
 }
 
-impl Handing for Known<'_> {
+impl Handing for Members<'_> {
     fn has(&self, member: usize, item: Item) -> Option<bool> {
         self.having.has(&self.of.registered[member].appliance.id, self.shelf, item)
     }
@@ -39,7 +39,7 @@ impl Handing for Known<'_> {
 }
 
 /// Of each appliance of a cluster, what stays there and what waits for its room.
-pub(super) fn between(
+pub(super) fn handovers(
     (of, cluster): (&Together<'_>, &Cluster<'_>),
     plan: &ClusterPlan,
     past: &Past<'_>,
@@ -48,5 +48,5 @@ pub(super) fn between(
     let none = NumberSet::new();
     let now = |id| past.now.get(id).map_or(&none, |now| &**now);
     let now: Vec<&NumberSet> = of.registered.iter().map(|of| now(&of.appliance.id)).collect();
-    handover(cluster, plan, &now, &Known { shelf, order, having, of })
+    handover(cluster, plan, &now, &Members { shelf, order, having, of })
 }

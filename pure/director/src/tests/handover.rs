@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wishes::{Rule, RuleKind, Where, Wishes};
 
+const NORTH: Option<&str> = Some("north");
+
 /// Two sites of a cluster, with room for one film each: the first is at a1, the other at b1.
 fn two_full() -> Director {
     let mut director = running(&["a1", "b1"]);
@@ -61,13 +63,15 @@ fn films(director: &Director) -> [String; 2] {
     })
 }
 
-fn watched(director: &mut Director, days: &[(u32, u64)]) {
+/// Films by number are expected to be watched so much in a region.
+fn watched(director: &mut Director, region: Option<&str>, days: &[(u32, u64)]) {
     let wanted = days.iter().map(|(item, day)| placement::plan::Wanted {
         item: model::id::Item(*item),
         day: Bytes(*day),
         peak: BitsPerSecond(1),
     });
-    let regions = BTreeMap::from([(Some("north".parse().unwrap()), wanted.collect())]);
+    let region = region.map(|of| of.parse().unwrap());
+    let regions = BTreeMap::from([(region, wanted.collect())]);
     director.handle(at(0), Event::Expected(Arc::new(Expected { regions })));
     settle(director);
 }
@@ -78,13 +82,16 @@ fn pass(director: &mut Director, seconds: u64) {
     settle(director);
 }
 
-fn b1_reports_film_1(director: &mut Director) {
-    let inventory = Delta { to: 2, held: vec![object(1)], ..Delta::default() };
-    let report = Report { inventory, ..report(21) };
-    director.report(at(0), &id("b1"), &report).unwrap();
+/// An appliance has these objects; the numbers of its reports, and of its lists, grow.
+fn tell(director: &mut Director, name: &str, number: u64, held: impl IntoIterator<Item = u8>) {
+    let held = held.into_iter().map(object).collect();
+    let inventory = Delta { to: number, held, ..Delta::default() };
+    let report = Report { inventory, ..report(number) };
+    director.report(at(0), &id(name), &report).unwrap();
 }
 
-fn waits(director: &Director) -> (u64, u64) {
+/// How many items stay, and how many wait.
+fn counts(director: &Director) -> (u64, u64) {
     let report = &director.places().report;
     (report.staying, report.waiting)
 }
@@ -92,11 +99,11 @@ fn waits(director: &Director) -> (u64, u64) {
 #[test]
 fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
     let mut director = two_full();
-    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    watched(&mut director, NORTH, &[(1, 1 << 40), (2, 1 << 30)]);
     pass(&mut director, 1_000_000);
     pin(&mut director, &[("film-1", "b")]);
     assert_eq!(
-        (films(&director), waits(&director)),
+        (films(&director), counts(&director)),
         (["film-1", "film-1"].map(Into::into), (1, 1))
     );
     let told = |director: &Director, film: &str| {
@@ -112,12 +119,12 @@ fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
     let placements = director.counters().placements;
     pass(&mut director, 1_001_800);
     assert_eq!(director.counters().placements, placements, "nobody has said anything new");
-    b1_reports_film_1(&mut director);
+    tell(&mut director, "b1", 21, [1]);
     pass(&mut director, 1_001_799);
     assert_eq!(films(&director), ["film-1", "film-1"], "a plan is not made for each report");
     pass(&mut director, 1_001_800);
     assert_eq!(
-        (films(&director), waits(&director)),
+        (films(&director), counts(&director)),
         (["film-2", "film-1"].map(Into::into), (0, 0))
     );
     assert_eq!(director.counters().placements, placements + 1);
@@ -128,12 +135,12 @@ fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
 #[test]
 fn what_is_reported_while_the_plan_is_made_is_news_to_it() {
     let mut director = two_full();
-    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    watched(&mut director, NORTH, &[(1, 1 << 40), (2, 1 << 30)]);
     pass(&mut director, 1_000_000);
     director.handle(at(0), Event::Changed(pins(&[("film-1", "b")])));
     settle(&mut director);
     director.handle(at(0), Event::PlanNow { is_forced: true });
-    b1_reports_film_1(&mut director);
+    tell(&mut director, "b1", 21, [1]);
     settle(&mut director);
     assert_eq!(films(&director), ["film-1", "film-1"]);
     pass(&mut director, 1_001_800);
@@ -143,11 +150,11 @@ fn what_is_reported_while_the_plan_is_made_is_news_to_it() {
 #[test]
 fn what_is_colder_than_what_comes_goes_at_once() {
     let mut director = two_full();
-    watched(&mut director, &[(1, 1 << 30), (2, 1 << 40)]);
+    watched(&mut director, NORTH, &[(1, 1 << 30), (2, 1 << 40)]);
     pin(&mut director, &[("film-1", "b")]);
     // What is pinned waits for nothing that has a source.
     assert_eq!(
-        (films(&director), waits(&director)),
+        (films(&director), counts(&director)),
         (["film-2", "film-1"].map(Into::into), (0, 0))
     );
 }
@@ -160,11 +167,11 @@ fn what_has_no_source_is_given_up_by_nobody_before_another_has_it() {
     let alone = Version::new(Arc::new(files), Vec::new(), known.sequence).numbered(Some(1));
     put(&mut director, alone);
     settle(&mut director);
-    watched(&mut director, &[(1, 1), (2, 1 << 40)]);
+    watched(&mut director, NORTH, &[(1, 1), (2, 1 << 40)]);
     pass(&mut director, 1_000_000);
     pin(&mut director, &[("film-1", "b"), ("film-2", "a")]);
     assert_eq!(films(&director), ["film-1", "film-1"]);
-    b1_reports_film_1(&mut director);
+    tell(&mut director, "b1", 21, [1]);
     pass(&mut director, 1_003_600);
     assert_eq!(films(&director), ["film-2", "film-1"]);
 }
@@ -172,7 +179,7 @@ fn what_has_no_source_is_given_up_by_nobody_before_another_has_it() {
 #[test]
 fn a_restart_in_between_takes_nothing_away_before_the_other_has_reported() {
     let mut director = two_full();
-    watched(&mut director, &[(1, 1 << 40), (2, 1 << 30)]);
+    watched(&mut director, NORTH, &[(1, 1 << 40), (2, 1 << 30)]);
     pin(&mut director, &[("film-1", "b")]);
     let mut again = restarted(&director);
     settle(&mut again);
@@ -249,15 +256,8 @@ impl Three {
     fn take(&mut self, step: Step) {
         match step {
             Step::Watched(days) => {
-                let wanted = (1..).zip(days).map(|(item, day)| placement::plan::Wanted {
-                    item: model::id::Item(item),
-                    day: Bytes(day),
-                    peak: BitsPerSecond(day),
-                });
-                let regions = BTreeMap::from([(None, wanted.collect())]);
-                let expected = Arc::new(Expected { regions });
-                self.director.handle(at(0), Event::Expected(expected));
-                settle(&mut self.director);
+                let days: Vec<(u32, u64)> = (1..).zip(days).collect();
+                watched(&mut self.director, None, &days);
             }
             Step::Fetches(at) => {
                 let all: BTreeSet<u8> = self.has.iter().flatten().copied().collect();
@@ -279,10 +279,7 @@ impl Three {
 
     fn tell(&mut self, by: usize) {
         self.told += 1;
-        let held = self.has[by].iter().map(|n| object(*n)).collect();
-        let inventory = Delta { to: self.told, held, ..Delta::default() };
-        let report = Report { inventory, ..report(self.told) };
-        self.director.report(at(0), &id(NAMES[by]), &report).unwrap();
+        tell(&mut self.director, NAMES[by], self.told, self.has[by].iter().copied());
         let later = self.director.now_unix.0 + 1_800;
         pass(&mut self.director, later);
     }
@@ -290,8 +287,8 @@ impl Three {
 
 proptest! {
     /// However plans move films, none that has no source is lost, no appliance is told to hold more
-    /// than it can, and in the end nothing stays but where two that
-    /// have no source want each other's room, or the last plan is refused.
+    /// than it can, and in the end nothing stays but where two that have no source want each
+    /// other's room, or the last plan is refused.
     #[test]
     fn nothing_is_lost_that_moves(steps in prop::collection::vec(step(), 1..24)) {
         let mut three = Three::new();

@@ -61,16 +61,18 @@ test("a plan is told by its reasons if it is refused, and else by what it moved"
     "No plan has moved anything since control began.",
   );
   const moved = { comes: 1, comes_bytes: 2e9, goes: 3, goes_bytes: 4e9 };
-  const last = { ...plan, missing: 2, carried_out: [{ at_unix_s: NOW - 7_200, ...moved }] };
+  const carried_out = [{ at_unix_s: NOW - 7_200, ...moved }];
+  const last = { ...plan, missing: 2, staying: 5, carried_out };
   assert.equal(
     plain(content.wordsOfPlan(last, NOW)),
     "The last plan that moved anything, 2 h ago: 1 copy comes (2.00 GB), 3 go (4.00 GB). " +
-      "2 items lack copies.",
+      "2 items lack copies, 5 items stay until others have them.",
   );
   const refused = { ...last, refused: ["too much"], goes_bytes: 5e12 };
   assert.equal(
     plain(content.wordsOfPlan(refused, NOW)),
-    "The last plan is refused: too much. 0 B would come and 5.00 TB go. 2 items lack copies.",
+    "The last plan is refused: too much. 0 B would come and 5.00 TB go. " +
+      "2 items lack copies, 5 items stay until others have them.",
   );
 });
 

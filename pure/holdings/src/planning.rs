@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fill::plan::{self, Around, Planner};
 use model::drives::DriveIndex;
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout;
@@ -17,8 +18,9 @@ use crate::{Holdings, SLICE, parcels, waits};
 pub enum Doubt {
     /// Somebody could not read it, or read something else: all of it is verified.
     Suspect,
-    /// This drive says itself that it cannot be read there, in these words.
-    Unreadable(DriveIndex, String),
+    /// Its drive says itself that it cannot be read there, in these words. Nothing is said of a copy
+    /// elsewhere, be it on the same drive.
+    Unreadable(Extent, String),
 }
 
 /// The work that a plan brings, besides fetching.

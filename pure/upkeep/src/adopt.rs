@@ -109,7 +109,7 @@ pub async fn other_copy<H: Host>(host: &H, object: ObjectId) -> Other {
         Ok(None) if host.is_stopping() => Other::NotNow,
         Ok(None) => Other::Doubted(Doubt::Suspect),
         Err(error) if error.is_one_place() => {
-            Other::Doubted(Doubt::Unreadable(extent.drive, error.to_string()))
+            Other::Doubted(Doubt::Unreadable(extent, error.to_string()))
         }
         Err(error) if error.is_missing() => Other::Doubted(Doubt::Suspect),
         Err(error) => {

@@ -126,8 +126,8 @@ async fn walk<H: Host>(host: &H, drive: &H::Drive) -> bool {
             seen.insert(file);
         }
         for (object, extent) in expected {
-            if !seen.contains(&extent.file) && host.locate(&object) == Some(extent) {
-                keeper::missing(host, drive, object).await;
+            if !seen.contains(&extent.file) && host.locate(&object).as_ref() == Some(&extent) {
+                keeper::missing(host, drive, object, &extent).await;
                 walked.found += 1;
             }
         }
@@ -174,13 +174,14 @@ async fn check_len<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) -> boo
     match len {
         Ok(len) if len == layout::sections(extent.len).file_len => false,
         Ok(_) => {
-            keeper::damaged(host, drive, object, "has a file of the wrong size").await;
+            let why = "has a file of the wrong size";
+            keeper::damaged(host, drive, object, &extent, why).await;
             true
         }
         // It may just have been evicted; if it was not, the listing says so next time.
         Err(error) if error.is_missing() => false,
         Err(error) => {
-            keeper::unreadable(host, drive, object, &error).await;
+            keeper::unreadable(host, drive, object, &extent, &error).await;
             true
         }
     }

@@ -69,9 +69,9 @@ pub async fn copy<H: Host>(
             let is_shown = publish::relocate(host, to, logged);
             if is_shown { Ended::Copied } else { Ended::Abandoned }
         }
-        Err((object, failure)) => {
+        Err((place, failure)) => {
             let fault = copying.fault_of(&failure);
-            let ended = copying.judge(object, failure).await;
+            let ended = copying.judge(place, failure).await;
             part.abandon(fault).await;
             ended
         }
@@ -99,19 +99,19 @@ struct Copying<'a, H: Host> {
 }
 
 impl<H: Host> Copying<'_, H> {
-    /// A failure comes with the object that had its turn.
+    /// A failure comes with the place of the object that had its turn.
     async fn run(
         &self,
         part: &mut Part<'_, H>,
         buffer: &mut PagesOf<H>,
-    ) -> Result<Logged, (ObjectId, Failure)> {
+    ) -> Result<Logged, (&Place, Failure)> {
         let mut source = None;
         for place in self.from.places {
             let copied = self.object(place, part, &mut source, buffer).await;
-            copied.map_err(|failure| (place.object, failure))?;
+            copied.map_err(|failure| (place, failure))?;
         }
         assert!(part.whole() == self.from.places.len(), "each object of a copy has its place");
-        let last = self.from.places.last().expect("a parcel is not empty").object;
+        let last = self.from.places.last().expect("a parcel is not empty");
         let of_all = |failure| (last, failure);
         let flushed = part.close().await.map_err(|error| of_all(Failure::To(error)))?;
         self.read_back(part, buffer).await.map_err(of_all)?;
@@ -212,12 +212,15 @@ impl<H: Host> Copying<'_, H> {
     }
 
     /// What it means for the drives and for the object that had its turn.
-    async fn judge(&self, object: ObjectId, failure: Failure) -> Ended {
+    async fn judge(&self, place: &Place, failure: Failure) -> Ended {
         let (host, from, to) = (self.host, self.from.drive, self.to);
+        let object = place.object;
         match failure {
             Failure::To(error) => host.failed(to, &error).await,
             Failure::Source(error) if error.is_one_place() => {
-                return Ended::Doubted(object, Doubt::Unreadable(from.index(), error.to_string()));
+                let (drive, file) = (from.index(), self.from.file.clone());
+                let extent = Extent { drive, file, offset: place.offset, len: place.len };
+                return Ended::Doubted(object, Doubt::Unreadable(extent, error.to_string()));
             }
             Failure::Source(error) if error.is_missing() => {
                 return Ended::Doubted(object, Doubt::Suspect);

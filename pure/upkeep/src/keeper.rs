@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use holdings::{Doubt, Holdings};
-use model::extent::{DriveIndex, FileName};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::units::Bytes;
 use store::health::Verdict;
@@ -153,12 +153,21 @@ async fn remove_claimed<H: Host>(host: &H, object: ObjectId) -> bool {
     publish::remove(host, &*drive, &extent.file, &[object], is_whole).await
 }
 
-/// Hides an object and removes what is left of it, so that it is filled again.
-pub async fn damaged<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &str) {
-    if host.locate(&object).is_none_or(|extent| extent.drive != drive.index()) {
-        return; // It was evicted while somebody looked at it.
+/// Hides an object and removes what is left of it, so that it is filled again; not if it lies
+/// elsewhere by now, be it on the same drive.
+pub async fn damaged<H: Host>(
+    host: &H,
+    drive: &H::Drive,
+    object: ObjectId,
+    extent: &Extent,
+    why: &str,
+) {
+    if !host.claim(object) {
+        return;
     }
-    if evict(host, object).await {
+    let is_gone = lies_at(host, object, extent) && remove_claimed(host, object).await;
+    host.release(object);
+    if is_gone {
         host.tell(Told::SetAside(drive, object, why));
         host.replan();
     }
@@ -171,17 +180,17 @@ pub async fn wrong<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &
         return;
     }
     let here = host.locate(&object).filter(|extent| extent.drive == drive.index());
-    let found = match here {
-        Some(extent) => Some(read::verified(host, drive, object, &extent).await),
+    let found = match &here {
+        Some(extent) => Some(read::verified(host, drive, object, extent).await),
         None => None, // It was evicted while somebody looked at it.
     };
     let is_wrong = matches!(found, Some(Ok(None))) && !host.is_stopping();
     let is_gone = is_wrong && remove_claimed(host, object).await;
     host.release(object);
-    match found {
-        Some(Err(error)) => unreadable(host, drive, object, &error).await,
-        Some(Ok(_)) | None if !is_gone => {}
-        Some(Ok(_)) | None => {
+    match (here, found) {
+        (Some(extent), Some(Err(error))) => unreadable(host, drive, object, &extent, &error).await,
+        _ if !is_gone => {}
+        _ => {
             host.tell(Told::SetAside(drive, object, why));
             host.replan();
         }
@@ -190,43 +199,53 @@ pub async fn wrong<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &
 
 /// The file of an object could not be opened or read: the object is set aside, or its drive, if the
 /// error speaks of the drive or too many objects failed before.
-pub async fn unreadable<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, error: &DriveError) {
+pub async fn unreadable<H: Host>(
+    host: &H,
+    drive: &H::Drive,
+    object: ObjectId,
+    extent: &Extent,
+    error: &DriveError,
+) {
     if error.is_missing() {
-        missing(host, drive, object).await;
+        missing(host, drive, object, extent).await;
     } else if error.is_one_place() {
-        one_place_failed(host, drive, object, &error.to_string()).await;
+        one_place_failed(host, drive, object, extent, &error.to_string()).await;
     } else {
         host.failed(drive, error).await;
     }
 }
 
-/// Somebody who serves could not read an object of this drive; `errno` is none if its file was too
+/// Somebody who serves could not read an object there; `errno` is none if its file was too
 /// short. What speaks of the drive takes that out of use; what may be one bad place takes the
 /// object, and too many of these the drive; otherwise the object is looked at, and filled again if
 /// it is missing, short or wrong. One that lies elsewhere by now is left out.
 pub async fn read_failed<H: Host>(
     host: &H,
-    index: DriveIndex,
     object: ObjectId,
+    extent: &Extent,
     errno: Option<Errno>,
 ) {
     let doubt = match errno {
-        Some(errno) if errno.is_one_place() => Doubt::Unreadable(index, errno.to_string()),
+        Some(errno) if errno.is_one_place() => Doubt::Unreadable(extent.clone(), errno.to_string()),
         Some(errno) if errno.fault() == Fault::SetAside => {
-            let Some(drive) = host.drive(index) else { return };
+            let Some(drive) = host.drive(extent.drive) else { return };
             return host.set_aside(&drive, Cause::Unread(object, errno)).await;
         }
         Some(_) | None => Doubt::Suspect,
     };
-    if host.locate(&object).is_some_and(|extent| extent.drive == index) {
+    if lies_at(host, object, extent) {
         host.suspect(object, doubt);
     }
 }
 
+fn lies_at<H: Host>(host: &H, object: ObjectId, extent: &Extent) -> bool {
+    host.locate(&object).as_ref() == Some(extent)
+}
+
 /// An object has no file: it lost it, or the drive lost everything.
-pub async fn missing<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) {
+pub async fn missing<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, extent: &Extent) {
     if drive.has_marker().await {
-        damaged(host, drive, object, "has no file").await;
+        damaged(host, drive, object, extent, "has no file").await;
     } else {
         host.set_aside(drive, Cause::Unmounted(layout::object_file(&object))).await;
     }
@@ -234,8 +253,14 @@ pub async fn missing<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) {
 
 /// One object is unreadable. If that is the place, it goes and the drive stays. If it is the drive,
 /// that should be known before many viewers have met it: some others are tried at once.
-async fn one_place_failed<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &str) {
-    if !count_failure(host, drive, object, why).await {
+async fn one_place_failed<H: Host>(
+    host: &H,
+    drive: &H::Drive,
+    object: ObjectId,
+    extent: &Extent,
+    why: &str,
+) {
+    if !count_failure(host, drive, object, extent, why).await {
         return;
     }
     for start in (0..LOOK_AROUND).map(|n| ObjectId([n * (u8::MAX / LOOK_AROUND); 32])) {
@@ -245,7 +270,7 @@ async fn one_place_failed<H: Host>(host: &H, drive: &H::Drive, object: ObjectId,
         }
         match read::blocks(drive, other, &extent).await {
             Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
-                count_failure(host, drive, other, &error.to_string()).await;
+                count_failure(host, drive, other, &extent, &error.to_string()).await;
             }
             // Anything else that is wrong with it is found by those who look for that.
             Ok(_) | Err(_) => {}
@@ -253,14 +278,20 @@ async fn one_place_failed<H: Host>(host: &H, drive: &H::Drive, object: ObjectId,
     }
 }
 
-/// Sets the object aside, or the drive; false if the object was gone already.
-async fn count_failure<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &str) -> bool {
-    if host.locate(&object).is_none_or(|extent| extent.drive != drive.index()) {
-        return false; // Another viewer met it, and it is gone by now.
+/// Sets the object aside, or the drive; false if the object was gone from there already.
+async fn count_failure<H: Host>(
+    host: &H,
+    drive: &H::Drive,
+    object: ObjectId,
+    extent: &Extent,
+    why: &str,
+) -> bool {
+    if !lies_at(host, object, extent) {
+        return false; // Another viewer met it, and it is gone by now, or was copied.
     }
     match drive.object_failed(host.now()) {
         Verdict::SetObjectAside => {
-            damaged(host, drive, object, &format!("is unreadable: {why}")).await;
+            damaged(host, drive, object, extent, &format!("is unreadable: {why}")).await;
         }
         Verdict::SetDriveAside => {
             host.set_aside(drive, Cause::Unreadable(object, why.to_owned())).await;
@@ -273,18 +304,14 @@ async fn count_failure<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, wh
 async fn examine<H: Host>(host: &H, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = host.locate(&object) else { return };
     let Some(drive) = host.answering(extent.drive) else { return };
-    if let Doubt::Unreadable(on, why) = doubt {
-        // Whoever read a copy may say so when another drive has a good one.
-        if *on == extent.drive {
-            one_place_failed(host, &*drive, object, why).await;
-        }
-        return;
+    if let Doubt::Unreadable(place, why) = doubt {
+        return one_place_failed(host, &*drive, object, place, why).await;
     }
     match read::verified(host, &*drive, object, &extent).await {
         Ok(Some(_)) => host.tell(Told::Right(object)),
         Ok(None) if host.is_stopping() => {}
         Ok(None) => wrong(host, &*drive, object, "is not what it should be").await,
-        Err(error) => unreadable(host, &*drive, object, &error).await,
+        Err(error) => unreadable(host, &*drive, object, &extent, &error).await,
     }
 }
 

@@ -73,7 +73,9 @@ async fn scrub<H: Host>(host: &H, drive: &H::Drive, rate: BitsPerSecond, pass_mi
         match look(host, drive, object, &extent, &mut limiter, &mut buffer).await {
             Found::Right => {}
             Found::Wrong(why) => keeper::wrong(host, drive, object, &why).await,
-            Found::Failed(error) => keeper::unreadable(host, drive, object, &error).await,
+            Found::Failed(error) => {
+                keeper::unreadable(host, drive, object, &extent, &error).await;
+            }
             Found::Stopped => break,
         }
         after = Some(object);

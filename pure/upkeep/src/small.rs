@@ -29,7 +29,7 @@ pub async fn give<H: Host>(
         }
         Ok(_) => host.suspect(object, Doubt::Suspect),
         Err(error) if error.is_one_place() => {
-            host.suspect(object, Doubt::Unreadable(extent.drive, error.to_string()));
+            host.suspect(object, Doubt::Unreadable(extent.clone(), error.to_string()));
         }
         Err(error) if error.is_missing() => host.suspect(object, Doubt::Suspect),
         Err(error) => host.failed(drive, &error).await,

@@ -35,7 +35,7 @@ pub async fn run<H: Host>(host: &H) {
                     host.suspect(object, Doubt::Suspect);
                 }
             }
-            Err(error) => keeper::unreadable(host, &*drive, object, &error).await,
+            Err(error) => keeper::unreadable(host, &*drive, object, &extent, &error).await,
         }
     }
 }

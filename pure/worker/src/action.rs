@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::extent::{DriveIndex, FileName};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::units::{BitsPerSecond, Bytes};
@@ -44,8 +44,8 @@ pub enum Action {
     },
     /// Write down how a response went badly.
     Incident(Box<Incident>),
-    /// Tell the storage threads that a drive failed when this object was read.
-    Report { drive: DriveIndex, object: ObjectId, fault: Fault },
+    /// Tell the storage threads that this object could not be read where it lies, or lay.
+    Report { object: ObjectId, extent: Extent, fault: Fault },
 }
 
 /// The continuation of a response after a `Send`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::extent::DriveIndex;
+use model::extent::Extent;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 
@@ -37,7 +37,8 @@ struct Entry {
     gone: bool,
     last_used: u64,
     waiting: Vec<ConnectionId>,
-    drive: DriveIndex,
+    /// None before the first file.
+    extent: Option<Extent>,
 }
 
 impl Entry {
@@ -70,7 +71,7 @@ impl Files {
             gone: false,
             last_used: 0,
             waiting: Vec::new(),
-            drive: DriveIndex(0),
+            extent: None,
         };
         let entries = (0..slots).map(|_| vacant()).collect();
         Self { entries, by_object: BTreeMap::new(), uses: 0 }
@@ -81,9 +82,9 @@ impl Files {
         self.by_object.contains_key(object)
     }
 
-    /// The drive of the file that is, or was last, in the slot.
-    pub(crate) fn drive(&self, slot: FileSlot) -> DriveIndex {
-        self.entries[slot.as_usize()].drive
+    /// Where the object lies, or lay, whose file is in the slot, or was last.
+    pub(crate) fn extent(&self, slot: FileSlot) -> &Extent {
+        self.entries[slot.as_usize()].extent.as_ref().expect("a slot is named once it has a file")
     }
 
     /// True if the object whose file is in the slot is gone from here, perhaps with its drive.
@@ -95,7 +96,7 @@ impl Files {
     pub(crate) fn acquire(
         &mut self,
         object: ObjectId,
-        drive: DriveIndex,
+        extent: &Extent,
         connection: ConnectionId,
     ) -> Acquired {
         self.uses += 1;
@@ -118,7 +119,7 @@ impl Files {
         if let Acquired::Start(_) = acquired {
             entry.state = State::Opening;
             entry.object = object;
-            entry.drive = drive;
+            entry.extent = Some(extent.clone());
             entry.gone = false;
         }
         if !matches!(acquired, Acquired::Open(_)) {
@@ -189,9 +190,15 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use model::extent::{DriveIndex, FileName};
+    use model::units::Bytes;
+
     use super::*;
 
-    const DRIVE: DriveIndex = DriveIndex(0);
+    fn extent() -> Extent {
+        let file = FileName("objects/aa/aa".into());
+        Extent { drive: DriveIndex(0), file, offset: Bytes(0), len: Bytes(1) }
+    }
 
     fn object(n: u8) -> ObjectId {
         ObjectId([n; 32])
@@ -202,7 +209,7 @@ mod tests {
     }
 
     fn open(files: &mut Files, n: u8) -> FileSlot {
-        match files.acquire(object(n), DRIVE, connection(0)) {
+        match files.acquire(object(n), &extent(), connection(0)) {
             Acquired::Start(slot) => {
                 assert_eq!(files.opened(slot, true, &mut Vec::new()), None);
                 slot
@@ -215,12 +222,18 @@ mod tests {
     #[test]
     fn a_file_is_opened_once_however_many_want_it() {
         let mut files = Files::new(2);
-        assert_eq!(files.acquire(object(1), DRIVE, connection(1)), Acquired::Start(FileSlot(0)));
-        assert_eq!(files.acquire(object(1), DRIVE, connection(2)), Acquired::Opening(FileSlot(0)));
+        assert_eq!(
+            files.acquire(object(1), &extent(), connection(1)),
+            Acquired::Start(FileSlot(0))
+        );
+        assert_eq!(
+            files.acquire(object(1), &extent(), connection(2)),
+            Acquired::Opening(FileSlot(0))
+        );
         let mut waiting = Vec::new();
         files.opened(FileSlot(0), true, &mut waiting);
         assert_eq!(waiting, [connection(1), connection(2)]);
-        assert_eq!(files.acquire(object(1), DRIVE, connection(3)), Acquired::Open(FileSlot(0)));
+        assert_eq!(files.acquire(object(1), &extent(), connection(3)), Acquired::Open(FileSlot(0)));
     }
 
     #[test]
@@ -240,7 +253,10 @@ mod tests {
         let mut files = Files::new(2);
         let slot = open(&mut files, 1);
         assert_eq!(files.forget(&object(1)), None);
-        assert_eq!(files.acquire(object(1), DRIVE, connection(0)), Acquired::Start(FileSlot(1)));
+        assert_eq!(
+            files.acquire(object(1), &extent(), connection(0)),
+            Acquired::Start(FileSlot(1))
+        );
         assert_eq!(files.release(slot), Some(slot));
         let again = open(&mut files, 2);
         assert_eq!(again, slot, "its place is free again");
@@ -249,24 +265,28 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_leaves_its_place() {
         let mut files = Files::new(1);
-        let Acquired::Start(slot) = files.acquire(object(1), DRIVE, connection(1)) else {
+        let Acquired::Start(slot) = files.acquire(object(1), &extent(), connection(1)) else {
             panic!()
         };
         let mut waiting = Vec::new();
         files.opened(slot, false, &mut waiting);
         files.release(slot);
         assert_eq!(waiting.len(), 1);
-        assert_eq!(files.acquire(object(2), DRIVE, connection(1)), Acquired::Start(slot));
+        assert_eq!(files.acquire(object(2), &extent(), connection(1)), Acquired::Start(slot));
     }
 
     #[test]
     fn a_failed_open_of_a_removed_object_leaves_its_successor_alone() {
         let mut files = Files::new(3);
-        let Acquired::Start(one) = files.acquire(object(1), DRIVE, connection(1)) else { panic!() };
+        let Acquired::Start(one) = files.acquire(object(1), &extent(), connection(1)) else {
+            panic!()
+        };
         assert_eq!(files.forget(&object(1)), None);
-        let Acquired::Start(two) = files.acquire(object(1), DRIVE, connection(2)) else { panic!() };
+        let Acquired::Start(two) = files.acquire(object(1), &extent(), connection(2)) else {
+            panic!()
+        };
         files.opened(two, true, &mut Vec::new());
         files.opened(one, false, &mut Vec::new());
-        assert_eq!(files.acquire(object(1), DRIVE, connection(3)), Acquired::Open(two));
+        assert_eq!(files.acquire(object(1), &extent(), connection(3)), Acquired::Open(two));
     }
 }

@@ -197,7 +197,7 @@ impl Worker {
             drive.is_waited_for |= drive.is_hung();
             return;
         }
-        match self.files.acquire(transfer.object, extent.drive, id) {
+        match self.files.acquire(transfer.object, extent, id) {
             Acquired::Open(slot) => {
                 transfer.stage = Stage::Queued(slot);
                 self.queue(id);
@@ -313,7 +313,7 @@ impl Worker {
     pub(crate) fn opened(&mut self, now: Now, slot: FileSlot, result: Result<(), Fault>) {
         let mut woken = std::mem::take(&mut self.woken);
         assert!(woken.is_empty(), "those of one file are woken before those of the next");
-        let drive = self.files.drive(slot).as_usize();
+        let drive = self.files.extent(slot).drive.as_usize();
         let gone = self.files.is_gone(slot);
         let mut reported = gone;
         if let Some(slot) = self.files.opened(slot, result.is_ok(), &mut woken) {
@@ -338,11 +338,12 @@ impl Worker {
                     self.open(id);
                 }
                 Err(fault) => {
-                    let (drive, object) = (transfer.drive, transfer.object);
+                    let object = transfer.object;
                     if !reported {
                         reported = true;
                         self.counters.drive_faults += 1;
-                        self.actions.push_back(Action::Report { drive, object, fault });
+                        let extent = self.files.extent(slot).clone();
+                        self.actions.push_back(Action::Report { object, extent, fault });
                     }
                     self.fail_transfer(id);
                 }
@@ -387,10 +388,11 @@ impl Worker {
         };
         if let Some(fault) = fault {
             self.counters.drive_faults += 1;
-            let Reading { drive, object, slot, .. } = reading;
+            let Reading { object, slot, .. } = reading;
             // In the place of a drive that went there may be another by now.
             if !self.files.is_gone(slot) {
-                self.actions.push_back(Action::Report { drive, object, fault });
+                let extent = self.files.extent(slot).clone();
+                self.actions.push_back(Action::Report { object, extent, fault });
             }
         }
         if let (Ok(len), None) = (result, fault) {

@@ -352,10 +352,10 @@ impl Owner for Process {
         }
     }
 
-    fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<upkeep::Errno>) {
+    fn read_failed(&self, object: ObjectId, extent: Extent, errno: Option<upkeep::Errno>) {
         let Some(me) = self.me.upgrade() else { return };
         self.world.stage.spawn(self.troupe, async move {
-            keeper::read_failed(&*me, drive, object, errno).await;
+            keeper::read_failed(&*me, object, &extent, errno).await;
         });
     }
 }

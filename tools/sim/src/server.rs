@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use iosched::drive::SATA_TARGET;
 use iosched::tally::Slice;
 use model::drives::{DriveIndex, DriveSet};
+use model::extent::Extent;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
@@ -36,7 +37,7 @@ pub(crate) trait Owner {
     /// A viewer was sent a block.
     fn sample(&self, sample: Sample);
     /// A worker could not read an object.
-    fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<upkeep::Errno>);
+    fn read_failed(&self, object: ObjectId, extent: Extent, errno: Option<upkeep::Errno>);
 }
 
 /// One worker of a process.
@@ -286,9 +287,9 @@ impl Server {
                 let hash = buffer.map(|buffer| self.hash(buffer, block, object_len));
                 process.sample(Sample { drive, object, object_len, block, hash });
             }
-            Action::Report { drive, object, fault } => {
+            Action::Report { object, extent, fault } => {
                 let errno = (fault.errno != 0).then_some(upkeep::Errno(fault.errno));
-                process.read_failed(drive, object, errno);
+                process.read_failed(object, extent, errno);
             }
             Action::Limit { .. } | Action::Incident(_) => {}
             Action::LookAtPath { connection } => self.later(Nanos(1000), move |server| {

@@ -37,7 +37,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
 use takeover::Known;
 use upkeep::keeper::read_failed;
-use upkeep::{Drive as _, Files as _, Ledger as _, at_once};
+use upkeep::{Files as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;
@@ -471,7 +471,7 @@ impl<'a> Connection<'a> {
             found.extent.offset + piece.read_start(),
         );
         let Err(error) = read else { return true };
-        doubt(shared, &found.drive, found.object, &error);
+        doubt(shared, found.object, &found.extent, &error);
         false
     }
 
@@ -630,16 +630,16 @@ fn find(shared: &Shared, object: ObjectId) -> Option<Found> {
         // Evicted this moment.
         Err(error) if error.is_missing() && shared.locate(&object).is_none() => None,
         Err(error) => {
-            doubt(shared, &drive, object, &error);
+            doubt(shared, object, &extent, &error);
             None
         }
     }
 }
 
 /// What follows from an object that cannot be read: the same as when a viewer asks for it.
-fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
+fn doubt(shared: &Shared, object: ObjectId, extent: &Extent, error: &DriveError) {
     tracing::warn!(%object, %error, "object cannot be read for a sibling");
-    at_once(read_failed(shared, drive.index(), object, error.errno()));
+    at_once(read_failed(shared, object, extent, error.errno()));
 }
 
 /// Sends all of it, if it is taken in time.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use identity::credentials::Credentials;
 use model::drives::{DriveIndex, DriveSet};
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
 use model::object::BLOCK_LEN;
@@ -610,8 +611,8 @@ fn watch(
     let mut looked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {
-            Ok(Finding::Fault(drive, object, fault)) => {
-                handle_fault(storage, drive, object, fault);
+            Ok(Finding::Fault(object, extent, fault)) => {
+                handle_fault(storage, object, &extent, fault);
             }
             Ok(Finding::Sample(sample)) => storage.verify(sample),
             Ok(Finding::Incident(incident)) => incidents.keep(&incident),
@@ -645,9 +646,9 @@ fn hung_drives(counters: &[Arc<ServeCounters>]) -> DriveSet {
 }
 
 /// What a worker could not read is for storage to judge.
-fn handle_fault(storage: &StorageHandle, drive: DriveIndex, object: ObjectId, fault: Fault) {
+fn handle_fault(storage: &StorageHandle, object: ObjectId, extent: &Extent, fault: Fault) {
     let errno = (fault.errno != 0).then(|| Errno::from_raw_os_error(fault.errno));
-    storage.read_failed(drive, object, errno);
+    storage.read_failed(object, extent, errno);
 }
 
 fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()> {

@@ -27,6 +27,7 @@ use std::time::Duration;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
 use model::drives::{DriveIndex, DriveSet};
+use model::extent::Extent;
 use model::id::{ApplianceId, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::status::{DriveStatus, FillStatus};
@@ -294,10 +295,10 @@ impl StorageHandle {
         }
     }
 
-    /// A worker could not read an object; `errno` is none if its file was too short.
-    pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
-        tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
-        at_once(upkeep::keeper::read_failed(&*self.shared, drive, object, errno.map(number)));
+    /// A worker could not read an object there; `errno` is none if its file was too short.
+    pub fn read_failed(&self, object: ObjectId, extent: &Extent, errno: Option<Errno>) {
+        tracing::warn!(drive = extent.drive.0, %object, ?errno, "object cannot be read");
+        at_once(upkeep::keeper::read_failed(&*self.shared, object, extent, errno.map(number)));
     }
 
     /// A worker sent this block to a viewer: was it right? Never waits.

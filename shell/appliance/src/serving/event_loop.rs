@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use http1::response::HEAD_LEN_MAX;
 use model::drives::{DriveIndex, DriveSet};
+use model::extent::Extent;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::machine::Machine;
@@ -100,8 +101,8 @@ pub struct Setup {
 /// What a worker found on a drive.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// An object could not be read.
-    Fault(DriveIndex, ObjectId, Fault),
+    /// An object could not be read there.
+    Fault(ObjectId, Extent, Fault),
     /// A block was sent to a viewer.
     Sample(Sample),
     Incident(Box<worker::Incident>),
@@ -382,8 +383,8 @@ impl EventLoop {
                     (self.report)(Finding::Sample(sample));
                 }
                 Action::Incident(incident) => (self.report)(Finding::Incident(incident)),
-                Action::Report { drive, object, fault } => {
-                    (self.report)(Finding::Fault(drive, object, fault));
+                Action::Report { object, extent, fault } => {
+                    (self.report)(Finding::Fault(object, extent, fault));
                 }
             }
         }

@@ -214,23 +214,22 @@ fn an_object_that_a_worker_cannot_read_is_looked_at_and_filled_again() {
     let mut w = world(1, &files);
     let handle = w.rig.start();
     w.rig.wait_for(&files);
-    let extent_of = |file: &TestFile| {
-        let index = w.rig.told.index.lock().unwrap();
-        index.locate(&file.id()).cloned().unwrap()
+    let failed = |n: usize, errno: Option<Errno>| {
+        handle.read_failed(files[n].id(), &w.rig.extent_of(&files[n]), errno);
     };
     let sent = w.origin.sent();
-    handle.read_failed(DriveIndex(0), files[0].id(), Some(Errno::CANCELED));
-    std::fs::remove_file(w.rig.path_of(&extent_of(&files[1]))).unwrap();
-    handle.read_failed(DriveIndex(0), files[1].id(), Some(Errno::NOENT));
-    let path = w.rig.path_of(&extent_of(&files[2]));
+    failed(0, Some(Errno::CANCELED));
+    std::fs::remove_file(w.rig.path_of(&w.rig.extent_of(&files[1]))).unwrap();
+    failed(1, Some(Errno::NOENT));
+    let path = w.rig.path_of(&w.rig.extent_of(&files[2]));
     let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all(b"wrong").unwrap();
     drop(file);
-    handle.read_failed(DriveIndex(0), files[2].id(), None);
+    failed(2, None);
     let lost = files[1].blocks.len().0 + files[2].blocks.len().0;
     wait("two to be filled again", || w.origin.sent() == sent + lost);
     w.rig.wait_for(&files);
-    handle.read_failed(DriveIndex(0), files[2].id(), Some(Errno::NXIO));
+    failed(2, Some(Errno::NXIO));
     assert!(handle.drives()[0].set_aside.as_deref().unwrap().contains("No such device"));
 }
 

@@ -22,8 +22,7 @@ fn files(count: usize) -> Vec<TestFile> {
 
 /// Flips a bit of the object's file.
 fn rot(rig: &Rig, file: &TestFile, at: u64) {
-    let extent = rig.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap();
-    let path = rig.path_of(&extent);
+    let path = rig.path_of(&rig.extent_of(file));
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
@@ -143,16 +142,17 @@ fn an_unreadable_object_goes_alone_and_the_fourth_in_an_hour_takes_its_drive() {
     };
     for n in 1..=3 {
         let bad = on_first().remove(0);
+        let extent = w.rig.extent_of(&bad);
         // However many viewers meet it, it is one bad place.
         for errno in [Errno::NODATA, Errno::IO, Errno::NODATA] {
-            handle.read_failed(FIRST, bad.id(), Some(errno));
+            handle.read_failed(bad.id(), &extent, Some(errno));
         }
         wait("it to be set aside", || set_aside(&handle) == n);
         w.rig.wait_for(&files);
         assert!(handle.drives().iter().all(|drive| drive.set_aside.is_none()));
     }
     let last = on_first().remove(0);
-    handle.read_failed(FIRST, last.id(), Some(Errno::IO));
+    handle.read_failed(last.id(), &w.rig.extent_of(&last), Some(Errno::IO));
     wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
     let reason = handle.drives()[0].set_aside.clone().unwrap();
     assert!(reason.contains("too many objects are unreadable"), "{reason}");
@@ -172,7 +172,7 @@ fn a_drive_that_lost_its_marker_and_its_files_is_gone_as_a_whole() {
     let (object, extent) = index.iter().find(|(_, e)| e.drive == FIRST).unwrap();
     std::fs::remove_file(w.rig.path_of(extent)).unwrap();
     std::fs::remove_file(w.rig.drive(0).join("nearcast-drive.toml")).unwrap();
-    handle.read_failed(FIRST, *object, Some(Errno::NOENT));
+    handle.read_failed(*object, extent, Some(Errno::NOENT));
     wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
     let reason = handle.drives()[0].set_aside.clone().unwrap();
     assert!(reason.contains("its marker is gone"), "{reason}");

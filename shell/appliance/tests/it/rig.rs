@@ -542,9 +542,14 @@ impl Rig {
         files.iter().for_each(|file| self.check(file));
     }
 
+    /// Where workers find an object.
+    pub(crate) fn extent_of(&self, file: &TestFile) -> Extent {
+        self.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap()
+    }
+
     /// Reads an object where the index says it is.
     pub(crate) fn check(&self, file: &TestFile) {
-        let extent = self.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap();
+        let extent = self.extent_of(file);
         let bytes = std::fs::read(self.path_of(&extent)).unwrap();
         let (content, rest) = bytes[extent.offset.as_usize()..].split_at(file.bytes.len());
         assert!(*content == **file.bytes, "{} has its bytes", file.path);

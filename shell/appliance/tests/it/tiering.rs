@@ -590,13 +590,14 @@ fn what_cannot_be_kept_of_the_budget_is_not_spent() {
 fn who_could_not_read_the_old_file_says_nothing_of_the_new_one() {
     let files = files(700_000);
     let (w, handle, hot) = filled(&files, LINGER);
+    let old = w.rig.extent_of(&hot);
     watch(&handle, &hot, 9);
     wait("the move to be over", || moved_up(&handle) == room(&hot));
     let sent = w.origin.sent();
-    handle.read_failed(BULK, hot.id(), Some(Errno::IO));
+    handle.read_failed(hot.id(), &old, Some(Errno::IO));
     // What was said later is looked at with it or after it.
     let other = &files[1];
-    handle.read_failed(BULK, other.id(), Some(Errno::IO));
+    handle.read_failed(other.id(), &w.rig.extent_of(other), Some(Errno::IO));
     wait("the other to be filled again", || sent < w.origin.sent());
     w.rig.wait_for(&files);
     assert_eq!(handle.integrity().objects_set_aside, 1);
@@ -612,7 +613,7 @@ fn a_unit_comes_to_the_fast_drive_as_a_whole_and_its_viewers_notice_nothing() {
     let hot = &files[0];
     let with = unit_of(&w.rig, &files, hot);
     assert_eq!((with.len(), units(&w.rig, 1).len()), (3, 2));
-    let old = w.rig.told.index.lock().unwrap().locate(&hot.id()).cloned().unwrap();
+    let old = w.rig.extent_of(hot);
     let old_len = Bytes(std::fs::metadata(w.rig.path_of(&old)).unwrap().len());
     let (sent, over) = (w.origin.sent(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -696,7 +697,7 @@ fn of_a_unit_only_what_is_wanted_is_moved() {
     w.control.publish(2, vec![version], &wanted);
     w.rig.wait_for(&wanted);
     let sent = w.origin.sent();
-    let old = w.rig.told.index.lock().unwrap().locate(&hot.id()).cloned().unwrap();
+    let old = w.rig.extent_of(&hot);
     let before = std::fs::metadata(w.rig.path_of(&old)).unwrap().len();
     watch(&handle, &hot, 9);
     wait("the old file to go", || units(&w.rig, 1).len() == 1);

@@ -266,6 +266,32 @@ fn what_little_is_wanted_of_a_unit_is_copied_and_the_rest_goes() {
 }
 
 #[test]
+fn whoever_could_not_read_the_old_file_says_nothing_of_a_copy_on_the_same_drive() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let (host, drive, object) = (&scene.shared, scene.drive(), scene.objects()[0]);
+    let old = host.locate(&object).unwrap();
+    scene.want(2, &[object]);
+    let mut gone = VecDeque::new();
+    assert!(settle(&scene.shared, scene.directory.id(), &mut gone));
+    gone.into_iter().for_each(|unit| at_once(unit.remove(host)));
+    let new = host.locate(&object).unwrap();
+    assert!(old.drive == new.drive && old.file != new.file);
+    let error = crate::storage::drives::to("read", "it");
+    let bad_place = error(rustix::io::Errno::IO);
+    at_once(keeper::read_failed(host, object, &old, bad_place.errno()));
+    assert_eq!(scene.suspects(), []);
+    at_once(keeper::unreadable(host, &*drive, object, &old, &bad_place));
+    at_once(keeper::missing(host, &*drive, object, &old));
+    assert_eq!(scene.held(), 1);
+    at_once(keeper::read_failed(host, object, &new, bad_place.errno()));
+    let why = bad_place.errno().unwrap().to_string();
+    assert_eq!(scene.suspects(), [(object, Doubt::Unreadable(new.clone(), why))]);
+    at_once(keeper::missing(host, &*drive, object, &new));
+    assert_eq!(scene.held(), 0);
+}
+
+#[test]
 fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
     let scene = Scene::new(&[5000, 600_000]);
     scene.hold();

@@ -134,7 +134,7 @@ impl Ground {
             let wanted = self.wanted(&shelf, region[0].region);
             let order = Order::new(&catalogue, &wanted);
             let bounds = bounds(&ruled, &shelf, region);
-            let on = (region, &bounds[..]);
+            let on = (region, &bounds[..], &ruled.alone);
             let plans = self.place_together(&shelf, &order, on, &past, &mut report);
             for (of, Placed { plan, handovers }) in region.iter().zip(plans) {
                 let is_handing_over = !handovers.iter().all(Handover::is_done);
@@ -165,7 +165,7 @@ impl Ground {
         &self,
         shelf: &Shelf,
         order: &Order<'_>,
-        (region, bounds): (&[Together<'_>], &[Arc<Bounds>]),
+        (region, bounds, alone): (&[Together<'_>], &[Arc<Bounds>], &NumberSet),
         past: &Past<'_>,
         report: &mut Report,
     ) -> Vec<Placed> {
@@ -177,7 +177,7 @@ impl Ground {
         let apart: Vec<Vec<Apart<'_>>> = bounds.iter().map(|of| of.apart()).collect();
         let each = members.iter().zip(bounds).zip(&apart);
         let clusters: Vec<Cluster<'_>> = each
-            .map(|((members, bounds), apart)| cluster_of(members, (bounds, apart), all))
+            .map(|((members, bounds), apart)| cluster_of(members, (bounds, apart, alone), all))
             .collect();
         let place = |cluster: &Cluster<'_>| place_cluster(order, cluster, &config);
         let mut plans: Vec<ClusterPlan> = clusters.iter().map(place).collect();
@@ -480,11 +480,11 @@ fn one_of(known: Option<&Arc<NumberSet>>, items: NumberSet) -> Arc<NumberSet> {
 /// A cluster of a region with so many appliances: it has its part of the region's demand.
 fn cluster_of<'a>(
     members: &'a [Member<'a>],
-    (bounds, apart): (&'a Bounds, &'a [Apart<'a>]),
+    (bounds, apart, alone): (&'a Bounds, &'a [Apart<'a>], &'a NumberSet),
     all: usize,
 ) -> Cluster<'a> {
     let Bounds { pins, bans, .. } = bounds;
-    Cluster { members, share: share_of(members.len(), all), pins, bans, apart }
+    Cluster { members, share: share_of(members.len(), all), pins, bans, alone, apart }
 }
 
 /// The part of its region's demand that so many of all its appliances have together.

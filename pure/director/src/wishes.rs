@@ -276,22 +276,28 @@ impl Sets {
 #[derive(Debug, Default)]
 pub(crate) struct Ruled {
     by: BTreeMap<Where, Sets>,
+    /// Items of versions without a source that are pinned somewhere.
+    pub(crate) alone: NumberSet,
 }
 
 impl Ruled {
     /// O(rules x items of a version).
     pub(crate) fn of(wishes: &Wishes, catalog: &Catalog, now: UnixSeconds) -> Self {
-        let mut by: BTreeMap<Where, Sets> = BTreeMap::new();
+        let (mut by, mut alone) = (BTreeMap::<Where, Sets>::new(), NumberSet::new());
         for ((id, at), rule) in wishes.rules.iter().filter(|(_, rule)| rule.is_on(now)) {
             let Some(version) = catalog.version(id) else { continue };
             let sets = by.entry(at.clone()).or_default();
             let items = version.items_or_own();
+            let items: NumberSet = items.each().map(|(_, item)| item.0).collect();
             match rule.kind {
-                RuleKind::Pin => sets.pins.extend(items.each().map(|(_, item)| item.0)),
-                RuleKind::Ban => sets.bans.extend(items.each().map(|(_, item)| item.0)),
+                RuleKind::Pin => sets.pins |= &items,
+                RuleKind::Ban => sets.bans |= &items,
+            }
+            if rule.kind == RuleKind::Pin && version.files.sources.is_empty() {
+                alone |= items;
             }
         }
-        Self { by }
+        Self { by, alone }
     }
 
     fn region(&self, cluster: Option<&ClusterId>) -> Sets {

@@ -166,7 +166,8 @@ pub(crate) fn plan(
     };
     let members: Vec<Member<'_>> = kind.members.iter().enumerate().map(member).collect();
     let share = Share(u32::try_from(whole(share * 1e6)).unwrap_or(u32::MAX));
-    let cluster = Cluster { members: &members, share, pins: &none, bans: &none, apart: &[] };
+    let cluster =
+        Cluster { members: &members, share, pins: &none, bans: &none, alone: &none, apart: &[] };
     let mut plan = placement::plan::place_cluster(order, &cluster, &CONFIG);
     placement::plan::fill_spare(order, &cluster, &CONFIG, &mut plan);
     plan.members.into_iter().map(|member| member.items).collect()
@@ -203,7 +204,8 @@ pub(crate) fn handovers(
     pieces: Shelved<'_>,
 ) -> Vec<Handover> {
     let (none, share) = (NumberSet::new(), Share::ALL);
-    let cluster = Cluster { members: &[], share, pins: &none, bans: &none, apart: &[] };
+    let cluster =
+        Cluster { members: &[], share, pins: &none, bans: &none, alone: &none, apart: &[] };
     let member = |(shelf, items): (&Shelf, &NumberSet)| {
         let len: u64 = items.iter().map(|piece| pieces.len(piece)).sum();
         let room_left = Bytes(shelf.room().saturating_sub(len));

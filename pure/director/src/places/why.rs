@@ -72,7 +72,7 @@ impl Ground {
         let order = Order::new(&catalogue, &wanted);
         let (before, ruled, mut report) = (&self.known.planned, self.ruled(), Report::default());
         let bounds = bounds(&ruled, &shelf, region);
-        let on = (region, &bounds[..]);
+        let on = (region, &bounds[..], &ruled.alone);
         let now = &self.known.holds;
         let last = self.last_copies(&shelf, &catalogue, (before, now), &ruled);
         let past = Past { before: &without(before, &last), now, last: &last };
@@ -81,7 +81,7 @@ impl Ground {
         let (none, apart) = (NumberSet::new(), bounds[at].apart());
         let members = self.members((of, &bounds[at]), &past, &none, &shelf);
         let all = region.iter().map(|of| of.registered.len()).sum();
-        let cluster = cluster_of(&members, (&bounds[at], &apart), all);
+        let cluster = cluster_of(&members, (&bounds[at], &apart, &ruled.alone), all);
         let rule = self.sites.get(site);
         let rule = rule.and_then(|site| self.wishes.rule_at(id, site, self.now_unix));
         let rule = rule.map(|(at, rule)| (at.clone(), rule));

@@ -98,6 +98,24 @@ fn a_ban_goes_without_a_limit_but_not_the_last_copy_of_what_has_no_origin() {
 }
 
 #[test]
+fn of_more_pins_than_there_is_room_for_what_has_no_source_stays() {
+    let mut director = full(10);
+    expect_others(&mut director, 4);
+    let all: Vec<String> = (0..10).map(|n| format!("film-{n}")).collect();
+    let is_gone = |film: &&String| !films(&director, "a1").contains(*film);
+    let least = all.iter().find(is_gone).unwrap().as_str();
+    let mut pins: Vec<_> = all.iter().map(|film| (film.as_str(), at_site("a"), PIN)).collect();
+    say(&mut director, &pins);
+    without_source(&mut director, least);
+    pins.push(("film-100", at_site("a"), PIN));
+    say(&mut director, &pins);
+    assert_eq!(director.refused(), None, "no last copy would go");
+    let held = films(&director, "a1");
+    assert!(held.contains(least) && held.contains("film-100") && held.len() == 10, "{held:?}");
+    assert_eq!(director.places().report.pins_missing_count, 1);
+}
+
+#[test]
 fn what_stays_against_a_ban_is_told_where_it_is_asked_for() {
     let mut director = full(2);
     without_source(&mut director, "film-0");

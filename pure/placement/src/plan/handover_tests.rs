@@ -77,8 +77,8 @@ impl World {
             ..MemberPlan::default()
         };
         let all: Vec<Member<'_>> = members.iter().map(member).collect();
-        let (pins, bans) = (&self.pins, &self.bans);
-        let cluster = Cluster { members: &all, share: Share::ALL, pins, bans, apart: &[] };
+        let Self { pins, bans, alone, .. } = self;
+        let cluster = Cluster { members: &all, share: Share::ALL, pins, bans, alone, apart: &[] };
         let plan =
             ClusterPlan { members: members.iter().map(planned).collect(), ..Default::default() };
         let now: Vec<&NumberSet> = members.iter().map(|(_, now, _)| now).collect();

@@ -125,6 +125,8 @@ pub struct Cluster<'a> {
     pub pins: &'a NumberSet,
     /// Items that it must not hold. A ban goes before a pin.
     pub bans: &'a NumberSet,
+    /// Pins that nothing but a member can give: where there is no room for all pins, they have it.
+    pub alone: &'a NumberSet,
     /// Sites of it of which more is said; several as one where nothing must be held at each.
     pub apart: &'a [Apart<'a>],
 }

@@ -6,10 +6,15 @@ use super::order::Ranked;
 use super::work::{Kept, State, Work};
 
 impl Work<'_> {
-    /// Keeps and brings what is pinned, best first. O(pins x (members + sites with pins)).
+    /// Keeps and brings what is pinned: what is nowhere else first, then best first.
+    /// O(pins x (members + sites with pins)).
     pub(super) fn pin(&mut self) {
-        for at in 0..self.pins.len() {
-            let rank = self.pins[at];
+        let mut pins = self.pins.clone();
+        if !self.cluster.alone.is_empty() {
+            let is_alone = |of: Ranked| self.cluster.alone.contains(of.item.0);
+            pins.sort_by_key(|rank| !self.order.at(*rank).is_some_and(is_alone));
+        }
+        for rank in pins {
             let Some(of) = self.order.at(rank) else { continue };
             let holders = self.holders(rank);
             let is_of_site = |apart: &super::Apart<'_>| apart.pins.contains(of.item.0);

@@ -125,6 +125,16 @@ fn what_is_pinned_is_held_and_what_is_banned_is_not() {
     assert_eq!((holders(&plan, 1), holders(&plan, 2), holders(&plan, 3)), (0, 1, 1));
 }
 
+#[test]
+fn of_pins_without_room_for_all_what_is_nowhere_else_has_it() {
+    let world = World::new(&[(1, 50, 1), (2, 40, 1), (3, 1, 1)]);
+    let (held, pins) = (set(&[3]), set(&[1, 2, 3]));
+    let fleet = [Member { holds: &held, ..machine(1, 2, 1000) }];
+    let of = |alone| Extra { pins: pins.clone(), alone, ..Extra::default() };
+    assert_eq!(items(&world.plan(&fleet, of(set(&[]))), 0), [1, 2]);
+    assert_eq!(items(&world.plan(&fleet, of(set(&[3]))), 0), [1, 3]);
+}
+
 /// Four members of two sites, and what is said of the first site, and of the second.
 fn plan_of_sites(
     world: &World,
@@ -739,13 +749,14 @@ struct Extra {
     share: Option<Share>,
     pins: NumberSet,
     bans: NumberSet,
+    alone: NumberSet,
 }
 
 impl Extra {
     fn cluster<'a>(&'a self, members: &'a [Member<'a>]) -> Cluster<'a> {
-        let Self { share, pins, bans } = self;
+        let Self { share, pins, bans, alone } = self;
         let share = share.unwrap_or(Share::ALL);
-        Cluster { members, share, pins, bans, apart: &[] }
+        Cluster { members, share, pins, bans, alone, apart: &[] }
     }
 }
 

@@ -243,8 +243,14 @@ fn plan(
         };
         members.push(of_site.map(member).collect());
     }
-    let cluster =
-        |(members, share)| Cluster { members, share, pins: empty(), bans: empty(), apart: &[] };
+    let cluster = |(members, share)| Cluster {
+        members,
+        share,
+        pins: empty(),
+        bans: empty(),
+        alone: empty(),
+        apart: &[],
+    };
     let shares = region.shares.iter().copied();
     let clusters: Vec<Cluster<'_>> =
         members.iter().map(Vec::as_slice).zip(shares).map(cluster).collect();

@@ -167,8 +167,13 @@ impl Holdings {
         self.plan_report.evictions_later += Bytes::of(count).0;
     }
 
-    /// Somebody doubts an object: the keeper will look at it.
+    /// Somebody doubts an object: the keeper will look at it, if it lies where it was not read.
     pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
+        if let Doubt::Unreadable(extent, _) = &doubt
+            && self.index.locate(&object) != Some(extent)
+        {
+            return;
+        }
         if self.suspects.len() < self.config.suspects_max {
             self.suspects.insert(object, doubt);
             assert!(self.suspects.len() <= self.config.suspects_max, "the others wait for a scrub");

@@ -20,6 +20,7 @@ use store::layout;
 use store::unit;
 
 use crate::adopt::{self, Other};
+use crate::cause::DriveError;
 use crate::drive::{Drive, Files};
 use crate::host::{Host, Ledger};
 use crate::told::{Checked, Told, Walked};
@@ -165,17 +166,19 @@ pub async fn examine<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) -> b
     true
 }
 
+async fn has_its_len<H: Host>(drive: &H::Drive, extent: &Extent) -> Result<bool, DriveError> {
+    let file = drive.open(&extent.file).await?;
+    Ok(drive.len(&file).await? == layout::sections(extent.len).file_len)
+}
+
 async fn check_len<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) -> bool {
     let Some(extent) = host.locate(&object) else { return false };
-    let len = match drive.open(&extent.file).await {
-        Ok(file) => drive.len(&file).await,
-        Err(error) => Err(error),
-    };
-    match len {
-        Ok(len) if len == layout::sections(extent.len).file_len => false,
-        Ok(_) => {
+    match has_its_len::<H>(drive, &extent).await {
+        Ok(true) => false,
+        Ok(false) => {
+            let is_wrong = async { has_its_len::<H>(drive, &extent).await == Ok(false) };
             let why = "has a file of the wrong size";
-            keeper::damaged(host, drive, object, &extent, why).await;
+            keeper::damaged(host, drive, (object, &extent), why, is_wrong).await;
             true
         }
         // It may just have been evicted; if it was not, the listing says so next time.

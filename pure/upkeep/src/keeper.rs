@@ -15,7 +15,7 @@ use store::silence::Notice;
 use store::unit;
 
 use crate::cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
-use crate::drive::Drive;
+use crate::drive::{Drive, Files};
 use crate::host::{Host, Ledger, News};
 use crate::told::Told;
 use crate::{publish, read, units};
@@ -153,19 +153,21 @@ async fn remove_claimed<H: Host>(host: &H, object: ObjectId) -> bool {
     publish::remove(host, &*drive, &extent.file, &[object], is_whole).await
 }
 
-/// Hides an object and removes what is left of it, so that it is filled again; not if it lies
-/// elsewhere by now, be it on the same drive.
+/// Hides an object and removes what is left of it, so that it is filled again. Not if somebody works
+/// on it: whoever meets it next says so again. Nor if it lies elsewhere by now, be it on the same
+/// drive, or `is_so` is false then: it may have been filled again under the same name.
 pub async fn damaged<H: Host>(
     host: &H,
     drive: &H::Drive,
-    object: ObjectId,
-    extent: &Extent,
+    (object, extent): (ObjectId, &Extent),
     why: &str,
+    is_so: impl Future<Output = bool>,
 ) {
     if !host.claim(object) {
         return;
     }
-    let is_gone = lies_at(host, object, extent) && remove_claimed(host, object).await;
+    let lies_there = host.locate(&object).as_ref() == Some(extent);
+    let is_gone = lies_there && is_so.await && remove_claimed(host, object).await;
     host.release(object);
     if is_gone {
         host.tell(Told::SetAside(drive, object, why));
@@ -210,6 +212,12 @@ pub async fn unreadable<H: Host>(
         missing(host, drive, object, extent).await;
     } else if error.is_one_place() {
         one_place_failed(host, drive, object, extent, &error.to_string()).await;
+    } else if error.is_short() {
+        let is_short = async {
+            let found = read::verified(host, drive, object, extent).await;
+            found.is_err_and(|error| error.is_short())
+        };
+        damaged(host, drive, (object, extent), "has a file that is cut short", is_short).await;
     } else {
         host.failed(drive, error).await;
     }
@@ -233,19 +241,19 @@ pub async fn read_failed<H: Host>(
         }
         Some(_) | None => Doubt::Suspect,
     };
-    if lies_at(host, object, extent) {
+    if host.locate(&object).as_ref() == Some(extent) {
         host.suspect(object, doubt);
     }
-}
-
-fn lies_at<H: Host>(host: &H, object: ObjectId, extent: &Extent) -> bool {
-    host.locate(&object).as_ref() == Some(extent)
 }
 
 /// An object has no file: it lost it, or the drive lost everything.
 pub async fn missing<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, extent: &Extent) {
     if drive.has_marker().await {
-        damaged(host, drive, object, extent, "has no file").await;
+        let is_missing = async {
+            let found = drive.open(&extent.file).await;
+            found.is_err_and(|error| error.is_missing())
+        };
+        damaged(host, drive, (object, extent), "has no file", is_missing).await;
     } else {
         host.set_aside(drive, Cause::Unmounted(layout::object_file(&object))).await;
     }
@@ -278,7 +286,8 @@ async fn one_place_failed<H: Host>(
     }
 }
 
-/// Sets the object aside, or the drive; false if the object was gone from there already.
+/// Sets the object aside, or the drive. False if the object was gone from there already, or somebody
+/// works on it: an object counts once, when it goes, however many viewers met it.
 async fn count_failure<H: Host>(
     host: &H,
     drive: &H::Drive,
@@ -286,18 +295,18 @@ async fn count_failure<H: Host>(
     extent: &Extent,
     why: &str,
 ) -> bool {
-    if !lies_at(host, object, extent) {
-        return false; // Another viewer met it, and it is gone by now, or was copied.
+    let mut verdict = None;
+    let goes_alone = async {
+        let said = drive.object_failed(host.now());
+        verdict = Some(said);
+        said == Verdict::SetObjectAside
+    };
+    let is_unreadable = format!("is unreadable: {why}");
+    damaged(host, drive, (object, extent), &is_unreadable, goes_alone).await;
+    if verdict == Some(Verdict::SetDriveAside) {
+        host.set_aside(drive, Cause::Unreadable(object, why.to_owned())).await;
     }
-    match drive.object_failed(host.now()) {
-        Verdict::SetObjectAside => {
-            damaged(host, drive, object, extent, &format!("is unreadable: {why}")).await;
-        }
-        Verdict::SetDriveAside => {
-            host.set_aside(drive, Cause::Unreadable(object, why.to_owned())).await;
-        }
-    }
-    true
+    verdict.is_some()
 }
 
 /// Somebody doubts this object: verifies it, and has it filled again unless all is right.

@@ -17,7 +17,7 @@ use store::parcel::Parcel;
 use store::unit::{self, Directory, UnitId};
 use upkeep::copying::{self, Ended, Source};
 use upkeep::units::{Old, Unread};
-use upkeep::{Drive as _, Ledger as _, at_once, audit as audits, keeper, small, units};
+use upkeep::{Drive as _, DriveError, Ledger as _, at_once, audit as audits, keeper, small, units};
 
 use super::*;
 use crate::storage::gate::{Gate, Mode, Writes};
@@ -288,7 +288,43 @@ fn whoever_could_not_read_the_old_file_says_nothing_of_a_copy_on_the_same_drive(
     let why = bad_place.errno().unwrap().to_string();
     assert_eq!(scene.suspects(), [(object, Doubt::Unreadable(new.clone(), why))]);
     at_once(keeper::missing(host, &*drive, object, &new));
+    assert_eq!(scene.held(), 1, "it has a file");
+    fs::remove_file(scene.path(0, &new.file.0)).unwrap();
+    at_once(keeper::missing(host, &*drive, object, &new));
     assert_eq!(scene.held(), 0);
+}
+
+#[test]
+fn an_unreadable_object_counts_once_against_its_drive_when_it_goes() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let (host, drive, object) = (&scene.shared, scene.drive(), scene.objects()[0]);
+    let extent = host.locate(&object).unwrap();
+    let bad_place = crate::storage::drives::to("read", "it")(rustix::io::Errno::IO);
+    let meet = || at_once(keeper::unreadable(host, &*drive, object, &extent, &bad_place));
+    assert!(host.claim(object));
+    (0..10).for_each(|_| meet());
+    assert!(!drive.is_aside() && scene.held() == 2, "somebody works on it");
+    host.release(object);
+    (0..10).for_each(|_| meet());
+    assert_eq!((drive.is_aside(), scene.held()), (false, 1));
+    let more = [(); 3].map(|()| drive.object_failed(host.ledger.now()));
+    assert_eq!(more.map(|it| it == Verdict::SetDriveAside), [false, false, true], "counted once");
+}
+
+#[test]
+fn an_object_of_a_unit_that_is_cut_short_goes_and_one_that_is_whole_again_stays() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let (host, drive, object) = (&scene.shared, scene.drive(), scene.objects()[1]);
+    let extent = host.locate(&object).unwrap();
+    let short = DriveError::short("the unit");
+    let meet = || at_once(keeper::unreadable(host, &*drive, object, &extent, &short));
+    meet();
+    assert_eq!(scene.held(), 2);
+    fs::OpenOptions::new().write(true).open(scene.file()).unwrap().set_len(100_000).unwrap();
+    meet();
+    assert_eq!((scene.held(), drive.is_aside()), (1, false));
 }
 
 #[test]

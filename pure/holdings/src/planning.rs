@@ -18,8 +18,8 @@ use crate::{Holdings, SLICE, parcels, waits};
 pub enum Doubt {
     /// Somebody could not read it, or read something else: all of it is verified.
     Suspect,
-    /// Its drive says itself that it cannot be read there, in these words. Nothing is said of a copy
-    /// elsewhere, be it on the same drive.
+    /// Its drive says itself that it cannot be read there, in these words. Of a copy elsewhere, be
+    /// it on the same drive, nothing is said.
     Unreadable(Extent, String),
 }
 

@@ -153,9 +153,9 @@ async fn remove_claimed<H: Host>(host: &H, object: ObjectId) -> bool {
     publish::remove(host, &*drive, &extent.file, &[object], is_whole).await
 }
 
-/// Hides an object and removes what is left of it, so that it is filled again. Not if somebody works
-/// on it: whoever meets it next says so again. Nor if it lies elsewhere by now, be it on the same
-/// drive, or `is_so` is false then: it may have been filled again under the same name.
+/// Hides an object and removes what is left of it, so that it is filled again. Not if somebody
+/// works on it: whoever meets it next says so again. Nor if it lies elsewhere by now, be it on the
+/// same drive, or `is_so` is false then: it may have been filled again under the same name.
 pub async fn damaged<H: Host>(
     host: &H,
     drive: &H::Drive,
@@ -286,8 +286,8 @@ async fn one_place_failed<H: Host>(
     }
 }
 
-/// Sets the object aside, or the drive. False if the object was gone from there already, or somebody
-/// works on it: an object counts once, when it goes, however many viewers met it.
+/// Sets the object aside, or the drive. False if the object was gone from there already, or
+/// somebody works on it: an object counts once, when it goes, however many viewers met it.
 async fn count_failure<H: Host>(
     host: &H,
     drive: &H::Drive,

@@ -25,7 +25,7 @@ use wire::v1::ingest::{NewFile, NewVersion};
 
 use crate::content_type::{content_type, first_content_type};
 use crate::control::{Control, Where};
-use crate::output;
+use crate::output::{self, now_unix_s};
 use crate::remove::Window;
 use crate::tree::Tree;
 use files::{Files, Job};
@@ -203,10 +203,9 @@ fn ingest_files(
     let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
     let renditions = manifests.renditions(&stamps)?.into_iter().chain(std::iter::repeat(0));
     let numbered = files.iter().zip(renditions);
-    let newest = stamps.values().map(|stamp| stamp.modified.0).max().unwrap_or(0);
     let new = NewVersion {
         sources,
-        modified_unix_s: u64::try_from(newest).unwrap_or(0),
+        modified_unix_s: now_unix_s(),
         files: numbered.map(|((path, blocks), number)| new_file(path, blocks, number)).collect(),
         entries,
         window: request.window.said(),

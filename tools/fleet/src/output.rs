@@ -208,7 +208,7 @@ pub(crate) fn time(unix_s: u64) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn now_unix_s() -> u64 {
+pub(crate) fn now_unix_s() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
 }

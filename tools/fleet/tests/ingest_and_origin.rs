@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Once};
+use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,6 +43,21 @@ fn every_block_of_an_ingested_directory_comes_from_the_origin_and_is_verified() 
             assert!(blocks.verify(index, &body), "block {index} of {path}");
         }
     }
+}
+
+#[test]
+fn a_back_catalogue_is_new_when_it_is_ingested() {
+    let fixture = Fixture::new();
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for path in ["v/r0.mp4", "v/r1.mp4", "master.m3u8", "v/r0.m3u8", "manifest.mpd"] {
+        let file = std::fs::File::open(fixture.asset().join(path)).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    let control = Control::start(201);
+    let begun = UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let done = fixture.ingest(&control, &[]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(begun <= control.received().1.modified_unix_s);
 }
 
 #[test]

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct NewVersion {
     /// Base URLs ending in `/` from which appliances fill.
     pub sources: Vec<String>,
-    /// When it was ingested, seconds since 1970.
+    /// When it is ingested, seconds since 1970: for a week it counts as new, so that it is held
+    /// before anybody has watched it. Of a known version the first time stays.
     pub modified_unix_s: u64,
     /// Path to file.
     pub files: BTreeMap<String, NewFile>,

@@ -233,7 +233,8 @@ impl Ground {
         kept
     }
 
-    /// What every appliance should hold until now, of these versions: nothing comes.
+    /// What every appliance should hold until now, of these versions: nothing comes, and what is
+    /// banned goes all the same. O(pins x appliances + sites x their bans + items held).
     pub(crate) fn as_before(
         &self,
         kept: &[(usize, &Arc<Version>)],
@@ -242,10 +243,17 @@ impl Ground {
     ) -> Places {
         let (shelf, none) = (Shelf::of(kept), Arc::default());
         let catalogue = Catalogue::new(shelf.pieces());
+        let (ruled, nothing) = (self.ruled(), NumberSet::new());
+        let bans = ruled.bans_of(&self.sites);
+        let goes = |id: &ApplianceId| {
+            let bans = bans.get(&self.appliances.get(id)?.appliance.site)?;
+            Some(bans - wanted.last.get(id).unwrap_or(&nothing))
+        };
         let left = |of: &Holdings| -> Holdings {
             let each = wanted.holds.keys().map(|id| {
                 let was = of.get(id).unwrap_or(&none);
-                (id.clone(), one_of(Some(was), &**was & catalogue.items()))
+                let stays = &(&**was & catalogue.items()) - &goes(id).unwrap_or_default();
+                (id.clone(), one_of(Some(was), stays))
             });
             each.collect()
         };
@@ -258,6 +266,7 @@ impl Ground {
         let (last, hand_over) = (wanted.last.clone(), BTreeSet::new());
         let mut report = wanted.report.clone();
         report.note_handovers(&planned, &holds);
+        self.note_pins_refused((&planned, &wanted.planned), &mut report);
         let catalogue = Arc::new(catalogue);
         Places { holds, planned, sites, catalogue, shelf, last, hand_over, report }
     }
@@ -428,6 +437,35 @@ impl Ground {
                 report.pin_missing(version, at.clone(), UnkeptWhy::NotKept);
             } else if !is_there(at) {
                 report.pin_missing(version, at.clone(), UnkeptWhy::NoAppliance);
+            }
+        }
+    }
+
+    /// Pins that wait for a plan that is refused. O(pins x appliances).
+    fn note_pins_refused(&self, (is, would_be): (&Holdings, &Holdings), report: &mut Report) {
+        for ((id, at), _) in self.wishes.pins(self.now_unix) {
+            let Some(version) = self.catalog.version(id) else { continue };
+            let pinned: NumberSet = version.items_or_own().each().map(|(_, item)| item.0).collect();
+            let here = self.appliances.iter().filter(|(_, of)| self.is_in(of, at));
+            let (mut comes, mut held) = (NumberSet::new(), NumberSet::new());
+            for (appliance, _) in here {
+                comes |= would_be.get(appliance).map_or_else(NumberSet::new, |of| &**of & &pinned);
+                held |= is.get(appliance).map_or_else(NumberSet::new, |of| &**of & &pinned);
+            }
+            if !comes.is_subset(&held) {
+                report.pin_missing(id, at.clone(), UnkeptWhy::PlanRefused);
+            }
+        }
+    }
+
+    fn is_in(&self, of: &Registered, at: &Where) -> bool {
+        let site = &of.appliance.site;
+        match at {
+            Where::Everywhere => true,
+            Where::Site(id) => id == site,
+            Where::Cluster(id) => {
+                let cluster = |site: &Site| site.manifest_cluster.as_ref() == Some(id);
+                self.sites.get(site).is_some_and(cluster)
             }
         }
     }

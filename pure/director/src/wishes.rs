@@ -100,6 +100,8 @@ pub enum UnkeptWhy {
     NoAppliance,
     /// A pin: it was taken down, or the policy keeps newer versions of its asset.
     NotKept,
+    /// A pin: the plan that would bring it is refused.
+    PlanRefused,
     /// A ban: this appliance has the last copy that is known, and no source has another.
     LastCopy(ApplianceId),
 }
@@ -108,7 +110,10 @@ impl Unkept {
     /// What was said and is not kept.
     pub fn kind(&self) -> RuleKind {
         match self.why {
-            UnkeptWhy::NoRoom(_) | UnkeptWhy::NoAppliance | UnkeptWhy::NotKept => RuleKind::Pin,
+            UnkeptWhy::NoRoom(_)
+            | UnkeptWhy::NoAppliance
+            | UnkeptWhy::NotKept
+            | UnkeptWhy::PlanRefused => RuleKind::Pin,
             UnkeptWhy::LastCopy(_) => RuleKind::Ban,
         }
     }
@@ -245,6 +250,10 @@ impl fmt::Display for Unkept {
             UnkeptWhy::NotKept => f.write_str(
                 "it is not kept: it was taken down, or newer versions of its asset are in its \
                  place: end the pin, pin one of these, or raise versions_kept",
+            ),
+            UnkeptWhy::PlanRefused => f.write_str(
+                "the plan that would bring it is refused: look at the plan, and force it if it \
+                 is meant",
             ),
             UnkeptWhy::LastCopy(holder) => write!(
                 f,

@@ -116,6 +116,36 @@ fn of_more_pins_than_there_is_room_for_what_has_no_source_stays() {
 }
 
 #[test]
+fn while_a_plan_is_refused_bans_go_on_and_pins_that_wait_are_told() {
+    let mut director = full(10);
+    expect_others(&mut director, 8);
+    assert!(director.refused().is_some());
+    without_source(&mut director, "film-4");
+    let rules = [
+        ("film-3", at_site("a"), BAN),
+        ("film-4", at_site("a"), BAN),
+        ("film-5", at_site("a"), PIN),
+        ("film-100", everywhere(), PIN),
+    ];
+    say(&mut director, &rules);
+    assert!(director.refused().is_some());
+    let held = films(&director, "a1");
+    assert!(!held.contains("film-3") && held.len() == 9, "{held:?}");
+    assert_eq!(unkept(&director).len(), 1, "of film-4 it is the last copy");
+    let missing: Vec<_> = director
+        .places()
+        .report
+        .pins_missing
+        .iter()
+        .map(|of| (of.version.as_str(), &of.why))
+        .collect();
+    assert_eq!(missing, [("film-100", &UnkeptWhy::PlanRefused)]);
+    director.handle(at(0), Event::PlanNow { is_forced: true });
+    settle(&mut director);
+    assert_eq!((director.refused(), director.places().report.pins_missing_count), (None, 0));
+}
+
+#[test]
 fn what_stays_against_a_ban_is_told_where_it_is_asked_for() {
     let mut director = full(2);
     without_source(&mut director, "film-0");

@@ -16,6 +16,7 @@ pub(crate) mod replica;
 pub(crate) mod sheds;
 pub mod store;
 pub(crate) mod tick;
+pub(crate) mod turns;
 pub(crate) mod unshared;
 pub(crate) mod vault;
 pub(crate) mod viewers;

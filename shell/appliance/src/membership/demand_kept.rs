@@ -30,6 +30,9 @@ const KEEP_EVERY: Nanos = Nanos::seconds(300);
 /// Parts that wait for control: two weeks of hours. The oldest makes way.
 const PARTS_MAX: usize = 14 * 24;
 
+/// A number is a time in seconds, and may be ahead of another clock's by ten years. Arbitrary.
+const AHEAD_MAX_S: u64 = 10 * 365 * 86_400;
+
 /// The present hour.
 const HOUR_FILE: &str = "demand.hour";
 /// Before the number of a part.
@@ -149,9 +152,13 @@ impl Kept {
     }
 
     /// Control has counted parts up to this number. Later ones have others, though this machine's
-    /// clock was set back since it told that one, or its state is a new one.
+    /// clock was set back since it told that one, or its state is a new one. A number that no clock
+    /// of late can have given is another's, who had this identity: not to go on from, since there
+    /// may be none above it, and the next identity begins anew.
     pub(crate) fn counted(&mut self, demand: &Demand, number: u64) {
-        self.number = self.number.max(number.saturating_add(1));
+        if number < self.number.saturating_add(AHEAD_MAX_S) {
+            self.number = self.number.max(number.saturating_add(1));
+        }
         let count = self.parts.partition_point(|part| *part <= number);
         for part in self.parts.drain(..count).collect::<Vec<_>>() {
             self.remove(part);
@@ -277,6 +284,10 @@ mod tests {
         again.view(7);
         again.go_on(HOUR + 4 * 3600, false);
         assert_eq!(again.first(), Some((HOUR + 100_000, 3, 100)), "above what control counted");
+        again.kept.counted(&again.demand, u64::MAX >> 1);
+        again.view(7);
+        again.go_on(HOUR + 5 * 3600, false);
+        assert_eq!(again.first(), Some((HOUR + 100_001, 4, 100)), "not above what nobody tells");
         again.kept.refused(&again.demand);
         assert_eq!((again.first(), again.demand.counters().lost), (None, 1));
         assert_eq!(Counted::open(state.path(), HOUR).first(), None);

@@ -137,8 +137,14 @@ model::metrics! {
         demand_parts: Counter("demand_parts_total"),
         /// Parts that had been counted before, and were not counted again.
         demand_parts_again: Counter("demand_parts_again_total"),
-        /// Parts that were asked to come again: too many waited, or the database did not answer.
+        /// Parts that were asked to come again: too many waited, or another of their appliance, or
+        /// the database did not answer.
         demand_parts_shed: Counter("demand_parts_shed_total"),
+        /// Parts that were asked to come again since their hour, or a later one, was counted: their
+        /// appliance's clock was wrong, or somebody tells what is not true.
+        demand_parts_late: Counter("demand_parts_late_total"),
+        /// Parts that were refused: they had more bytes than their appliance can send.
+        demand_parts_refused: Counter("demand_parts_refused_total"),
         /// Bytes sent to viewers, by what was counted.
         demand_bytes: Counter("demand_bytes_total"),
         /// Bytes in counted parts that are of no item: of files of versions that are gone, of files

@@ -18,7 +18,7 @@ use wire::v1::demand::{
 
 use super::Shared;
 use super::appliances::{Room, not_registered};
-use super::caller::ApplianceCaller;
+use super::caller::{ApplianceCaller, Caller};
 use super::problem::Problem;
 use crate::state::demand::{Known, NotCounted, Placed, Tested};
 use crate::state::writer::Control;
@@ -30,6 +30,7 @@ use crate::state::writer::Control;
 pub(crate) async fn demand_part(
     State(control): Shared,
     caller: ApplianceCaller,
+    Caller(seen): Caller,
     Path(id): Path<String>,
     room: Room<true>,
     body: Bytes,
@@ -42,7 +43,7 @@ pub(crate) async fn demand_part(
     };
     // To read a part takes milliseconds, in which players should be answered.
     let part = tokio::task::spawn_blocking(read).await.expect("nothing in it panics")?;
-    let counted = control.take_demand(appliance, part).await;
+    let counted = control.take_demand(appliance, &seen.key, part).await;
     drop(room);
     match counted {
         Ok(counted) => Ok(Json(DemandTaken { counted })),
@@ -51,6 +52,16 @@ pub(crate) async fn demand_part(
             let detail = "the hour is not over by control's clock: keep it, and set clocks right";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-over", detail))
         }
+        Err(NotCounted::Late) => {
+            let detail = "this hour or a later one is counted, and of such parts one in an hour: \
+                          keep it. If there are many, look at this appliance's clock";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "late", detail))
+        }
+        Err(NotCounted::TooMuch(most)) => Err(Problem::bad_request(format!(
+            "bytes: more than this appliance can send in an hour, of which control believes {}. \
+             If it can send more, tell control its throughput_bps",
+            most.0
+        ))),
         Err(NotCounted::Busy) => {
             let detail = "demand is not counted now: come again in some seconds";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))

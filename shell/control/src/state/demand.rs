@@ -9,6 +9,10 @@
 //! Nothing of it is in memory but what waits: a part is answered once it is on the drive, so that a
 //! restart of either side loses nothing, and its number is kept with the sums, so that it is
 //! counted once. A region is a manifest cluster; sites in none are one region together.
+//!
+//! An appliance can lie. What it tells in a part is bounded by what it can send in an hour
+//! ([`part_bytes_max`]), and the parts by time: of each hour after the last that was counted there
+//! is one, and of others one comes in an hour. One of its parts waits at a time.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,13 +30,22 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use wire::v1::demand::{DemandPart, REST};
 
 use crate::state::store::{CountedPart, Mark};
+use crate::state::turns::{Turn, Turns};
 
-/// Parts that wait: 50 MB at the most.
+/// Parts that wait: 50 MB at the most, each of another appliance.
 const WAITING_MAX: usize = 64;
 /// Most that are counted in one transaction.
 pub(crate) const AT_ONCE: usize = 64;
 /// An appliance tells an hour within ten minutes after its end, and as long may pass on the way.
 const SETTLES_S: u64 = 1200;
+/// What an appliance serves at most of which nobody said it: twice the fastest profile.
+const SERVES_MAX: BitsPerSecond = BitsPerSecond(400_000_000_000);
+/// Who serves less is bounded by this: of few bytes much may be what was rounded up to 256 MiB.
+const SERVES_MIN: BitsPerSecond = BitsPerSecond(1_000_000_000);
+/// So many hours' bytes may be in one part. A response counts in the hour in which it ends, so that
+/// films of three hours that end together bring those before; a clock that is set back makes one
+/// hour of up to three; and what an operator says of a machine is rough. Generous, else arbitrary.
+const HOURS_IN_PART: u64 = 4;
 /// Days begin with this hour of UTC, in every region: one that began where its viewers live would
 /// begin elsewhere once a site joins, or clocks change, and what is kept by the day cannot be cut
 /// anew.
@@ -46,6 +59,8 @@ const TESTED: u32 = 7;
 #[derive(Debug)]
 pub(crate) struct Demands {
     pub(crate) queue: mpsc::Sender<Told>,
+    /// Those whose part waits.
+    pub(crate) turns: Turns,
     pub(crate) waiting: Mutex<mpsc::Receiver<Told>>,
 }
 
@@ -53,17 +68,24 @@ pub(crate) struct Demands {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) appliance: ApplianceId,
+    /// That of its identity.
+    pub(crate) key: String,
     pub(crate) part: DemandPart,
+    pub(crate) turn: Turn,
     pub(crate) answer: oneshot::Sender<Option<Mark>>,
 }
 
 /// Why a part was not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotCounted {
-    /// Too many wait, or the database does not answer.
+    /// Too many wait, or another of this appliance, or the database does not answer.
     Busy,
     /// By control's clock its hour is not over: one of the two clocks is wrong.
     NotOver,
+    /// Its hour, or a later one, is counted, and another such part was a short time ago.
+    Late,
+    /// It has more bytes than the appliance can send in an hour: at most these.
+    TooMuch(Bytes),
     /// The appliance is not registered.
     Unknown,
 }
@@ -98,12 +120,18 @@ pub(crate) struct Placed {
 impl Default for Demands {
     fn default() -> Self {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        Self { queue, waiting: Mutex::new(waiting) }
+        Self { queue, turns: Turns::new(WAITING_MAX + AT_ONCE), waiting: Mutex::new(waiting) }
     }
 }
 
-/// Of a part its bytes of no item, and who waits for it.
-pub(crate) type Asked = (Bytes, oneshot::Sender<Option<Mark>>);
+/// Bytes of a part at most, of an appliance that serves so much at most.
+pub(crate) fn part_bytes_max(serves: Option<BitsPerSecond>) -> Bytes {
+    let serves = serves.unwrap_or(SERVES_MAX).max(SERVES_MIN);
+    Bytes((serves.0 / 8).saturating_mul(3600 * HOURS_IN_PART))
+}
+
+/// Of a part its bytes of no item, its turn, and who waits for it.
+pub(crate) type Asked = (Bytes, Turn, oneshot::Sender<Option<Mark>>);
 
 /// Parts that came, by item. O(files log versions).
 pub(crate) fn by_item(
@@ -113,8 +141,9 @@ pub(crate) fn by_item(
 ) -> Vec<(CountedPart, Asked)> {
     let numbered = Numbered::of(&snapshot.catalog);
     let one = |told: Told| {
-        let (part, lost) = counted(snapshot, &numbered, now, told.appliance, &told.part);
-        (part, (lost, told.answer))
+        let Told { appliance, key, part, turn, answer } = told;
+        let (part, lost) = counted(snapshot, &numbered, now, (appliance, key), &part);
+        (part, (lost, turn, answer))
     };
     told.into_iter().map(one).collect()
 }
@@ -327,7 +356,7 @@ fn counted(
     snapshot: &Snapshot,
     numbered: &Numbered,
     now: UnixSeconds,
-    appliance: ApplianceId,
+    (appliance, key): (ApplianceId, String),
     part: &DemandPart,
 ) -> (CountedPart, Bytes) {
     let (hour, present) = (Hour(part.hour), Hour::at(now));
@@ -344,7 +373,8 @@ fn counted(
     let site = snapshot.view.site_of(&appliance);
     let region = site.map_or_else(|| REST.to_owned(), |site| region_of(snapshot, site));
     let spans = [Span::Hour(hour), Span::Day(day_of(hour))];
-    (CountedPart { appliance, number: part.number, region, spans, sums }, Bytes(lost))
+    let part = CountedPart { appliance, key, number: part.number, region, spans, sums };
+    (part, Bytes(lost))
 }
 
 fn day_of(hour: Hour) -> Hour {

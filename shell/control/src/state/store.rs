@@ -447,6 +447,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0022_urgent.sql"),
     include_str!("../../migrations/0023_masters.sql"),
     include_str!("../../migrations/0024_wishes.sql"),
+    include_str!("../../migrations/0025_demand_bounds.sql"),
 ];
 
 /// Rows that one statement writes: one for each would take longer to be sent than to be done. In

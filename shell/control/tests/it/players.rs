@@ -367,10 +367,12 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 
 /// Unit tests beside the code make a full house, a full disk, time that passes and strangers at
 /// the door; the tests of `access` and `identity` make TLS and changes of identities.
-const COUNTED_ELSEWHERE: [&str; 54] = [
+const COUNTED_ELSEWHERE: [&str; 56] = [
     "nearcast_control_demand_parts_total",
     "nearcast_control_demand_parts_again_total",
     "nearcast_control_demand_parts_shed_total",
+    "nearcast_control_demand_parts_late_total",
+    "nearcast_control_demand_parts_refused_total",
     "nearcast_control_demand_bytes_total",
     "nearcast_control_demand_lost_bytes_total",
     "nearcast_control_ledger_files_archived_total",

@@ -151,3 +151,31 @@ fn parts_that_are_none_are_refused_and_what_belongs_to_no_item_is_lost() {
         assert!(page.contains(&format!("nearcast_control_demand_{line}")), "{line} in {page}");
     }
 }
+
+#[test]
+fn whoever_enrols_after_a_thief_is_counted_and_a_thief_tells_no_more_than_the_machine_can_send() {
+    let (control, mut appliances, _) = with_appliances("");
+    let [a1, ..] = &mut *appliances else { panic!("three") };
+    let low = file(&control, a1, "v/r0.mp4");
+    let post = |a1: &mut Appliance, part| a1.link(&control).post("/v1/appliances/a1/demand", &part);
+    let too_much = post(a1, part(1, 2, &[(low, u64::MAX)])).problem(400);
+    assert!(too_much.contains("of which control believes 720000000000000."), "{too_much}");
+    let last = i64::MAX.unsigned_abs();
+    assert_eq!(tell(&control, a1, &part(last - 1, 2, &[(low, 10)])), last - 1);
+    // The same hour a second time, and not a third time.
+    assert_eq!(tell(&control, a1, &part(last, 2, &[(low, 10)])), last);
+    assert_eq!(tell(&control, a1, &part(5, 1, &[(low, 10)])), last, "it is not counted");
+    assert_eq!(control.delete("/v1/appliances/a1/identity").status, 204);
+    a1.link = None;
+    assert_eq!(tell(&control, a1, &part(5, 1, &[(low, 30)])), 5);
+    assert_eq!(tell(&control, a1, &part(5, 1, &[(low, 30)])), 5, "once");
+    let late = post(a1, part(6, 1, &[(low, 30)]));
+    assert!(late.problem(503).contains("one in an hour: keep it"), "{}", late.text());
+    let out = control.json("/v1/popularity");
+    assert_eq!(out["day_before_bytes"], 30);
+    let page = control.get("/metrics").text();
+    for line in ["_total 3\n", "_again_total 2\n", "_late_total 1\n", "_refused_total 1\n"] {
+        let line = format!("nearcast_control_demand_parts{line}");
+        assert!(page.contains(&line), "{line} in {page}");
+    }
+}

@@ -3,16 +3,24 @@
 use std::collections::BTreeMap;
 
 use model::id::ApplianceId;
-use model::units::Hour;
+use model::units::{Hour, UnixSeconds};
 use popularity::{Bounds, HEAD_LEN, Span, Sums};
+use sqlx::{Any, Transaction};
 use tokio::task::spawn_blocking;
 
 use super::{Result, Store, signed, unsigned};
+
+/// Hours of an appliance ascend, unless its clock was wrong: then some come again, or after later
+/// ones. Of those one is counted in this time. All of them come at last, since no more are made in
+/// an hour, and the appliance keeps them for two weeks.
+const LATE_EVERY_S: u64 = 3600;
 
 /// A part of an appliance's demand, by item.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedPart {
     pub(crate) appliance: ApplianceId,
+    /// That of its identity.
+    pub(crate) key: String,
     pub(crate) number: u64,
     pub(crate) region: String,
     /// The hour, and the day that it is in.
@@ -25,41 +33,35 @@ pub(crate) struct CountedPart {
 pub(crate) enum Mark {
     /// It is in the sums, or all before this number is, and it was not counted again.
     Counted { last: u64, is_new: bool },
+    /// Its hour, or a later one, is counted, and another such part was a short time ago.
+    Late,
     /// The appliance is not registered.
     Unknown,
 }
 
 impl Store {
-    /// Counts parts, each once: an appliance's in the order of their numbers. All in one
-    /// transaction, so that a sum and the mark that it is counted are never apart. O(parts + items
-    /// of the hours and days that they are of).
+    /// Counts parts, each once: an appliance's in the order of their numbers, and one of an hour
+    /// that is not after the last only if there was none for an hour. All in one transaction, so
+    /// that a sum and the mark that it is counted are never apart. O(parts + items of the hours and
+    /// days that they are of).
     pub(crate) async fn count_demand(
         &self,
         parts: Vec<CountedPart>,
         bounds: Bounds,
+        now: UnixSeconds,
     ) -> Result<Vec<Mark>> {
         let mut transaction = self.begin().await?;
         let mut marks = Vec::with_capacity(parts.len());
         let mut sums: BTreeMap<(String, Span), Vec<Sums>> = BTreeMap::new();
         for part in parts {
-            let (id, number) = (part.appliance.as_str(), signed(part.number)?);
-            let query = sqlx::query(
-                "UPDATE appliances SET demand_counted = $2 WHERE id = $1 AND demand_counted < $2",
-            );
-            let done = query.bind(id).bind(number).execute(&mut *transaction).await?;
-            let is_new = done.rows_affected() == 1;
-            let last = if is_new {
+            let mark = mark(&mut transaction, &part, now).await?;
+            if matches!(mark, Mark::Counted { is_new: true, .. }) {
                 for span in part.spans {
                     let of = sums.entry((part.region.clone(), span)).or_default();
                     of.push(part.sums.clone());
                 }
-                Some(part.number)
-            } else {
-                let query = "SELECT demand_counted FROM appliances WHERE id = $1";
-                let query = sqlx::query_scalar(query).bind(id);
-                query.fetch_optional(&mut *transaction).await?.map(unsigned).transpose()?
-            };
-            marks.push(last.map_or(Mark::Unknown, |last| Mark::Counted { last, is_new }));
+            }
+            marks.push(mark);
         }
         for ((region, span), more) in sums {
             let (is_day, hour) = columns(span);
@@ -140,6 +142,39 @@ impl Store {
     }
 }
 
+/// Marks that a part is counted, if it is to be. A mark that is a time to come keeps no part of
+/// another identity away: whoever enrols next is counted, whatever numbers the one before made up,
+/// and however late they come.
+async fn mark(
+    transaction: &mut Transaction<'static, Any>,
+    part: &CountedPart,
+    now: UnixSeconds,
+) -> Result<Mark> {
+    let (id, number) = (part.appliance.as_str(), signed(part.number)?);
+    let (_, hour) = columns(part.spans[0]);
+    let late = signed(now.0.saturating_sub(LATE_EVERY_S))?;
+    // `demand_late` in times to come is of a clock that was wrong.
+    let query = sqlx::query(
+        "UPDATE appliances SET demand_counted = $2, demand_key = $3,
+            demand_hour = CASE WHEN demand_hour < $4 THEN $4 ELSE demand_hour END,
+            demand_late = CASE WHEN demand_hour < $4 THEN demand_late ELSE $5 END
+         WHERE id = $1 AND (demand_counted < $2 OR (demand_key <> $3 AND $5 < demand_counted))
+            AND (demand_hour < $4 OR demand_late <= $6 OR $5 < demand_late)",
+    );
+    let query = query.bind(id).bind(number).bind(&part.key).bind(hour).bind(signed(now.0)?);
+    let done = query.bind(late).execute(&mut **transaction).await?;
+    if done.rows_affected() == 1 {
+        return Ok(Mark::Counted { last: part.number, is_new: true });
+    }
+    let query = "SELECT demand_counted, demand_key FROM appliances WHERE id = $1";
+    let query = sqlx::query_as(query).bind(id);
+    let row: Option<(i64, String)> = query.fetch_optional(&mut **transaction).await?;
+    let Some((last, key)) = row else { return Ok(Mark::Unknown) };
+    let is_counted = number <= last && (key == part.key || last <= signed(now.0)?);
+    let counted = Mark::Counted { last: unsigned(last)?, is_new: false };
+    Ok(if is_counted { counted } else { Mark::Late })
+}
+
 /// Sums with others added. Those that are damaged are lost, which is said: to refuse what comes
 /// would lose that too.
 fn merged(span: Span, kept: Option<Vec<u8>>, more: &[Sums], bounds: Bounds) -> Vec<u8> {
@@ -173,11 +208,29 @@ mod tests {
     const HOUR: Hour = Hour(24_010);
     const DAY: Span = Span::Day(Hour(24_000));
 
+    /// Long after the last part that was late.
+    const NOW: UnixSeconds = UnixSeconds(24_100 * 3600);
+
     fn part(appliance: &str, number: u64, items: &[(u32, u64)]) -> CountedPart {
         let mut sums = Sums::default();
         items.iter().for_each(|(item, bytes)| sums.add(Item(*item), Bytes(*bytes), usize::MAX));
         let (appliance, region) = (appliance.parse().unwrap(), "-".to_owned());
-        CountedPart { appliance, number, region, spans: [Span::Hour(HOUR), DAY], sums }
+        let spans = [Span::Hour(HOUR), DAY];
+        CountedPart { appliance, key: "k1".to_owned(), number, region, spans, sums }
+    }
+
+    /// A part of the first appliance, so many hours later.
+    fn later(number: u64, hours: u32) -> CountedPart {
+        let spans = [Span::Hour(HOUR.after(hours)), DAY];
+        CountedPart { spans, ..part("a1", number, &[(1, 10)]) }
+    }
+
+    fn new(last: u64) -> Mark {
+        Mark::Counted { last, is_new: true }
+    }
+
+    fn again(last: u64) -> Mark {
+        Mark::Counted { last, is_new: false }
     }
 
     async fn with_appliances(folder: &std::path::Path) -> Store {
@@ -205,9 +258,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = with_appliances(folder.path()).await;
         let bounds = Bounds::default();
-        let count = async |store: &Store, parts| store.count_demand(parts, bounds).await.unwrap();
-        let new = |last| Mark::Counted { last, is_new: true };
-        let again = |last| Mark::Counted { last, is_new: false };
+        let count =
+            async |store: &Store, parts| store.count_demand(parts, bounds, NOW).await.unwrap();
         let parts = vec![part("a1", 5, &[(1, 10)]), part("a2", 3, &[(1, 1), (2, 2)])];
         assert_eq!(count(&store, parts.clone()).await, [new(5), new(3)]);
         assert_eq!(count(&store, parts.clone()).await, [again(5), again(3)]);
@@ -225,18 +277,60 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn each_hour_after_the_last_is_counted_and_of_others_one_in_an_hour() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_appliances(folder.path()).await;
+        let count = async |after: u64, parts| {
+            let now = UnixSeconds(NOW.0 + after);
+            store.count_demand(parts, Bounds::default(), now).await.unwrap()
+        };
+        let parts = vec![later(1, 0), later(2, 5), later(3, 6), later(4, 6), later(5, 0)];
+        assert_eq!(count(0, parts).await, [new(1), new(2), new(3), new(4), Mark::Late]);
+        assert_eq!(count(3599, vec![later(5, 2), later(4, 0)]).await, [Mark::Late, again(4)]);
+        assert_eq!(count(3599, vec![later(5, 7)]).await, [new(5)], "it is after the last");
+        let parts = vec![later(6, 2), later(7, 3), later(8, 8)];
+        assert_eq!(count(3600, parts).await, [new(6), Mark::Late, new(8)]);
+        assert_eq!(count(3599, vec![later(9, 0)]).await, [new(9)], "a clock was ahead");
+        // Seven were counted of this hour and those after it, and one of those was late.
+        assert_eq!(known(&store).await[&DAY], [(1, 80)]);
+    }
+
+    #[tokio::test]
+    async fn a_mark_of_times_to_come_is_of_its_identity_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_appliances(folder.path()).await;
+        let last = i64::MAX.unsigned_abs();
+        let of = |key: &str, part| CountedPart { key: key.to_owned(), ..part };
+        for (part, mark) in [
+            (later(last, 0), new(last)),
+            (later(NOW.0 - 9, 1), again(last)),
+            (of("k2", later(NOW.0 - 9, 1)), new(NOW.0 - 9)),
+            (of("k2", later(NOW.0 - 9, 1)), again(NOW.0 - 9)),
+            // What the former one had on its way, and the next one again.
+            (later(last, 2), new(last)),
+            (of("k2", later(NOW.0 - 8, 3)), new(NOW.0 - 8)),
+            // The same machine enrols again, and has not heard the answer.
+            (of("k3", later(NOW.0 - 8, 3)), again(NOW.0 - 8)),
+            (of("k3", later(NOW.0 - 7, 4)), new(NOW.0 - 7)),
+        ] {
+            let marks = store.count_demand(vec![part], Bounds::default(), NOW).await.unwrap();
+            assert_eq!(marks, [mark]);
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_too_old_is_forgotten_and_damaged_sums_begin_anew() {
         let folder = tempfile::tempdir().unwrap();
         let store = with_appliances(folder.path()).await;
         let bounds = Bounds { items_per_hour: 1, ..Bounds::default() };
-        store.count_demand(vec![part("a1", 1, &[(1, 7), (2, 9)])], bounds).await.unwrap();
+        store.count_demand(vec![part("a1", 1, &[(1, 7), (2, 9)])], bounds, NOW).await.unwrap();
         assert_eq!(known(&store).await[&Span::Hour(HOUR)], [(2, 9)], "as many as are kept");
         sqlx::query("UPDATE demand SET sums = $1 WHERE is_day = 1")
             .bind(&b"\x01x"[..])
             .execute(&store.pool)
             .await
             .unwrap();
-        store.count_demand(vec![part("a1", 2, &[(1, 1)])], bounds).await.unwrap();
+        store.count_demand(vec![part("a1", 2, &[(1, 1)])], bounds, NOW).await.unwrap();
         assert_eq!(known(&store).await[&DAY], [(1, 1)]);
         let forget = async |now, hours, days| store.forget_demand(now, hours, days).await.unwrap();
         let later = HOUR.after(1);

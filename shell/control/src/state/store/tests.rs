@@ -211,6 +211,9 @@ async fn who_was_public_without_a_version_is_so_no_more() {
     let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
                   DROP TABLE placement_rules; DROP TABLE launches;
                   ALTER TABLE appliances DROP COLUMN demand_counted;
+                  ALTER TABLE appliances DROP COLUMN demand_key;
+                  ALTER TABLE appliances DROP COLUMN demand_hour;
+                  ALTER TABLE appliances DROP COLUMN demand_late;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;
@@ -241,6 +244,9 @@ async fn a_site_of_the_program_before_is_an_exchange_nobody_knows_where() {
     let before = "DROP TABLE demand; DROP TABLE expected; DROP TABLE urgent;
                   DROP TABLE placement_rules; DROP TABLE launches;
                   ALTER TABLE appliances DROP COLUMN demand_counted;
+                  ALTER TABLE appliances DROP COLUMN demand_key;
+                  ALTER TABLE appliances DROP COLUMN demand_hour;
+                  ALTER TABLE appliances DROP COLUMN demand_late;
                   DROP INDEX versions_not_listed; ALTER TABLE versions DROP COLUMN listing;
                   ALTER TABLE versions DROP COLUMN renditions;
                   ALTER TABLE versions DROP COLUMN first_file;

@@ -16,37 +16,58 @@ use wire::v1::demand::DemandPart;
 
 use super::Control;
 use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Part, Region, Told};
-use crate::state::directing::Desk;
+use crate::state::directing::{Busy, Desk};
 use crate::state::store::{Mark, StoreError, cluster_of};
 
 /// How often somebody looks whether it is time for another forecast.
 const FORECAST_LOOK: Duration = Duration::from_secs(60);
 
 impl Control {
-    /// Counts a part, and waits until it is on the drive: the number of the last one that is.
+    /// Counts a part of an identity, and waits until it is on the drive: the number of the last one
+    /// that is.
     pub(crate) async fn take_demand(
         &self,
         appliance: ApplianceId,
+        key: &str,
         part: DemandPart,
     ) -> Result<u64, NotCounted> {
         // To mark it would lose it: whose clock is wrong is not known, and clocks are set right.
         if Hour::at(self.clock.unix()) <= Hour(part.hour) {
             return Err(NotCounted::NotOver);
         }
-        let (answer, answered) = oneshot::channel();
         let shed = || {
             self.metrics.demand_parts_shed.count();
             NotCounted::Busy
         };
-        match self.demand.queue.try_send(Told { appliance, part, answer }) {
+        let turn = self.demand.turns.begin(&appliance).ok_or_else(shed)?;
+        let most = self.part_bytes_max(appliance.clone()).await.map_err(|_| shed())?;
+        let bytes = part.bytes.iter().fold(part.beyond_bytes, |all, of| all.saturating_add(*of));
+        if most < Bytes(bytes) {
+            self.metrics.demand_parts_refused.count();
+            return Err(NotCounted::TooMuch(most));
+        }
+        let (answer, answered) = oneshot::channel();
+        let key = key.to_owned();
+        match self.demand.queue.try_send(Told { appliance, key, part, turn, answer }) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Closed(_)) => return Err(shed()),
         }
         match answered.await {
             Ok(Some(Mark::Counted { last, .. })) => Ok(last),
+            Ok(Some(Mark::Late)) => Err(NotCounted::Late),
             Ok(Some(Mark::Unknown)) => Err(NotCounted::Unknown),
             Ok(None) | Err(_) => Err(shed()),
         }
+    }
+
+    /// Bytes of a part of this appliance at most, by what an operator says of it or its profile.
+    async fn part_bytes_max(&self, id: ApplianceId) -> Result<Bytes, Busy> {
+        let serves = move |desk: &Desk, _| {
+            let desired = desk.director.desired();
+            let appliance = &desired.appliances.get(&id)?.appliance;
+            desired.policy.able(appliance).throughput
+        };
+        Ok(demand::part_bytes_max(self.directing.ask(serves).await?))
     }
 
     /// Counts what comes, until the process ends.
@@ -67,14 +88,14 @@ impl Control {
         let told = spawn_blocking(by_item).await.expect("nothing in it panics");
         let (parts, asked): (Vec<_>, Vec<_>) = told.into_iter().unzip();
         let totals: Vec<_> = parts.iter().map(|part| part.sums.total()).collect();
-        let marks = match self.store.count_demand(parts, Bounds::default()).await {
+        let marks = match self.store.count_demand(parts, Bounds::default(), now).await {
             Ok(marks) => marks.into_iter().map(Some).collect(),
             Err(error) => {
                 self.store_failed(&error);
                 vec![None; asked.len()]
             }
         };
-        for (((lost, answer), total), mark) in asked.into_iter().zip(totals).zip(marks) {
+        for (((lost, turn, answer), total), mark) in asked.into_iter().zip(totals).zip(marks) {
             match mark {
                 Some(Mark::Counted { is_new: true, .. }) => {
                     self.metrics.demand_parts.count();
@@ -84,8 +105,10 @@ impl Control {
                 Some(Mark::Counted { is_new: false, .. }) => {
                     self.metrics.demand_parts_again.count();
                 }
+                Some(Mark::Late) => self.metrics.demand_parts_late.count(),
                 Some(Mark::Unknown) | None => {}
             }
+            drop(turn);
             // Who asked may be gone; the next try is told the mark.
             let _ = answer.send(mark);
         }
@@ -257,13 +280,15 @@ mod tests {
         let now = Hour::at(control.clock.unix());
         let of = |number, hour| CountedPart {
             appliance: "a1".parse().unwrap(),
+            key: String::new(),
             number,
             region: "-".to_owned(),
             spans: [Span::Hour(hour), Span::Day(hour)],
             sums: Sums::default(),
         };
         let parts = vec![of(1, now.before(1000)), of(2, now.before(1))];
-        control.store.count_demand(parts, Bounds::default()).await.unwrap();
+        let at = control.clock.unix();
+        control.store.count_demand(parts, Bounds::default(), at).await.unwrap();
         let looks = async {
             while 2 < control.store.demand("-").await.unwrap().len() {
                 sleep(Duration::from_millis(1)).await;
@@ -290,7 +315,7 @@ mod tests {
         // Nobody counts yet: as many wait as the queue takes, and the next one is shed.
         let permits = control.demand.queue.reserve_many(control.demand.queue.max_capacity());
         let permits = permits.await.unwrap();
-        let take = || control.take_demand(a1.clone(), part.clone());
+        let take = || control.take_demand(a1.clone(), "k1", part.clone());
         assert_eq!(take().await, Err(NotCounted::Busy));
         assert_eq!(metrics.demand_parts_shed.value(), 1);
         drop(permits);
@@ -308,11 +333,70 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_part_of_an_appliance_waits_and_leaves_room_to_others() {
+        let (_directory, control) = open("").await;
+        let now = Hour::at(control.clock.unix());
+        let take = |id: &str, ago| {
+            let (control, part) = (control.clone(), part(now.before(ago)));
+            let id: ApplianceId = id.parse().unwrap();
+            tokio::spawn(async move { control.take_demand(id, "k1", part).await })
+        };
+        // Nobody counts yet. Who leaves is not done with: its part is read all the same.
+        let (first, other) = (take("a1", 2), take("a2", 1));
+        while control.demand.queue.capacity() + 2 != control.demand.queue.max_capacity() {
+            tokio::task::yield_now().await;
+        }
+        first.abort();
+        assert_eq!(take("a1", 1).await.unwrap(), Err(NotCounted::Busy));
+        assert_eq!(control.metrics.demand_parts_shed.value(), 1);
+        let counting = async {
+            assert_eq!(other.await.unwrap(), Err(NotCounted::Unknown));
+            assert_eq!(take("a1", 1).await.unwrap(), Err(NotCounted::Unknown));
+        };
+        tokio::select! {
+            () = counting => {}
+            () = control.count_demand() => unreachable!("it does not end"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_appliance_tells_no_more_than_it_can_send() {
+        let (_directory, control) = open("").await;
+        control.set_site(Site::new("s1".parse().unwrap(), vec![])).await.unwrap();
+        let able = |gbps: u64| Some(model::units::BitsPerSecond(gbps * 1_000_000_000));
+        for (id, throughput) in [("a1", None), ("a2", able(10)), ("a3", able(0))] {
+            let (id, site) = (id.parse().unwrap(), "s1".parse().unwrap());
+            let mut appliance = Appliance::new(id, site, Weight::ONE);
+            appliance.own.throughput = throughput;
+            control.set_appliance(appliance).await.unwrap();
+        }
+        let part = part(Hour::at(control.clock.unix()).before(1));
+        let told = async |id: &str, bytes: u64| {
+            let part = DemandPart { bytes: vec![bytes - 7], beyond_bytes: 7, ..part.clone() };
+            control.take_demand(id.parse().unwrap(), "k1", part).await
+        };
+        let telling = async {
+            for (id, gbps) in [("a1", 400), ("a2", 10), ("a3", 1)] {
+                let most = gbps * 1_000_000_000 / 8 * 3600 * 4;
+                assert_eq!(told(id, most + 1).await, Err(NotCounted::TooMuch(Bytes(most))), "{id}");
+                assert_eq!(told(id, u64::MAX).await, Err(NotCounted::TooMuch(Bytes(most))));
+                assert_eq!(told(id, most).await, Ok(1), "{id}");
+            }
+        };
+        tokio::select! {
+            () = telling => {}
+            () = control.count_demand() => unreachable!("it does not end"),
+        }
+        assert_eq!(control.metrics.demand_parts_refused.value(), 6);
+    }
+
+    #[tokio::test]
     async fn a_part_whose_hour_is_not_over_is_not_marked() {
         let (_directory, control) = open("").await;
         let now = Hour::at(control.clock.unix());
         let counting = async {
-            let counted = async |hour| control.take_demand("a1".parse().unwrap(), part(hour)).await;
+            let a1: ApplianceId = "a1".parse().unwrap();
+            let counted = async |hour| control.take_demand(a1.clone(), "k1", part(hour)).await;
             (counted(now.after(1)).await, counted(now.before(1)).await)
         };
         tokio::select! {

@@ -658,6 +658,11 @@ impl Places {
         held.map(|(numbered, held)| (&numbered.version, held))
     }
 
+    /// How many items an appliance should hold. O(log appliances).
+    pub fn item_count(&self, id: &ApplianceId) -> u64 {
+        self.holds.get(id).map_or(0, |items| items.len())
+    }
+
     /// How much a version is worth, for the order in which it is fetched.
     pub(crate) fn worth(&self) -> BTreeMap<&AssetVersionId, u32> {
         self.shelf.versions.iter().map(|of| (of.version.id(), of.worth)).collect()

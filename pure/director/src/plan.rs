@@ -108,8 +108,10 @@ impl PartialEq for PlanInput {
 /// The plan in the making, and what has changed since it began.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
-    /// Of the newest input.
+    /// Of the newest input: no smaller than the time, so that none comes again after a restart.
     number: u64,
+    /// Of the last plan of places that has come.
+    last: u64,
     is_under_way: bool,
     /// None if nothing has changed.
     wanted: Option<Replan>,
@@ -362,6 +364,11 @@ impl Director {
         self.want_plan(Replan::Places);
     }
 
+    /// The number of the last plan, refused or not; 0 before the first.
+    pub fn last_plan(&self) -> u64 {
+        self.planning.last
+    }
+
     /// The last plan, if it was refused: what was placed before stays until one is not, or until
     /// one is forced.
     pub fn refused(&self) -> Option<&RefusedPlan> {
@@ -392,7 +399,7 @@ impl Director {
         if wanted == Replan::Places {
             (self.planning.begun, self.planning.has_news) = (self.now_unix, false);
         }
-        self.planning.number += 1;
+        self.planning.number = (self.planning.number + 1).max(self.now_unix.0);
         self.counters.placements += u64::from(wanted == Replan::Places);
         let desired = &self.desired;
         let input = PlanInput {
@@ -415,7 +422,7 @@ impl Director {
         assert!(is_ours, "a plan is the answer to the last input, and comes once");
         self.planning.is_under_way = false;
         if let Some(refused) = plan.refused {
-            self.planning.refused = refused;
+            (self.planning.refused, self.planning.last) = (refused, plan.number);
         }
         self.planning.note(CarriedOut { at: self.now_unix, change: plan.change });
         let places = Some(std::mem::replace(&mut self.places, plan.places));

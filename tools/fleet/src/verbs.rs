@@ -251,10 +251,15 @@ const VERBS: &[Verb] = &[
     verb("fill", "usual", "Have a version fetched as all others", USUAL)
         .takes(&[name("version", "One of `nearcast fill list`")])
         .says("{version} is fetched as all others"),
-    verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT),
+    verb("placement", "show", "Show who should hold what, and what did not fit", PLACEMENT)
+        .takes(&[take("appliance", "Of this one alone; of all without it", What::Query)]),
     verb("plan", "show", "Show why the last plan was refused, and what it would move", PLAN),
     verb("plan", "make", "Make a plan now", MAKE_PLAN)
-        .takes(&[take("force", "Carry it out whatever it evicts", What::Flag)])
+        .takes(&[take(
+            "force",
+            "The number of the last plan: carry it out whatever it evicts",
+            What::Number,
+        )])
         .says("a plan is made: `nearcast plan show` says what came of it"),
     verb("plan", "why", "Show why a site's appliances should hold a title, or not", WHY_PLAN)
         .takes(&[

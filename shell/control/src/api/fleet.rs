@@ -17,6 +17,8 @@ use model::topology::Site;
 use model::units::{Bytes, Instant, Nanos};
 use model::view::{Bottleneck, FleetView, Health, Load};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
@@ -313,20 +315,59 @@ impl From<Span> for director::Span {
     }
 }
 
+/// Of whom to tell what it should hold.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PlacementQuery {
+    /// Of this one alone; without it of all, which is refused where they should hold more than
+    /// 100,000 items: versions, or renditions of these.
+    appliance: Option<String>,
+}
+
+const PLACED_MAX: u64 = 100_000;
+/// One is worked out at a time; others wait.
+static PLACED: Semaphore = Semaphore::const_new(1);
+
 /// Who should hold what, and what did not fit.
-#[utoipa::path(get, path = "/v1/placement", tag = "fleet",
+#[utoipa::path(get, path = "/v1/placement", tag = "fleet", params(PlacementQuery),
     responses((status = 200, body = PlacementOut)))]
-pub(crate) async fn placement(State(control): Shared) -> Result<Json<PlacementOut>, Problem> {
+pub(crate) async fn placement(
+    State(control): Shared,
+    Query(PlacementQuery { appliance }): Query<PlacementQuery>,
+) -> Result<Json<PlacementOut>, Problem> {
+    let turn = PLACED.acquire().await.expect("it is never closed");
     let places = control.directing.ask(|desk, _| desk.director.places().clone()).await?;
-    let names = |id: &ApplianceId| {
-        let versions = places.held(id).map(|(version, _)| version.id().to_string());
-        (id.to_string(), versions.collect())
+    let told: Vec<ApplianceId> = match appliance {
+        Some(name) => {
+            let id = named(&name)?;
+            let is_known = places.appliances().any(|known| *known == id);
+            let detail = || format!("no plan knows {name}: `nearcast appliance list` has names");
+            vec![is_known.then_some(id).ok_or_else(|| Problem::not_found(detail()))?]
+        }
+        None => places.appliances().cloned().collect(),
     };
-    Ok(Json(PlacementOut {
-        generation: control.snapshot().view.generation.0,
-        holdings: places.appliances().map(names).collect(),
-        report: places.report.to_string().lines().map(str::to_owned).collect(),
-    }))
+    if let Some(detail) = too_many(told.iter().map(|id| places.item_count(id)).sum()) {
+        return Err(Problem::bad_request(detail));
+    }
+    let generation = control.snapshot().view.generation.0;
+    let out = spawn_blocking(move || {
+        let names = |id: &ApplianceId| {
+            let versions = places.held(id).map(|(version, _)| version.id().to_string());
+            (id.to_string(), versions.collect())
+        };
+        let holdings = told.iter().map(names).collect();
+        let report = places.report.to_string().lines().map(str::to_owned).collect();
+        PlacementOut { generation, holdings, report }
+    });
+    let out = out.await.expect("nothing in it panics");
+    drop(turn);
+    Ok(Json(out))
+}
+
+fn too_many(items: u64) -> Option<String> {
+    let detail = "appliances should hold {} items, and 100,000 are told at once: say of which \
+                  appliance (`nearcast placement show --appliance NAME`)";
+    (PLACED_MAX < items).then(|| detail.replace("{}", &items.to_string()))
 }
 
 /// Whether playbacks should begin here. After a start that takes until the first appliance has
@@ -608,4 +649,15 @@ fn loads_out(load: &Load) -> Vec<FleetLoad> {
     let out =
         |(of, permille): (Bottleneck, u64)| FleetLoad { name: of.as_str().to_owned(), permille };
     each.map(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_that_should_hold_much_is_told_of_one_appliance_at_a_time() {
+        assert_eq!(too_many(PLACED_MAX), None);
+        assert!(too_many(PLACED_MAX + 1).is_some_and(|said| said.contains("100001 items")));
+    }
 }

@@ -1,6 +1,7 @@
 //! The plan of placement: what it would move, why, and the leave to move it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -13,18 +14,23 @@ use model::view::Renditions;
 use placement::plan::Why as Reason;
 use popularity::Config;
 use serde::{Deserialize, Serialize};
+use tokio::spawn;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 use wire::v1::plan::Why;
 
 use super::problem::{Problem, Said};
 use super::wishes::{said, words as words_of_launch, words_of_rule};
 use super::{Shared, named};
+use crate::state::writer::Control;
 
 /// The last plan, and what it would move if it was refused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlanOut {
+    /// The plan's number, to force it by; 0 before the first.
+    number: u64,
     /// Why it was refused; empty if it was carried out. What was placed before stays until a plan
     /// is not refused, or is forced.
     refused: Vec<String>,
@@ -82,29 +88,37 @@ impl From<&director::CarriedOut> for CarriedOutPlan {
     }
 }
 
-/// What would come to an appliance and go from it: versions, or some of their renditions.
+/// What would come to an appliance and go from it: versions, or some of their renditions, the first
+/// 100 of each.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MovesOut {
     appliance: String,
     comes: Vec<String>,
+    comes_count: usize,
     goes: Vec<String>,
+    goes_count: usize,
 }
 
 /// More pins and bans that are not kept are not listed.
 const UNKEPT_MAX: usize = 20;
 /// More appliances are not listed.
 const MOVES_MAX: usize = 100;
+/// More versions of one are counted, and not named.
+const NAMES_MAX: usize = 100;
+/// One is worked out at a time; others wait.
+static SHOWING: Semaphore = Semaphore::const_new(1);
 
 /// The last plan of placement, and what it would move if it was refused.
 #[utoipa::path(get, path = "/v1/plan", tag = "fleet", responses((status = 200, body = PlanOut)))]
 pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Problem> {
+    let turn = SHOWING.acquire().await.expect("it is never closed");
     let known = control.directing.ask(|desk, _| {
         let director = &desk.director;
         let carried_out = director.carried_out().map(CarriedOutPlan::from).collect();
-        let wishes = Arc::clone(&director.desired().wishes);
-        (director.places().clone(), director.refused().cloned(), carried_out, wishes)
+        let (number, wishes) = (director.last_plan(), Arc::clone(&director.desired().wishes));
+        (number, director.places().clone(), director.refused().cloned(), carried_out, wishes)
     });
-    let (places, refused, carried_out, wishes) = known.await?;
+    let (number, places, refused, carried_out, wishes) = known.await?;
     let wishes = wishes.lasting(control.clock.unix(), Config::USUAL.launch_days, |_| true);
     let of_kind = |kind| wishes.rules.values().filter(|rule| rule.kind == kind).count();
     let (pins, bans) = (of_kind(RuleKind::Pin), of_kind(RuleKind::Ban));
@@ -116,6 +130,7 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
         let moves =
             refused.as_ref().map(|of| of.places.moves(&places, MOVES_MAX)).unwrap_or_default();
         PlanOut {
+            number,
             refused: refused.map(|of| of.words()).unwrap_or_default(),
             comes: change.comes,
             comes_bytes: change.comes_len.0,
@@ -134,7 +149,9 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             carried_out,
         }
     });
-    Ok(Json(told.await.expect("nothing in it panics")))
+    let told = told.await.expect("nothing in it panics");
+    drop(turn);
+    Ok(Json(told))
 }
 
 fn words_of_unkept(unkept: &[Unkept]) -> Vec<String> {
@@ -151,8 +168,10 @@ fn moves_out(Moves { appliance, comes, goes }: Moves) -> MovesOut {
     };
     MovesOut {
         appliance: appliance.to_string(),
-        comes: comes.into_iter().map(name).collect(),
-        goes: goes.into_iter().map(name).collect(),
+        comes_count: comes.len(),
+        comes: comes.into_iter().take(NAMES_MAX).map(name).collect(),
+        goes_count: goes.len(),
+        goes: goes.into_iter().take(NAMES_MAX).map(name).collect(),
     }
 }
 
@@ -160,23 +179,70 @@ fn moves_out(Moves { appliance, comes, goes }: Moves) -> MovesOut {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanBody {
-    /// It is carried out whatever it evicts.
-    #[serde(default)]
-    force: bool,
+    /// The number of the last plan, by `GET /v1/plan`: the next one, which is made of what that one
+    /// was made of, is carried out whatever it evicts.
+    force: Option<u64>,
 }
+
+/// One waits at a time.
+static MAKING: Semaphore = Semaphore::const_new(1);
+/// A forecast of a large fleet takes minutes: it goes on when whoever asked has its answer.
+const FORECAST_AWAITED: Duration = Duration::from_secs(20);
 
 /// Makes a plan now, by a forecast of now. A plan is made by itself whenever the catalogue or
 /// hardware changes, and once a day for what viewers are expected to watch.
 #[utoipa::path(post, path = "/v1/plan", tag = "fleet", request_body = PlanBody,
-    responses((status = 202, description = "It is made: GET /v1/plan says what came of it")))]
+    responses((status = 202, description = "It is made: GET /v1/plan says what came of it"),
+        (status = 409, description = "Another plan is the last one: look at that before it is \
+            forced"),
+        (status = 503, description = "A forecast is made for somebody else: come again")))]
 pub(crate) async fn plan_now(
     State(control): Shared,
     Json(PlanBody { force }): Json<PlanBody>,
 ) -> Result<(StatusCode, Extension<Said>), Problem> {
-    control.forecast(control.clock.unix()).await?;
-    control.handle(Event::PlanNow { is_forced: force }).await;
-    let said = if force { "forced: it is carried out whatever it evicts" } else { "asked for" };
-    Ok((StatusCode::ACCEPTED, Extension(Said(said.to_owned()))))
+    let said = match force {
+        Some(number) => {
+            force_plan(&control, number).await?;
+            format!("forced, of plan {number}: it is carried out whatever it evicts")
+        }
+        None => {
+            make_plan(&control).await?;
+            "asked for".to_owned()
+        }
+    };
+    Ok((StatusCode::ACCEPTED, Extension(Said(said))))
+}
+
+/// Without a forecast: it would be another plan than the one that was looked at.
+async fn force_plan(control: &Arc<Control>, number: u64) -> Result<(), Problem> {
+    let last = control.directing.ask(|desk, _| desk.director.last_plan()).await?;
+    if last != number {
+        let detail = format!(
+            "plan {number} is not the last one, which is {last}: look at that (`nearcast plan \
+             show`), and force it if it is meant"
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, "other-plan", detail));
+    }
+    control.handle(Event::PlanNow { is_forced: true }).await;
+    Ok(())
+}
+
+async fn make_plan(control: &Arc<Control>) -> Result<(), Problem> {
+    let Ok(turn) = MAKING.try_acquire() else {
+        let detail = "a forecast is made for somebody else: come again in a moment";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
+    };
+    let of = Arc::clone(control);
+    let making = spawn(async move {
+        let _turn = turn;
+        let forecast = of.forecast(of.clock.unix()).await;
+        of.handle(Event::PlanNow { is_forced: false }).await;
+        forecast.inspect_err(|error| of.store_failed(error))
+    });
+    match timeout(FORECAST_AWAITED, making).await {
+        Ok(made) => Ok(made.expect("nothing in it panics")?),
+        Err(_) => Ok(()),
+    }
 }
 
 /// One is answered at a time.

@@ -337,6 +337,10 @@ fn the_fleet_is_shown_as_the_page_wants_it() {
     let placement = control.json("/v1/placement");
     assert_eq!(placement["holdings"]["a1"], json!(["film-1"]));
     assert!(placement["report"].to_string().contains("has not reported its drives"), "{placement}");
+    let of_one = control.json("/v1/placement?appliance=a1");
+    assert_eq!(of_one["holdings"], json!({"a1": ["film-1"]}));
+    let unknown = control.get("/v1/placement?appliance=a9").problem(404);
+    assert!(unknown.contains("no plan knows a9"), "{unknown}");
 }
 
 #[test]

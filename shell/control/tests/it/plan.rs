@@ -25,7 +25,13 @@ fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
     }
     let site = json!({"prefixes": ["127.0.0.0/8"], "bitrate_max_bps": 900_000});
     control.put("/v1/sites/a", &site);
-    let made = control.post("/v1/plan", &json!({"force": true}));
+    let number = || control.json("/v1/plan")["number"].as_u64().unwrap();
+    let other = control.post("/v1/plan", &json!({"force": number() + 1_000_000}));
+    assert!(other.problem(409).contains("is not the last one"), "{}", other.text());
+    let made = until(|| {
+        let made = control.post("/v1/plan", &json!({"force": number()}));
+        (made.status != 409).then_some(made)
+    });
     assert_eq!(made.status, 202, "{}", made.text());
     let of_upper = || {
         let why = control.json("/v1/plan/why?site=a&file=film-1");

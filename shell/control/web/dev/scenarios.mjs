@@ -663,7 +663,7 @@ export function planOf(name) {
   const said = name === "empty" ? { pins: 0, bans: 0, launches: 0 } : SAID;
   const counts = { at_origin: 17, missing: 3, staying: 5, waiting: 4 };
   const lies = { ...counts, pins_missing, bans_unkept, ...said };
-  return { refused, ...moves, appliances: [], ...lies, carried_out };
+  return { number: 1_795_804_200, refused, ...moves, appliances: [], ...lies, carried_out };
 }
 
 /** Demand by Zipf, of two regions. */

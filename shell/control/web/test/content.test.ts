@@ -21,6 +21,7 @@ test("a day's savings are the bytes served for each that was fetched", () => {
 });
 
 const plan: PlanOut = {
+  number: 7,
   refused: [],
   comes: 0,
   comes_bytes: 0,
@@ -72,6 +73,7 @@ test("a plan is told by its reasons if it is refused, and else by what it moved"
   assert.equal(
     plain(content.wordsOfPlan(refused, NOW)),
     "The last plan is refused: too much. 0 B would come and 5.00 TB go. " +
+      "If it is meant: nearcast plan make --force 7. " +
       "2 items lack copies, 5 items stay until others have them.",
   );
 });

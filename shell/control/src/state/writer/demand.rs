@@ -9,7 +9,7 @@ use model::id::ApplianceId;
 use model::units::{Bytes, Hour, UnixSeconds};
 use popularity::Bounds;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use wire::v1::demand::DemandPart;
@@ -19,6 +19,8 @@ use crate::state::demand::{self, AT_ONCE, Known, NotCounted, Part, Region, Told}
 use crate::state::directing::{Busy, Desk};
 use crate::state::store::{Mark, StoreError, cluster_of};
 
+/// One is made at a time.
+static FORECASTS: Semaphore = Semaphore::const_new(1);
 /// How often somebody looks whether it is time for another forecast.
 const FORECAST_LOOK: Duration = Duration::from_secs(60);
 
@@ -162,6 +164,8 @@ impl Control {
     /// Tells the director what viewers are expected to watch by what is known at this time, and
     /// keeps it for the next start.
     pub(crate) async fn forecast(&self, at: UnixSeconds) -> Result<(), StoreError> {
+        // Two at once would be told in any order, and take twice the memory.
+        let _turn = FORECASTS.acquire().await.expect("it is never closed");
         let expected = self.expected(at).await?;
         self.store.put_expected(demand::last_forecast(at), &expected).await?;
         self.handle(Event::Expected(Arc::new(expected))).await;

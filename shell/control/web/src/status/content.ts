@@ -76,7 +76,8 @@ export function wordsOfPlan(plan: PlanOut, now: number): string {
   if (refused.length) {
     const [comes, goes] = [plan.comes_bytes, plan.goes_bytes].map((of) => text(bytes(of)));
     const moves = `${comes} would come and ${goes} go`;
-    return `The last plan is refused: ${refused.join("; ")}. ${moves}.${state}`;
+    const force = `If it is meant: nearcast plan make --force ${plan.number}.`;
+    return `The last plan is refused: ${refused.join("; ")}. ${moves}. ${force}${state}`;
   }
   const last = carried_out.at(-1);
   if (!last) return `No plan has moved anything since control began.${state}`;

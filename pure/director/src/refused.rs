@@ -8,10 +8,10 @@
 //! ```
 //!
 //! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an
-//! appliance held that moved elsewhere or has less room, renditions above its site's limit, and
-//! what is banned there. The last copy of what no origin has goes by no ban, and stays (`last`): a
-//! ban ends, and then it would be wanted again. Whoever wants it gone for good withdraws it, or
-//! forces the plan.
+//! appliance held that moved elsewhere or has drives with less room, renditions above its site's
+//! limit, and what is banned there. The last copy of what no origin has goes by no ban, and stays
+//! (`last`): a ban ends, and then it would be wanted again. Whoever wants it gone for good
+//! withdraws it, or forces the plan.
 //! Right after a start there is no such act: items that nobody knows then have left the catalogue
 //! by mistake, and nothing at all moves.
 

@@ -41,9 +41,10 @@ impl Ground {
     }
 }
 
-/// What is thought of a version of which nobody knows yet how many will watch it: for a day four
-/// times the mean of all others but launches, then as much as they for a week. So a full site takes
-/// in what is new, and where no demand was ever told it lets the oldest go for that. Arbitrary.
+/// What is thought of a version of which nobody knows yet how many will watch it: for its first day
+/// four times the mean of all others but launches, and for the six days after that as much as they.
+/// So a full site takes in what is new, and where no demand was ever told it lets the oldest go for
+/// that. Arbitrary.
 struct Guess {
     /// None where nothing is known of any: then each byte is as good as another.
     mean: Option<(Bytes, BitsPerSecond)>,

@@ -6,8 +6,9 @@
 //!                   └─> its answer: a table, facts, a sentence
 //! ```
 //!
-//! A field's name says how it is shown: `_bytes` is a quantity, `_unix_s` a time. Where an answer
-//! wants more than that, the line names a function.
+//! A field's name says how it is shown: `_bytes` is a quantity, `_unix_s` how long ago or ahead it
+//! is, or a time if operators set it ([`SET`]). Where an answer wants more than that, the line
+//! names a function.
 
 use std::net::IpAddr;
 
@@ -67,6 +68,8 @@ pub(crate) enum What {
     Flag,
     /// Option `--name`: it stands in the path's query.
     Query,
+    /// The same, and must be given.
+    MustQuery,
     /// A time in UTC.
     Time,
     /// Option `--singular`, again for each: a list in the body, under the argument's name.
@@ -144,6 +147,7 @@ impl Take {
             | What::Text
             | What::MustText
             | What::Query
+            | What::MustQuery
             | What::LooseText
             | What::FirstText => arg.value_name(keep(self.name.to_uppercase())),
             What::Flag => arg.value_name("true|false"),
@@ -154,7 +158,7 @@ impl Take {
             What::Name | What::Field => arg.required(true),
             What::MayName => arg,
             What::Text | What::FirstText | What::LooseText | What::Query => arg.long(long),
-            What::MustText => arg.long(long).required(true),
+            What::MustText | What::MustQuery => arg.long(long).required(true),
             What::Number => arg.long(long).value_parser(number),
             What::Flag => arg.long(long).value_parser(clap::value_parser!(bool)),
             What::Count(count) => {
@@ -236,7 +240,7 @@ impl Call<'_> {
 
     /// What was given of the path's query.
     fn query(&self) -> String {
-        let of_query = self.verb.takes.iter().filter(|take| take.what == What::Query);
+        let of_query = self.verb.takes.iter().filter(|take| take.what.is_query());
         let given = of_query.filter_map(|take| Some((take.name, self.text(take.name)?)));
         let pairs: Vec<String> =
             given.map(|(name, text)| format!("{name}={}", encoded(text))).collect();
@@ -251,9 +255,12 @@ impl Call<'_> {
         for take in self.verb.takes {
             let texts = || self.matches.get_many::<String>(take.name);
             let given = match take.what {
-                What::Name | What::MayName | What::Switch | What::Count(_) | What::Query => {
-                    continue;
-                }
+                What::Name
+                | What::MayName
+                | What::Switch
+                | What::Count(_)
+                | What::Query
+                | What::MustQuery => continue,
                 What::Field
                 | What::Text
                 | What::MustText
@@ -345,8 +352,13 @@ impl What {
                 | Self::FirstText
                 | Self::LooseText
                 | Self::Query
+                | Self::MustQuery
                 | Self::Time
         )
+    }
+
+    pub(crate) fn is_query(self) -> bool {
+        matches!(self, Self::Query | Self::MustQuery)
     }
 }
 
@@ -393,6 +405,9 @@ pub(crate) fn flatten(name: &str, value: &Value, lines: &mut Vec<(String, String
     }
 }
 
+/// Times that operators set: they are shown as they are said.
+const SET: [&str; 3] = ["begin_unix_s", "ends_unix_s", "until_unix_s"];
+
 /// A value for people, by the name of its field.
 fn shown(field: &str, value: &Value) -> String {
     match value {
@@ -402,6 +417,7 @@ fn shown(field: &str, value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
             Some(bytes) if field.ends_with("_bytes") => output::bytes(Bytes(bytes)),
+            Some(at) if SET.contains(&field) => output::time(at),
             Some(at) if field.ends_with("_unix_s") => output::when(at),
             Some(_) | None => number.to_string(),
         },

@@ -40,7 +40,8 @@ pub(crate) fn list(call: &Call<'_>, kind: Option<Kind>) -> anyhow::Result<()> {
             output::line("")?;
             appliances(&fleet).print()?;
             output::line("")?;
-            assets(&fleet).print()
+            assets(&fleet).print()?;
+            print_errors(errors(&fleet))
         }
     }
 }
@@ -272,8 +273,13 @@ fn show_site(site: &FleetSite, fleet: &FleetOut) -> anyhow::Result<()> {
     output::line("")?;
     let own = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
     appliances(&own).print()?;
+    print_errors(errors(fleet))
+}
+
+/// All that control tells, each with the appliance that has it, or `control`.
+fn errors(fleet: &FleetOut) -> Vec<String> {
     let named = |error: &FleetError| format!("{} {}: {}", error.appliance, error.room, error.text);
-    print_errors(fleet.errors.iter().map(named).chain(more_errors(fleet, "errors")).collect())
+    fleet.errors.iter().map(named).chain(more_errors(fleet, "errors")).collect()
 }
 
 /// How many more there are than control's list has: of the site that it was asked for.

@@ -54,7 +54,7 @@ const FLEET: Route = ("GET", "/v1/fleet");
 
 /// All of them.
 const VERBS: &[Verb] = &[
-    verb("fleet", "show", "Show sites, appliances and assets, one line each", &[FLEET])
+    verb("fleet", "show", "Show sites, appliances, assets and errors, one line each", &[FLEET])
         .by(|call| list::list(call, None)),
     verb("fleet", "health", "Say whether playbacks can begin", &[("GET", "/healthz")]),
     verb("fleet", "metrics", "Print control's metrics, as Prometheus reads them", METRICS).raw(),
@@ -87,7 +87,7 @@ const VERBS: &[Verb] = &[
             take("fill_cluster", "Manifest clusters that fill from one another", What::Text),
             take("fill_windows", WINDOWS_OF_SITE, What::Text),
         ])
-        .says("site {site} is for {prefixes}"),
+        .says("site {site} is kept: `nearcast site show {site}` has all that is said of it"),
     verb("site", "remove", "Remove a site in which no appliance stands", REMOVE_SITE)
         .takes(&[name("site", "Its name: `nearcast site list` has them")])
         .says("site {site} is gone"),
@@ -263,8 +263,8 @@ const VERBS: &[Verb] = &[
         .says("a plan is made: `nearcast plan show` says what came of it"),
     verb("plan", "why", "Show why a site's appliances should hold a title, or not", WHY_PLAN)
         .takes(&[
-            take("file", "An asset, or one of its versions", What::Query),
-            take("site", "Of the appliances", What::Query),
+            take("file", "An asset for its current version, or a version", What::MustQuery),
+            take("site", "Of the appliances", What::MustQuery),
         ])
         .shows(Shows::Rows(&[
             ("APPLIANCE", "appliance"),
@@ -281,7 +281,7 @@ const VERBS: &[Verb] = &[
         .says("{version} is pinned {at} until {until|further notice}"),
     verb("pin", "remove", "End a pin", UNPIN)
         .takes(&[VERSION, IN_SITE, IN_CLUSTER])
-        .says("{version} is not pinned there"),
+        .says("{version} is not pinned there any more"),
     verb("ban", "list", "List versions that must not lie somewhere", &[("GET", "/v1/bans")])
         .shows(Shows::Rows(RULE)),
     verb("ban", "set", "Keep a version away from a place: its copies there go", BAN)
@@ -289,7 +289,7 @@ const VERBS: &[Verb] = &[
         .says("{version} is banned {at} until {until|further notice}"),
     verb("ban", "remove", "End a ban", UNBAN)
         .takes(&[VERSION, IN_SITE, IN_CLUSTER])
-        .says("{version} is not banned there"),
+        .says("{version} is not banned there any more"),
     verb("launch", "list", "List versions that begin", &[("GET", "/v1/launches")])
         .shows(Shows::Rows(LAUNCH)),
     verb("launch", "set", "Say how much a version that begins will be watched", SET_LAUNCH)
@@ -303,7 +303,7 @@ const VERBS: &[Verb] = &[
         .says("{version} counts as a launch until {ends_unix_s}, from the next forecast on"),
     verb("launch", "remove", "Say nothing of how much a version will be watched", NO_LAUNCH)
         .takes(&[VERSION])
-        .says("{version} is no launch"),
+        .says("{version} is no launch any more"),
     // Assets
     verb("asset", "list", "List assets, one line each", &[FLEET])
         .by(|call| list::list(call, Some(Kind::Asset))),

@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::wishes::{RuleKind, Unkept, last_copy};
-use director::{Event, Moves};
+use director::{Catalog, Event, Moves, Snapshot};
 use model::id::{AssetVersionId, SiteId};
 use model::units::Bytes;
 use model::view::Renditions;
@@ -268,12 +268,12 @@ pub(crate) async fn why(
     let both = site.zip(file).ok_or_else(|| Problem::bad_request("say which site and which file"));
     let (site, file) = both?;
     let site: SiteId = named(&site)?;
-    let catalog = control.snapshot().catalog.clone();
-    let of_asset = file.parse().ok().and_then(|asset| Some(catalog.versions(&asset).first()?.id()));
-    let version = match of_asset.cloned() {
-        Some(version) => version,
-        None => named(&file)?,
-    };
+    let snapshot = control.snapshot();
+    if !snapshot.sites.contains_key(&site) {
+        let detail = format!("there is no site {site}: `nearcast site list` has them");
+        return Err(Problem::not_found(detail));
+    }
+    let version = version_of(&snapshot.catalog, &file)?;
     // Each takes as long as a plan of its region.
     let Ok(turn) = ASKING.try_acquire() else {
         let detail = "somebody else asks: come again in a moment";
@@ -284,10 +284,7 @@ pub(crate) async fn why(
     let answer = spawn_blocking(move || (question.why(&asked, &told), drop(turn)).0);
     let answer = answer.await.expect("nothing in it panics");
     if answer.is_empty() {
-        return Err(Problem::not_found(format!(
-            "{version} is not held by the policy, or {site} has no appliance: GET /v1/assets and \
-             /v1/sites list them"
-        )));
+        return Err(Problem::not_found(nothing(&snapshot, &site, &version)));
     }
     let out = |of: director::Held| Why {
         appliance: of.appliance.to_string(),
@@ -297,6 +294,36 @@ pub(crate) async fn why(
         why: words(&of, &version),
     };
     Ok(Json(answer.into_iter().map(out).collect()))
+}
+
+/// The version of this name, or the current one of the asset.
+fn version_of(catalog: &Catalog, file: &str) -> Result<AssetVersionId, Problem> {
+    let asset = file.parse().ok();
+    if let Some(current) = asset.and_then(|asset| catalog.versions(&asset).first()) {
+        return Ok(current.id().clone());
+    }
+    let version = named(file)?;
+    match catalog.version(&version) {
+        Some(_) => Ok(version),
+        None => Err(Problem::not_found(format!(
+            "there is no asset or version {file}: `nearcast asset list` has them"
+        ))),
+    }
+}
+
+/// Why nothing is planned of a version at a site, both of which there are.
+fn nothing(snapshot: &Snapshot, site: &SiteId, version: &AssetVersionId) -> String {
+    let count = usize::try_from(snapshot.policy.versions_kept).unwrap_or(usize::MAX);
+    let asset = snapshot.catalog.version(version).map(|of| &of.files.asset);
+    let mut kept = asset.into_iter().flat_map(|of| snapshot.catalog.versions(of)).take(count);
+    if kept.any(|of| of.id() == version) {
+        format!("no appliance stands in {site}: `nearcast appliance set APPLIANCE --site {site}`")
+    } else {
+        format!(
+            "{version} is held nowhere: newer versions of its asset are in its place, and the \
+             policy keeps {count} (`nearcast policy set --versions-kept N`)"
+        )
+    }
 }
 
 /// The other cause of that.

@@ -99,9 +99,10 @@ pub(crate) async fn put_ban(
     put_rule(&control, &version, &body, RuleKind::Ban).await
 }
 
-/// Ends a pin.
+/// Ends a pin, also of a version that was taken down.
 #[utoipa::path(delete, path = "/v1/pins/{version}", tag = "fleet", params(RuleQuery),
-    responses((status = 204, description = "It is not pinned there, whether or not it was")))]
+    responses((status = 204, description = "It is not pinned there any more"),
+        (status = 404, description = "It was not pinned there")))]
 pub(crate) async fn delete_pin(
     State(control): Shared,
     Path(version): Path<String>,
@@ -110,9 +111,10 @@ pub(crate) async fn delete_pin(
     delete_rule(&control, &version, query, RuleKind::Pin).await
 }
 
-/// Ends a ban.
+/// Ends a ban, also of a version that was taken down.
 #[utoipa::path(delete, path = "/v1/bans/{version}", tag = "fleet", params(RuleQuery),
-    responses((status = 204, description = "It is not banned there, whether or not it was")))]
+    responses((status = 204, description = "It is not banned there any more"),
+        (status = 404, description = "It was not banned there")))]
 pub(crate) async fn delete_ban(
     State(control): Shared,
     Path(version): Path<String>,
@@ -151,7 +153,21 @@ async fn delete_rule(
     kind: RuleKind,
 ) -> Result<StatusCode, Problem> {
     let at = place(site.as_deref(), cluster.as_deref())?;
-    control.delete_rule(&named(version)?, &at, kind).await?;
+    let key: (AssetVersionId, Where) = (named(version)?, at);
+    // As it is now, with versions that are gone: what is said of them can be ended, too.
+    let wishes = control.wishes().await?;
+    if wishes.rules.get(&key).is_none_or(|rule| rule.kind != kind) {
+        let (version, at) = &key;
+        let list = match kind {
+            RuleKind::Pin => "pin",
+            RuleKind::Ban => "ban",
+        };
+        return Err(Problem::not_found(format!(
+            "nothing ended: nobody says that {version} is {kind} {at}: `nearcast {list} list` has \
+             all that is said"
+        )));
+    }
+    control.delete_rule(&key.0, &key.1, kind).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -251,12 +267,19 @@ pub(crate) async fn put_launch(
 
 /// Says nothing of how much a version will be watched.
 #[utoipa::path(delete, path = "/v1/launches/{version}", tag = "fleet",
-    responses((status = 204, description = "It is no launch, whether or not it was")))]
+    responses((status = 204, description = "It is no launch any more"),
+        (status = 404, description = "It was none")))]
 pub(crate) async fn delete_launch(
     State(control): Shared,
     Path(version): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    control.put_launch(&named(&version)?, None).await?;
+    let version: AssetVersionId = named(&version)?;
+    if !control.wishes().await?.launches.contains_key(&version) {
+        return Err(Problem::not_found(format!(
+            "nothing ended: {version} is no launch: `nearcast launch list` has them"
+        )));
+    }
+    control.put_launch(&version, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

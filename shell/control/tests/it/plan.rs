@@ -40,11 +40,27 @@ fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
         upper.map(|row| row["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(of_upper(), vec!["it must not be here: it is above the site's bitrate_max_bps"; 4]);
-    let unknown = control.get("/v1/plan/why?site=a&file=other-1");
-    let said = unknown.problem(404);
-    assert!(said.contains("other-1 is not held by the policy"), "{said}");
+    control.put("/v1/sites/empty", &json!({"prefixes": []}));
+    for (query, wanted) in [
+        ("site=z&file=film", "there is no site z: `nearcast site list` has them"),
+        ("site=a&file=fil", "there is no asset or version fil: `nearcast asset list` has them"),
+        (
+            "site=empty&file=film",
+            "no appliance stands in empty: `nearcast appliance set APPLIANCE --site empty`",
+        ),
+    ] {
+        let said = control.get(&format!("/v1/plan/why?{query}")).problem(404);
+        assert_eq!(said, wanted);
+    }
     let said = control.get("/v1/plan/why?site=a").problem(400);
     assert!(said.contains("say which site and which file"), "{said}");
+    let newer = |number: u8| {
+        let path = format!("/v1/assets/film/versions/film-{number}");
+        assert_eq!(control.put(&path, &film(number)).status, 201);
+    };
+    [2, 3, 4].into_iter().for_each(newer);
+    let said = control.get("/v1/plan/why?site=a&file=film-1").problem(404);
+    assert!(said.starts_with("film-1 is held nowhere: newer versions of its asset"), "{said}");
     let bad = control.post("/v1/plan", &json!({"forced": true}));
     assert!(bad.status == 422 || bad.status == 400, "{}", bad.text());
 }

@@ -46,10 +46,30 @@ fn what_is_wrong_with_a_pin_a_ban_or_a_launch_is_said() {
     for list in ["pins", "bans", "launches"] {
         assert_eq!(control.json(&format!("/v1/{list}")), json!([]));
     }
-    let delete = |path: &str| control.delete(path).status;
-    assert_eq!(delete("/v1/pins/film-1?site=a"), 204, "whether or not it was");
-    assert_eq!(delete("/v1/pins/film-1?site=a&cluster=b"), 400);
-    assert_eq!(delete("/v1/launches/none-1"), 204);
+    let both = control.delete("/v1/pins/film-1?site=a&cluster=b");
+    assert_eq!(both.status, 400, "{}", both.text());
+}
+
+#[test]
+fn what_ends_nothing_says_so_and_what_is_said_of_a_version_that_is_gone_can_be_ended() {
+    let (control, _appliances, _) = with_appliances("");
+    control.put("/v1/bans/film-1", &json!({"site": "a"}));
+    for (path, said) in [
+        ("pins/film-1?site=a", "nobody says that film-1 is pinned at site a: `nearcast pin list`"),
+        ("bans/film-1?site=z", "nobody says that film-1 is banned at site z: `nearcast ban list`"),
+        ("bans/film-1", "nobody says that film-1 is banned everywhere"),
+        ("bans/none-1?cluster=z", "none-1 is banned in manifest cluster z"),
+        ("launches/film-1", "film-1 is no launch: `nearcast launch list` has them"),
+    ] {
+        let problem = control.delete(&format!("/v1/{path}")).problem(404);
+        assert!(problem.starts_with("nothing ended: ") && problem.contains(said), "{problem}");
+    }
+    control.put("/v1/launches/film-1", &json!({"day_bytes": 1}));
+    let withdrawn = control.delete("/v1/assets/film");
+    assert_eq!(withdrawn.status, 200, "{}", withdrawn.text());
+    assert_eq!(control.json("/v1/bans")[0]["version"], "film-1");
+    assert_eq!(control.delete("/v1/bans/film-1?site=a").status, 204);
+    assert_eq!(control.delete("/v1/bans/film-1?site=a").status, 404);
 }
 
 fn why(control: &Running, site: &str) -> Vec<(bool, String)> {

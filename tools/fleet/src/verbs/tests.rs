@@ -119,8 +119,9 @@ fn a_verb_takes_what_its_route_takes() {
         let parameters = parameters.filter(|of| of["in"] == "query");
         let parameters: BTreeSet<&str> =
             parameters.map(|of| of["name"].as_str().unwrap()).collect();
-        assert_eq!(takes(&|take| take.what == What::Query), parameters, "{place}: query");
-        let of_body = |take: &Take| !matches!(take.what, What::Name | What::MayName | What::Query);
+        assert_eq!(takes(&|take| take.what.is_query()), parameters, "{place}: query");
+        let of_body =
+            |take: &Take| !matches!(take.what, What::Name | What::MayName) && !take.what.is_query();
         assert_eq!(takes(&of_body), fields.unwrap_or_default(), "{place}: options");
     }
 }
@@ -196,11 +197,28 @@ fn what_is_no_address_is_refused_before_control_is_asked() {
 }
 
 #[test]
+fn why_a_title_lies_somewhere_is_asked_with_both() {
+    let take = |words: &[&str]| {
+        let words = [&["nearcast", "plan", "why"], words].concat();
+        crate::command().try_get_matches_from(words)
+    };
+    let missing = |words: &[&str]| -> Vec<String> {
+        let error = take(words).unwrap_err().to_string();
+        let lines = error.lines().map(str::trim).filter(|line| line.starts_with("--"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(missing(&["--site", "s1"]), ["--file <FILE>"]);
+    assert_eq!(missing(&[]), ["--file <FILE>", "--site <SITE>"]);
+    assert!(take(&["--site", "s1", "--file", "film"]).is_ok());
+}
+
+#[test]
 fn fields_are_shown_by_their_names() {
     let mut lines = Vec::new();
     let answer = json!({
         "usable_bytes": 41_290_000, "name": "a1", "cloned": false, "list": ["x", "y"], "none": [],
         "nothing": null, "count": 7, "inside": [{"id": "p1"}, {"id": "p2"}],
+        "until_unix_s": 4_105_044_000_u64,
     });
     flatten("", &answer, &mut lines);
     let lines: Vec<String> = lines.iter().map(|(name, text)| format!("{name}: {text}")).collect();
@@ -214,6 +232,7 @@ fn fields_are_shown_by_their_names() {
         "count: 7",
         "inside 1 id: p1",
         "inside 2 id: p2",
+        "until_unix_s: 2100-01-31T02:00:00Z",
     ];
     let mut sorted = lines.clone();
     sorted.sort();

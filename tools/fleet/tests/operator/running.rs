@@ -54,7 +54,43 @@ impl Running {
         assert!(output.status.success(), "{arguments:?}: {errors}");
         String::from_utf8(output.stdout).unwrap()
     }
+
+    /// Ingests a title of one rendition under this name; its version.
+    pub(crate) fn ingest(&self, asset: &str) -> String {
+        let folder = self.folder.path().join(asset);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("r0.mp4"), [7; 2_000]).unwrap();
+        std::fs::write(folder.join("r0.m3u8"), MEDIA).unwrap();
+        std::fs::write(folder.join("master.m3u8"), MASTER).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_nearcast"))
+            .args(["ingest", "--asset", asset, "--source", "https://127.0.0.1:1/", "--json"])
+            .arg(&folder)
+            .env("NEARCAST_CONTROL", &self.url)
+            .env("XDG_CACHE_HOME", self.folder.path().join("user"))
+            .env_remove("NEARCAST_TOKEN")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{errors}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        summary["version"].as_str().unwrap().to_owned()
+    }
 }
+
+const MASTER: &str = "#EXTM3U
+#EXT-X-STREAM-INF:BANDWIDTH=800000,CODECS=\"avc1.42c01e\"
+r0.m3u8
+";
+
+const MEDIA: &str = "#EXTM3U
+#EXT-X-VERSION:7
+#EXT-X-TARGETDURATION:4
+#EXT-X-MAP:URI=\"r0.mp4\",BYTERANGE=\"800@0\"
+#EXTINF:4.0,
+#EXT-X-BYTERANGE:1200@800
+r0.mp4
+#EXT-X-ENDLIST
+";
 
 impl Drop for Running {
     fn drop(&mut self) {

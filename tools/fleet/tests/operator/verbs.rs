@@ -1,5 +1,7 @@
 //! `nearcast THING VERB` against a control plane.
 
+use std::time::{Duration, Instant};
+
 use crate::running::Running;
 
 #[test]
@@ -7,8 +9,10 @@ fn what_is_set_is_shown_and_what_was_not_said_stays() {
     let control = Running::start();
     let says = |line: &str| control.says(&line.split(' ').collect::<Vec<_>>());
     let said = says("site set s1 --prefix 10.0.0.0/8 --prefix 2001:db8::/32");
-    assert_eq!(said, "site s1 is for 10.0.0.0/8, 2001:db8::/32\n");
-    assert_eq!(says("site set s2"), "site s2 is for none\n");
+    let kept = "is kept: `nearcast site show";
+    assert_eq!(said, format!("site s1 {kept} s1` has all that is said of it\n"));
+    assert_eq!(says("site set s2"), format!("site s2 {kept} s2` has all that is said of it\n"));
+    assert!(says("site show s1").contains("2001:db8::/32"));
     says("appliance set a1 --site s1 --weight 3 --address 192.0.2.1");
     let said = says("appliance set a1 --site s2");
     let expected = "appliance a1 stands in s2, with a weight of 3, addresses 192.0.2.1\n";
@@ -103,4 +107,53 @@ fn a_refusal_says_what_to_do_and_the_program_fails() {
     assert!(said.contains("copies: use 1 to 64"), "{said}");
     let said = refused("audit list --count 0");
     assert!(said.contains("--count: use 1 to 100000"), "{said}");
+}
+
+#[test]
+fn what_is_said_of_a_version_is_told_back_and_a_typo_ends_nothing() {
+    let control = Running::start();
+    let says = |line: &str| control.says(&line.split(' ').collect::<Vec<_>>());
+    let refused = |line: &str| {
+        let output = control.nearcast(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    says("site set s1");
+    let film = control.ingest("film");
+    let until = "2100-01-31T02:00:00Z";
+    let said = says(&format!("pin set {film} --site s1 --until {until}"));
+    assert_eq!(said, format!("{film} is pinned at site s1 until {until}\n"));
+    assert!(says("pin list").contains(&format!("at site s1  {until}")));
+    let unkept = format!(
+        "\n\ncontrol placement: {film} is pinned at site s1, and no appliance stands there"
+    );
+    let began = Instant::now();
+    while !says("fleet show").contains(&unkept) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", says("fleet show"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = says(&format!("launch set {film} --begin 2100-01-01T00:00:00Z --day-bytes 1"));
+    assert!(said.contains("counts as a launch until 2100-01-15T00:00:00Z, from"), "{said}");
+    let listed = says("launch list");
+    assert!(listed.contains("2100-01-01T00:00:00Z") && listed.contains("2100-01-15"), "{listed}");
+
+    let said = refused(&format!("plan why --file {film} --site s9"));
+    assert!(said.contains("there is no site s9: `nearcast site list` has them"), "{said}");
+    let said = refused("plan why --file fil --site s1");
+    assert!(said.contains("there is no asset or version fil: `nearcast asset list`"), "{said}");
+    let said = refused(&format!("plan why --file {film} --site s1"));
+    assert!(said.contains("no appliance stands in s1: `nearcast appliance set"), "{said}");
+
+    for (line, list) in [
+        (format!("pin remove {film} --site s2"), "pin list"),
+        (format!("pin remove {film}"), "pin list"),
+        (format!("ban remove {film} --site s1"), "ban list"),
+        ("launch remove film".to_owned(), "launch list"),
+    ] {
+        let said = refused(&line);
+        assert!(said.contains("nothing ended: ") && said.contains(list), "{line}: {said}");
+    }
+    let said = says(&format!("pin remove {film} --site s1"));
+    assert_eq!(said, format!("{film} is not pinned there any more\n"));
+    assert_eq!(says(&format!("launch remove {film}")), format!("{film} is no launch any more\n"));
 }

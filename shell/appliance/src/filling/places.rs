@@ -41,10 +41,12 @@ const LIED_FOR: Nanos = Nanos::seconds(600);
 /// Control says at least this; whatever it says, it is asked again after the other.
 const WAIT_MIN_S: u64 = 1;
 const WAIT_MAX_S: u64 = 600;
-/// Control that has too much to do is asked again after so long, and counts as away when it has
-/// answered no question for the other.
+/// Control that has too much to do, or does not answer in time, is asked again after so long, and
+/// counts as away when it has answered no question for the others: it may be paused for a moment,
+/// and the origin would get what it cannot answer.
 const BUSY_WAIT_S: u64 = 5;
 const BUSY_MAX: Nanos = Nanos::seconds(900);
+const LATE_MAX: Nanos = Nanos::seconds(60);
 /// Objects that are fetched from further away are counted, and told once in a while.
 const SAY_EVERY: Nanos = Nanos::seconds(60);
 /// Siblings that are left out; the table is emptied when it is full.
@@ -73,7 +75,7 @@ pub(crate) struct Clients {
     pub(crate) busy: Arc<Busy>,
 }
 
-/// Since when control has said nothing but that it has too much to do.
+/// Since when control has said nothing, or that it has too much to do.
 #[derive(Debug, Default)]
 pub(crate) struct Busy(Mutex<Option<Instant>>);
 
@@ -104,10 +106,15 @@ impl Busy {
         *lock(&self.0) = None;
     }
 
-    /// It says so now. True if it is worth waiting for.
-    fn is_short(&self, now: Instant) -> bool {
+    /// This came of a question. True if an answer is worth waiting for.
+    fn is_short(&self, now: Instant, error: &ControlError) -> bool {
+        let most = match error {
+            ControlError::Status { status: 503, .. } => BUSY_MAX,
+            ControlError::Late(_) => LATE_MAX,
+            _ => return false,
+        };
         let since = *lock(&self.0).get_or_insert(now);
-        now.since(since) < BUSY_MAX
+        now.since(since) < most
     }
 }
 
@@ -169,10 +176,7 @@ impl<'a> Places<'a> {
                 self.clients.busy.answered();
                 told
             }
-            // It is there, and has too much to do: the origin would get what it cannot answer.
-            Some(Err(ControlError::Status { status: 503, .. }))
-                if self.clients.busy.is_short(self.asked) =>
-            {
+            Some(Err(error)) if self.clients.busy.is_short(self.asked, &error) => {
                 Sources { only: true, wait_s: Some(BUSY_WAIT_S), ..Sources::default() }
             }
             Some(Err(error)) => {
@@ -363,6 +367,20 @@ mod tests {
         let before = told(r#"{"sources": []}"#);
         assert_eq!((waits(&before), before.only, before.escalated), (None, false, None));
         assert!(list(before.sources, &[]).is_empty());
+    }
+
+    #[test]
+    fn control_that_is_paused_is_waited_for_and_one_that_is_gone_is_not() {
+        let at = |seconds| Instant(0) + Nanos::seconds(seconds);
+        let late = ControlError::Late("timeout: global".to_owned());
+        let busy = ControlError::Status { status: 503, text: String::new() };
+        let gone = ControlError::Unreachable("connection refused".to_owned());
+        let control = Busy::default();
+        assert!(!control.is_short(at(0), &gone));
+        assert_eq!([5, 64, 65].map(|now| control.is_short(at(now), &late)), [true, true, false]);
+        assert!(control.is_short(at(66), &busy), "it is there");
+        control.answered();
+        assert!(control.is_short(at(100), &late), "for another minute");
     }
 
     #[test]

@@ -36,6 +36,9 @@ const DEMAND_MAX: Duration = Duration::from_secs(60);
 pub enum ControlError {
     #[error("control cannot be reached: {0}")]
     Unreachable(String),
+    /// It is there, or its machine is away.
+    #[error("control does not answer in time: {0}")]
+    Late(String),
     #[error("control answers {status}: {text}")]
     Status {
         status: u16,
@@ -202,7 +205,10 @@ type Response = ureq::http::Response<ureq::Body>;
 
 /// Refuses answers that are no success, with the beginning of their text.
 fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlError> {
-    let mut response = answered.map_err(|error| ControlError::Unreachable(error.to_string()))?;
+    let mut response = answered.map_err(|error| match error {
+        ureq::Error::Timeout(_) => ControlError::Late(error.to_string()),
+        _ => ControlError::Unreachable(error.to_string()),
+    })?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -229,4 +235,24 @@ fn bytes_or_nothing(
 fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {
     let body = response.body_mut().with_config().limit(len_max).read_to_vec();
     body.map_err(|error| ControlError::Body(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn silence_is_told_from_nobody_there() {
+        let ask = |url: &str| {
+            let request = ureq::get(url).config().timeout_global(Some(Duration::from_millis(100)));
+            checked(request.build().call()).err()
+        };
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        assert!(matches!(ask(&url), Some(ControlError::Late(_))));
+        drop(silent);
+        assert!(matches!(ask(&url), Some(ControlError::Unreachable(_))));
+    }
 }

@@ -390,7 +390,7 @@ const STILL_BELIEVED: &str =
 /// The same question may be answered in a while.
 fn may_pass(error: &ControlError) -> bool {
     match error {
-        ControlError::Unreachable(_) | ControlError::Body(_) => true,
+        ControlError::Unreachable(_) | ControlError::Late(_) | ControlError::Body(_) => true,
         ControlError::Status { status, .. } => *status == 503,
         ControlError::Manifest(_) | ControlError::Trust(_) => false,
         ControlError::NoDocuments(_) | ControlError::Blocks(_) => false,

@@ -36,7 +36,7 @@ impl Tries {
         let text = error.to_string();
         if self.said.as_ref() != Some(&text) {
             tracing::warn!(whom, error = text, "serving and filling go on without it");
-            if !matches!(error, ControlError::Unreachable(_)) {
+            if !matches!(error, ControlError::Unreachable(_) | ControlError::Late(_)) {
                 shared.ledger.note("control", text.clone());
             }
             self.said = Some(text);

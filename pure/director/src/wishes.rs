@@ -96,6 +96,8 @@ pub struct Unkept {
 pub enum UnkeptWhy {
     /// A pin: there is no room for so much of it.
     NoRoom(Bytes),
+    /// A pin: no appliance there has reported drives that can be used.
+    NoDrives,
     /// A pin: no appliance stands there.
     NoAppliance,
     /// A pin: it was taken down, or the policy keeps newer versions of its asset.
@@ -111,6 +113,7 @@ impl Unkept {
     pub fn kind(&self) -> RuleKind {
         match self.why {
             UnkeptWhy::NoRoom(_)
+            | UnkeptWhy::NoDrives
             | UnkeptWhy::NoAppliance
             | UnkeptWhy::NotKept
             | UnkeptWhy::PlanRefused => RuleKind::Pin,
@@ -245,6 +248,10 @@ impl fmt::Display for Unkept {
                 f,
                 "{} MiB of it have no room there: add drives, or end other pins",
                 missing.0.div_ceil(1 << 20)
+            ),
+            UnkeptWhy::NoDrives => f.write_str(
+                "no appliance there has reported drives that can be used: is it enrolled and \
+                 running?",
             ),
             UnkeptWhy::NoAppliance => f.write_str("no appliance stands there: end the pin"),
             UnkeptWhy::NotKept => f.write_str(

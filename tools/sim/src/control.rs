@@ -294,7 +294,7 @@ impl Control {
         let Some(director) = director.as_ref() else { return false };
         let is_it = |of: &Unkept| {
             let is_there = of.version == *version && of.at == Where::Site(site.clone());
-            is_there && matches!(of.why, UnkeptWhy::NoRoom(_))
+            is_there && matches!(of.why, UnkeptWhy::NoRoom(_) | UnkeptWhy::NoDrives)
         };
         director.places().report.pins_missing.iter().any(is_it)
     }

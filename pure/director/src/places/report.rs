@@ -119,6 +119,7 @@ impl Report {
             missing -= cluster.bans;
             let stands = |member: &usize| site.is_none() || cluster.members[*member].apart == site;
             let mut members = (0..plan.members.len()).filter(stands).peekable();
+            let has_drives = members.clone().any(|at| cluster.members[at].room != Bytes::ZERO);
             let first = members.peek().map(|member| &of.registered[*member].appliance.site);
             members.for_each(|member| missing -= &plan.members[member].items);
             let mut lens: BTreeMap<&AssetVersionId, Bytes> = BTreeMap::new();
@@ -128,7 +129,8 @@ impl Report {
                 *lens.entry(numbered.version.id()).or_default() += len;
             }
             for ((version, len), site) in lens.into_iter().zip(first.into_iter().cycle()) {
-                self.pin_missing(version, Where::Site(site.clone()), UnkeptWhy::NoRoom(len));
+                let why = if has_drives { UnkeptWhy::NoRoom(len) } else { UnkeptWhy::NoDrives };
+                self.pin_missing(version, Where::Site(site.clone()), why);
             }
         }
     }

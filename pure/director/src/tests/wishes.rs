@@ -377,6 +377,10 @@ fn a_pin_that_cannot_be_kept_is_told() {
     assert!(why.contains(nobody), "{why:?}");
     let not_kept = report.pins_missing.iter().find(|of| of.version.as_str() == "film-8");
     assert_eq!(not_kept.map(|of| of.why.clone()), Some(UnkeptWhy::NotKept));
+    director.handle(at(0), Event::Changed(Change::Usable(id("a1"), Bytes::ZERO)));
+    settle(&mut director);
+    let missing = &director.places().report.pins_missing;
+    assert_eq!(missing.iter().filter(|of| of.why == UnkeptWhy::NoDrives).count(), 3, "{missing:?}");
 }
 
 #[test]

@@ -198,6 +198,10 @@ fn a_pin_without_room_says_so_and_a_site_tells_what_was_said_of_it() {
     assert_eq!(why(1, 2), Why::Pinned { copies: 1 });
     assert!(matches!(why(0, 1), Why::Worth { .. }), "{:?}", why(0, 1));
     assert!(matches!(why(1, 9), Why::NoRoom { .. }), "{:?}", why(1, 9));
+    let members = [machine(1, 0, 1000)];
+    let cluster = Cluster { apart: &[], ..extra.cluster(&members) };
+    let plan = place_cluster(&order, &cluster, &CONFIG);
+    assert_eq!(super::why(&order, &cluster, &plan, 0, Item(2)), Why::NoDrives);
 }
 
 #[test]

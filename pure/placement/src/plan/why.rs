@@ -25,6 +25,8 @@ pub enum Why {
     Spare,
     /// Not held: others of the cluster hold it, as many as its peak needs or as have room.
     Elsewhere { copies: u32 },
+    /// Not held: no member has any room.
+    NoDrives,
     /// Not held: what is served more for its room fills the cluster.
     BelowCutoff { density: Density, cutoff: Density },
     /// Not held: no member with room for it has as much fill left in the next window.
@@ -65,6 +67,9 @@ pub fn why(
     if 0 < copies {
         return Why::Elsewhere { copies };
     }
+    if cluster.members.iter().all(|of| of.room == Bytes::ZERO) {
+        return Why::NoDrives;
+    }
     if density <= cutoff && !is_pinned {
         return Why::BelowCutoff { density, cutoff };
     }
@@ -99,6 +104,10 @@ impl fmt::Display for Why {
             Self::Elsewhere { copies } => {
                 write!(f, "others of the cluster hold it; copies: {copies}")
             }
+            Self::NoDrives => f.write_str(
+                "no appliance here has reported drives that can be used: is it enrolled and \
+                 running?",
+            ),
             Self::BelowCutoff { density, cutoff } => {
                 write!(f, "{density}, and the cut-off is {}", cutoff.0)
             }

@@ -351,7 +351,8 @@ mod tests {
             tokio::task::yield_now().await;
         }
         first.abort();
-        assert_eq!(take("a1", 1).await.unwrap(), Err(NotCounted::Busy));
+        let second = tokio::time::timeout(Duration::from_secs(10), take("a1", 1)).await;
+        assert_eq!(second.expect("it does not wait").unwrap(), Err(NotCounted::Busy));
         assert_eq!(control.metrics.demand_parts_shed.value(), 1);
         let counting = async {
             assert_eq!(other.await.unwrap(), Err(NotCounted::Unknown));

@@ -90,7 +90,7 @@ impl Holdings {
     /// go on with.
     pub(crate) fn units_without_use(&self) -> Vec<UnitId> {
         let of_unit = |part: &PartId| match part {
-            PartId::Unit(unit) if self.waits.units.contains_key(unit) => None,
+            PartId::Unit(unit) if self.waits.keeps(unit) => None,
             PartId::Unit(unit) if !self.busy_units.contains(unit) => Some(*unit),
             PartId::Unit(_) | PartId::Object(_) => None,
         };

@@ -94,6 +94,15 @@ impl Waits {
         true
     }
 
+    /// True if some of a unit waits: its part stays. All of it may have come another way.
+    pub(crate) fn keeps(&self, unit: &UnitId) -> bool {
+        let waits_until = |until: &Instant| {
+            let mut then = self.due.range((*until, ObjectId([0; 32]))..);
+            then.next().is_some_and(|(due, _)| due == until)
+        };
+        self.units.get(unit).is_some_and(waits_until)
+    }
+
     /// With a new manifest everything is asked about anew. Those that waited are for whoever has
     /// the time to free them.
     pub(crate) fn begin_anew(&mut self) -> BTreeSet<(Instant, ObjectId)> {

@@ -74,6 +74,18 @@ fn a_part_of_a_unit_that_waits_is_kept_and_gone_on_with() {
 }
 
 #[test]
+fn a_part_of_a_unit_that_waits_goes_if_all_of_it_comes_another_way() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    let claim = claimed(&mut holdings, at(0));
+    let part = claim.parcel().part();
+    holdings.set_part(part, Some(Part { drive: DRIVE, verified: LEN }));
+    holdings.wait_for_master(at(0), &claim, Nanos::seconds(3));
+    (1..=3).for_each(|n| holdings.publish(object(n), on(0, 1), None));
+    assert_eq!(plan(&mut holdings, at(1)).drop_parts, [(part, DRIVE)]);
+}
+
+#[test]
 fn a_unit_waits_once_for_one_of_it_of_which_some_is_there() {
     let mut holdings = packing(100);
     holdings.set_manifest(manifest(1, &[1, 2, 3]));

@@ -319,8 +319,8 @@ pub(crate) fn week_before(at: UnixSeconds) -> (Hour, Hour) {
     (today.before(LOOKED_BACK * 24), today)
 }
 
-/// The last time at which a forecast was due: 23:00 UTC, for the day that begins an hour later. What comes
-/// of it is fetched in the windows of that night, wherever a site is.
+/// The last time at which a forecast was due: 23:00 UTC, for the day that begins an hour later.
+/// What comes of it is fetched in the windows of that night, wherever a site is.
 pub(crate) fn last_forecast(now: UnixSeconds) -> UnixSeconds {
     const DAY: u64 = 86_400;
     let before_midnight = 3600;

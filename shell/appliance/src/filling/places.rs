@@ -108,11 +108,12 @@ impl Busy {
 
     /// This came of a question. True if an answer is worth waiting for.
     fn is_short(&self, now: Instant, error: &ControlError) -> bool {
-        let most = match error {
-            ControlError::Status { status: 503, .. } => BUSY_MAX,
-            ControlError::Late(_) => LATE_MAX,
-            _ => return false,
-        };
+        let is_busy = matches!(error, ControlError::Status { status: 503, .. });
+        let is_late = matches!(error, ControlError::Late(_));
+        if !is_busy && !is_late {
+            return false;
+        }
+        let most = if is_busy { BUSY_MAX } else { LATE_MAX };
         let since = *lock(&self.0).get_or_insert(now);
         now.since(since) < most
     }

@@ -205,9 +205,10 @@ type Response = ureq::http::Response<ureq::Body>;
 
 /// Refuses answers that are no success, with the beginning of their text.
 fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlError> {
-    let mut response = answered.map_err(|error| match error {
-        ureq::Error::Timeout(_) => ControlError::Late(error.to_string()),
-        _ => ControlError::Unreachable(error.to_string()),
+    let mut response = answered.map_err(|error| {
+        let is_late = matches!(error, ureq::Error::Timeout(_));
+        let text = error.to_string();
+        if is_late { ControlError::Late(text) } else { ControlError::Unreachable(text) }
     })?;
     let status = response.status();
     if status.is_success() {

@@ -25,10 +25,11 @@ use wire::v1::manifest::{AssetVersion, LACKING_MAX, Lacking, Manifest, Trust};
 use wire::v1::report::{Report, ReportReply};
 use wire::v1::routes::{PART_LEN_MAX, Part, PartTaken};
 
-use super::caller::{ApplianceCaller, turned_away};
+use super::caller::{ApplianceCaller, seen, turned_away};
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::state::convert::routes_part_in;
+use crate::state::quotas::Taken;
 use crate::state::writer::manifests::Reads;
 use crate::state::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
@@ -129,11 +130,12 @@ fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<S
 }
 
 /// Memory for a report or a part that is read, until the director has taken it: of all that are on
-/// their way at a time, so much and no more. With every appliance at once, those for which there is
-/// no room are asked to come again. A body that does not say its length has room for the longest
+/// their way at a time, so much and no more, and of one member one report and two parts. With every
+/// appliance at once, those for which there is no room are asked to come again. A body that does not say its length has room for the longest
 /// that may come: of a table or of demand if `IS_PART`, which has two routes.
 pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
+    _taken: Option<Taken<String>>,
 }
 
 impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
@@ -149,14 +151,16 @@ impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
         let most = if IS_PART { part_max } else { REPORT_LEN_MAX };
         let len = told.map_or(most, units::Bytes).min(most);
         let permits = u32::try_from(len.0.div_ceil(REPORT_UNIT.0)).unwrap_or(u32::MAX).max(1);
+        let quotas = if IS_PART { &control.parts_of_each } else { &control.reports_of_each };
+        let taken = seen(&parts.extensions).map(|seen| quotas.take(&seen.key));
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
-        let _permit = permit.map_err(|_| {
+        let (Ok(_permit), None | Some(Some(_))) = (permit, &taken) else {
             control.metrics.reports_shed.count();
             turned_away(control, parts.uri.path(), &parts.extensions);
             let detail = "too many reports are being read: come again in a second";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
-        })?;
-        Ok(Self { _permit })
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
+        };
+        Ok(Self { _permit, _taken: taken.flatten() })
     }
 }
 
@@ -317,13 +321,7 @@ mod tests {
     #[tokio::test]
     async fn a_report_that_is_refused_at_the_door_is_a_sign_of_life() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
-        let good = Seen {
-            member: Member::appliance("a1"),
-            serial: "1".to_owned(),
-            key: "k1".to_owned(),
-            not_before: UnixSeconds(0),
-            not_after: UnixSeconds(u64::MAX),
-        };
+        let good = good();
         control.identities().enrolled("", enrolled(&good));
         let stranger = Seen { key: "k2".to_owned(), ..good.clone() };
         let request = |seen: &Seen, path: &str| {
@@ -387,6 +385,47 @@ mod tests {
             issued: UnixSeconds(0),
             expires: seen.not_after,
             revoked: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn one_member_has_one_report_read_and_an_eighth_of_all_requests() {
+        let (_directory, control) = crate::state::writer::tests::open("").await;
+        let room = |key: &str| {
+            let (control, mut request) = (control.clone(), Request::new(()));
+            let seen = Some(Arc::new(Seen { key: key.to_owned(), ..good() }));
+            let address = ([127, 0, 0, 1], 1).into();
+            request.extensions_mut().insert(ConnectInfo(FleetPeer { address, seen }));
+            let (mut parts, ()) = request.into_parts();
+            async move { Room::<false>::from_request_parts(&mut parts, &control).await }
+        };
+        let first = room("k1").await.ok().unwrap();
+        assert!(room("k1").await.is_err(), "its report is read");
+        let of_another = room("k2").await;
+        drop(first);
+        assert!(room("k1").await.is_ok() && of_another.is_ok());
+
+        let asked = |key: &str| {
+            let key = key.to_owned();
+            let taken: Vec<_> = (0..99).map_while(|_| control.fleet_of_each.take(&key)).collect();
+            taken
+        };
+        let all = asked("k1");
+        assert_eq!((all.len(), asked("k2").len()), (32, 32));
+        let mut request = Request::get("/v1/appliances/a1/manifest").body(Body::empty()).unwrap();
+        let (address, seen) = (([127, 0, 0, 1], 1).into(), Some(Arc::new(good())));
+        request.extensions_mut().insert(ConnectInfo(FleetPeer { address, seen }));
+        let refused = door(&control).call(request).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    fn good() -> Seen {
+        Seen {
+            member: Member::appliance("a1"),
+            serial: "1".to_owned(),
+            key: "k1".to_owned(),
+            not_before: UnixSeconds(0),
+            not_after: UnixSeconds(u64::MAX),
         }
     }
 

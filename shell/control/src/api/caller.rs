@@ -32,9 +32,7 @@ impl FromRequestParts<Arc<Control>> for Caller {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let peer = parts.extensions.get::<ConnectInfo<FleetPeer>>();
-        let seen = peer.and_then(|ConnectInfo(peer)| peer.seen.clone());
-        let seen = seen.ok_or_else(|| {
+        let seen = seen(&parts.extensions).cloned().ok_or_else(|| {
             let detail = "this needs the certificate of a member: enrol first";
             Problem::new(StatusCode::FORBIDDEN, "no-identity", detail)
         })?;
@@ -67,11 +65,15 @@ impl FromRequestParts<Arc<Control>> for FrontCaller {
     }
 }
 
+/// Whose connection a request comes by, whether or not its identity is good now.
+pub(super) fn seen(extensions: &Extensions) -> Option<&Arc<Seen>> {
+    extensions.get::<ConnectInfo<FleetPeer>>()?.0.seen.as_ref()
+}
+
 /// There is no room for this request. If it is an appliance's report, and its identity is good now,
 /// it is a sign of life all the same.
 pub(super) fn turned_away(control: &Control, path: &str, extensions: &Extensions) {
-    let peer = extensions.get::<ConnectInfo<FleetPeer>>();
-    let Some(seen) = peer.and_then(|ConnectInfo(peer)| peer.seen.as_ref()) else { return };
+    let Some(seen) = seen(extensions) else { return };
     let reports = Member::appliance(&seen.member.name) == seen.member
         && path == format!("/v1/appliances/{}/report", seen.member.name);
     if let Ok(id) = named::<ApplianceId>(&seen.member.name)

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use model::id::ApplianceId;
 use model::units::Bytes;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
@@ -18,11 +19,11 @@ use wire::v1::expected::{Expected, ExpectedItem};
 use super::Shared;
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
-use crate::state::turns::Turns;
+use crate::state::quotas::Quotas;
 
 /// Those that are answered now: one that asks again and again leaves a place to others. Each takes
 /// milliseconds of a core, and every appliance asks every two hours.
-static ASKING: LazyLock<Turns> = LazyLock::new(|| Turns::new(ASKING_MAX));
+static ASKING: LazyLock<Quotas<ApplianceId>> = LazyLock::new(|| Quotas::new(ASKING_MAX, 1));
 /// Arbitrary: a core has other work.
 const ASKING_MAX: usize = 2;
 
@@ -49,7 +50,7 @@ pub(crate) async fn expected(
     Query(Known { bytes, known }): Query<Known>,
 ) -> Result<Response, Problem> {
     let appliance = caller.is(&id)?;
-    let Some(turn) = ASKING.begin(&appliance) else {
+    let Some(taken) = ASKING.take(&appliance) else {
         let detail = "this appliance is being answered, or two others: come again in some minutes";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
     };
@@ -59,7 +60,7 @@ pub(crate) async fn expected(
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
     }
     let told = spawn_blocking(move || {
-        let _turn = turn;
+        let _taken = taken;
         let items = expected_out(&question.expected(&appliance, Bytes(bytes)));
         let state = state_of(&items);
         Expected { state, items }

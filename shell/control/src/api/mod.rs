@@ -370,9 +370,13 @@ async fn part_with_refused(request: Request, next: Next) -> Response {
     response
 }
 
-/// So many requests of members at a time: players' do not take their places.
+/// So many requests of members at a time, and of one member an eighth of them: players' do not take
+/// their places, nor does one member those of all others.
 async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Response {
-    let Ok(_permit) = control.fleet_requests.try_acquire() else {
+    let seen = caller::seen(request.extensions());
+    let taken = seen.map(|seen| control.fleet_of_each.take(&seen.key));
+    let permit = control.fleet_requests.try_acquire();
+    let (Ok(_permit), None | Some(Some(_))) = (permit, &taken) else {
         caller::turned_away(&control, request.uri().path(), request.extensions());
         return busy(&control);
     };

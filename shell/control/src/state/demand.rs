@@ -29,8 +29,8 @@ use popularity::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 use wire::v1::demand::{DemandPart, REST};
 
+use crate::state::quotas::{Quotas, Taken};
 use crate::state::store::{CountedPart, Mark};
-use crate::state::turns::{Turn, Turns};
 
 /// Parts that wait: 50 MB at the most, each of another appliance.
 const WAITING_MAX: usize = 64;
@@ -60,7 +60,7 @@ const TESTED: u32 = 7;
 pub(crate) struct Demands {
     pub(crate) queue: mpsc::Sender<Told>,
     /// Those whose part waits.
-    pub(crate) turns: Turns,
+    pub(crate) of_each: Quotas<ApplianceId>,
     pub(crate) waiting: Mutex<mpsc::Receiver<Told>>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Told {
     /// That of its identity.
     pub(crate) key: String,
     pub(crate) part: DemandPart,
-    pub(crate) turn: Turn,
+    pub(crate) taken: Taken<ApplianceId>,
     pub(crate) answer: oneshot::Sender<Option<Mark>>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Placed {
 impl Default for Demands {
     fn default() -> Self {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        Self { queue, turns: Turns::new(WAITING_MAX + AT_ONCE), waiting: Mutex::new(waiting) }
+        Self { queue, of_each: Quotas::new(WAITING_MAX + AT_ONCE, 1), waiting: Mutex::new(waiting) }
     }
 }
 
@@ -130,8 +130,8 @@ pub(crate) fn part_bytes_max(serves: Option<BitsPerSecond>) -> Bytes {
     Bytes((serves.0 / 8).saturating_mul(3600 * HOURS_IN_PART))
 }
 
-/// Of a part its bytes of no item, its turn, and who waits for it.
-pub(crate) type Asked = (Bytes, Turn, oneshot::Sender<Option<Mark>>);
+/// Of a part its bytes of no item, its quota, and who waits for it.
+pub(crate) type Asked = (Bytes, Taken<ApplianceId>, oneshot::Sender<Option<Mark>>);
 
 /// Parts that came, by item. O(files log versions).
 pub(crate) fn by_item(
@@ -141,9 +141,9 @@ pub(crate) fn by_item(
 ) -> Vec<(CountedPart, Asked)> {
     let numbered = Numbered::of(&snapshot.catalog);
     let one = |told: Told| {
-        let Told { appliance, key, part, turn, answer } = told;
+        let Told { appliance, key, part, taken, answer } = told;
         let (part, lost) = counted(snapshot, &numbered, now, (appliance, key), &part);
-        (part, (lost, turn, answer))
+        (part, (lost, taken, answer))
     };
     told.into_iter().map(one).collect()
 }

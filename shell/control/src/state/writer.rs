@@ -62,6 +62,7 @@ use crate::state::directing::{Directing, Reported};
 use crate::state::documents::Documents;
 use crate::state::lease::{self, Leading};
 use crate::state::manifests::Manifests;
+use crate::state::quotas::Quotas;
 use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
 use crate::state::unshared::Unshared;
@@ -124,6 +125,11 @@ pub struct Control {
     pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
+    /// The same of each member, by the key of its identity.
+    pub(crate) fleet_of_each: Quotas<String>,
+    /// Reports of a member, and parts, that are read.
+    pub(crate) reports_of_each: Quotas<String>,
+    pub(crate) parts_of_each: Quotas<String>,
     pub(crate) probes: Arc<Semaphore>,
     /// Room for reports that are being read.
     pub(crate) report_room: Arc<Semaphore>,

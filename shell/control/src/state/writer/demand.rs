@@ -41,7 +41,7 @@ impl Control {
             self.metrics.demand_parts_shed.count();
             NotCounted::Busy
         };
-        let turn = self.demand.turns.begin(&appliance).ok_or_else(shed)?;
+        let taken = self.demand.of_each.take(&appliance).ok_or_else(shed)?;
         let most = self.part_bytes_max(appliance.clone()).await.map_err(|_| shed())?;
         let bytes = part.bytes.iter().fold(part.beyond_bytes, |all, of| all.saturating_add(*of));
         if most < Bytes(bytes) {
@@ -50,7 +50,7 @@ impl Control {
         }
         let (answer, answered) = oneshot::channel();
         let key = key.to_owned();
-        match self.demand.queue.try_send(Told { appliance, key, part, turn, answer }) {
+        match self.demand.queue.try_send(Told { appliance, key, part, taken, answer }) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Closed(_)) => return Err(shed()),
         }
@@ -97,7 +97,7 @@ impl Control {
                 vec![None; asked.len()]
             }
         };
-        for (((lost, turn, answer), total), mark) in asked.into_iter().zip(totals).zip(marks) {
+        for (((lost, taken, answer), total), mark) in asked.into_iter().zip(totals).zip(marks) {
             match mark {
                 Some(Mark::Counted { is_new: true, .. }) => {
                     self.metrics.demand_parts.count();
@@ -110,7 +110,7 @@ impl Control {
                 Some(Mark::Late) => self.metrics.demand_parts_late.count(),
                 Some(Mark::Unknown) | None => {}
             }
-            drop(turn);
+            drop(taken);
             // Who asked may be gone; the next try is told the mark.
             let _ = answer.send(mark);
         }

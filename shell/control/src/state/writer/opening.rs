@@ -33,6 +33,7 @@ use crate::state::documents::{DocumentError, Documents};
 use crate::state::front::FollowError;
 use crate::state::lease::{self, Leading};
 use crate::state::manifests::Manifests;
+use crate::state::quotas::Quotas;
 use crate::state::sheds::Sheds;
 use crate::state::store::{Store, StoreError};
 use crate::state::unshared::Unshared;
@@ -266,6 +267,10 @@ impl Control {
             certificate,
             requests: Arc::new(Semaphore::new(config.serve.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.serve.requests_max)),
+            fleet_of_each: Quotas::new(usize::MAX, (config.serve.requests_max / 8).max(OF_ONE_MIN)),
+            reports_of_each: Quotas::new(usize::MAX, 1),
+            // A part of a table beside one of demand.
+            parts_of_each: Quotas::new(usize::MAX, 2),
             fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
@@ -311,5 +316,7 @@ impl Control {
 /// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
 /// read, about four times that.
 const REPORT_UNITS: usize = 32 << 10;
+/// An appliance fills with some threads, each of which asks: these should not wait for each other.
+const OF_ONE_MIN: usize = 16;
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;

@@ -133,6 +133,7 @@ fn of_pins_without_room_for_all_what_is_nowhere_else_has_it() {
     let of = |alone| Extra { pins: pins.clone(), alone, ..Extra::default() };
     assert_eq!(items(&world.plan(&fleet, of(set(&[]))), 0), [1, 2]);
     assert_eq!(items(&world.plan(&fleet, of(set(&[3]))), 0), [1, 3]);
+    assert_eq!(items(&world.plan(&fleet, of(set(&[1, 2, 3]))), 0), [1, 3], "it is held");
 }
 
 /// Four members of two sites, and what is said of the first site, and of the second.

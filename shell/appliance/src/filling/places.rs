@@ -75,9 +75,17 @@ pub(crate) struct Clients {
     pub(crate) busy: Arc<Busy>,
 }
 
-/// Since when control has said nothing, or that it has too much to do.
+/// Since when control has answered no question.
 #[derive(Debug, Default)]
-pub(crate) struct Busy(Mutex<Option<Instant>>);
+pub(crate) struct Busy(Mutex<Unanswered>);
+
+#[derive(Debug, Default)]
+struct Unanswered {
+    since: Option<Instant>,
+    /// Since when it has not even said that it has too much to do.
+    silent_since: Option<Instant>,
+    asked: Instant,
+}
 
 /// When it was last told that an object is fetched from further away.
 #[derive(Debug, Default)]
@@ -103,19 +111,29 @@ pub(crate) struct Places<'a> {
 
 impl Busy {
     fn answered(&self) {
-        *lock(&self.0) = None;
+        *lock(&self.0) = Unanswered::default();
     }
 
     /// This came of a question. True if an answer is worth waiting for.
     fn is_short(&self, now: Instant, error: &ControlError) -> bool {
         let is_busy = matches!(error, ControlError::Status { status: 503, .. });
         let is_late = matches!(error, ControlError::Late(_));
+        let mut of = lock(&self.0);
+        // Of what was before nobody asked for long nothing follows now.
+        if LATE_MAX < now.since(of.asked) {
+            *of = Unanswered::default();
+        }
+        of.asked = now;
         if !is_busy && !is_late {
             return false;
         }
-        let most = if is_busy { BUSY_MAX } else { LATE_MAX };
-        let since = *lock(&self.0).get_or_insert(now);
-        now.since(since) < most
+        let since = *of.since.get_or_insert(now);
+        if is_busy {
+            of.silent_since = None;
+            return now.since(since) < BUSY_MAX;
+        }
+        let silent_since = *of.silent_since.get_or_insert(now);
+        now.since(since) < BUSY_MAX && now.since(silent_since) < LATE_MAX
     }
 }
 
@@ -380,8 +398,15 @@ mod tests {
         assert!(!control.is_short(at(0), &gone));
         assert_eq!([5, 64, 65].map(|now| control.is_short(at(now), &late)), [true, true, false]);
         assert!(control.is_short(at(66), &busy), "it is there");
+        assert!(control.is_short(at(67), &late), "for another minute");
+        assert!(!control.is_short(at(127), &late));
         control.answered();
-        assert!(control.is_short(at(100), &late), "for another minute");
+        assert!(control.is_short(at(128), &late));
+        assert!(control.is_short(at(1000), &late), "nobody asked for long");
+        let control = Busy::default();
+        let busy = (1000..1930).step_by(30).map(|now| control.is_short(at(now), &busy));
+        assert_eq!(busy.filter(|is_short| *is_short).count(), 30, "15 minutes");
+        assert!(!control.is_short(at(1931), &late));
     }
 
     #[test]

@@ -37,8 +37,9 @@ pub enum Event<'a> {
     Probed { appliance: ApplianceId, answered: bool },
     /// What viewers are expected to watch.
     Expected(Arc<Expected>),
-    /// An operator wants a plan now; with force, it is taken whatever it evicts.
-    PlanNow { is_forced: bool },
+    /// An operator wants a plan now; or the plan of this number again, which is taken whatever it
+    /// evicts, if [`Director::may_force`](crate::Director::may_force) says so.
+    PlanNow { forces: Option<u64> },
     /// The answer to [`Action::Place`].
     Placed(Box<Plan>),
     /// The answer to [`Action::Store`]: this generation is durable now.

@@ -551,7 +551,7 @@ impl Machine for Director {
             Event::Late(by) => self.was_away(now, by),
             Event::TurnedAway(id) => self.lives(now, &id),
             Event::Expected(expected) => self.expect(expected),
-            Event::PlanNow { is_forced } => self.plan_now(is_forced),
+            Event::PlanNow { forces } => self.plan_now(forces),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;

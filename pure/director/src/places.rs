@@ -234,7 +234,7 @@ impl Ground {
     }
 
     /// What every appliance should hold until now, of these versions: nothing comes, and what is
-    /// banned goes all the same. O(pins x appliances + sites x their bans + items held).
+    /// banned goes all the same. O(sites x their bans + items held).
     pub(crate) fn as_before(
         &self,
         kept: &[(usize, &Arc<Version>)],
@@ -266,7 +266,7 @@ impl Ground {
         let (last, hand_over) = (wanted.last.clone(), BTreeSet::new());
         let mut report = wanted.report.clone();
         report.note_handovers(&planned, &holds);
-        self.note_pins_refused((&planned, &wanted.planned), &mut report);
+        self.note_pins_refused((&planned, &wanted.planned), (&ruled, &shelf), &mut report);
         let catalogue = Arc::new(catalogue);
         Places { holds, planned, sites, catalogue, shelf, last, hand_over, report }
     }
@@ -441,31 +441,33 @@ impl Ground {
         }
     }
 
-    /// Pins that wait for a plan that is refused. O(pins x appliances).
-    fn note_pins_refused(&self, (is, would_be): (&Holdings, &Holdings), report: &mut Report) {
-        for ((id, at), _) in self.wishes.pins(self.now_unix) {
-            let Some(version) = self.catalog.version(id) else { continue };
-            let pinned: NumberSet = version.items_or_own().each().map(|(_, item)| item.0).collect();
-            let here = self.appliances.iter().filter(|(_, of)| self.is_in(of, at));
-            let (mut comes, mut held) = (NumberSet::new(), NumberSet::new());
-            for (appliance, _) in here {
-                comes |= would_be.get(appliance).map_or_else(NumberSet::new, |of| &**of & &pinned);
-                held |= is.get(appliance).map_or_else(NumberSet::new, |of| &**of & &pinned);
-            }
-            if !comes.is_subset(&held) {
-                report.pin_missing(id, at.clone(), UnkeptWhy::PlanRefused);
-            }
-        }
-    }
-
-    fn is_in(&self, of: &Registered, at: &Where) -> bool {
-        let site = &of.appliance.site;
-        match at {
-            Where::Everywhere => true,
-            Where::Site(id) => id == site,
-            Where::Cluster(id) => {
-                let cluster = |site: &Site| site.manifest_cluster.as_ref() == Some(id);
-                self.sites.get(site).is_some_and(cluster)
+    /// Pins that wait for a plan that is refused. O(appliances, and sets of pins there).
+    fn note_pins_refused(
+        &self,
+        (is, would_be): (&Holdings, &Holdings),
+        (ruled, shelf): (&Ruled, &Shelf),
+        report: &mut Report,
+    ) {
+        let together = self.together();
+        for region in together.chunk_by(|a, b| a.region == b.region) {
+            for (of, bounds) in region.iter().zip(bounds(ruled, shelf, region)) {
+                for (site, pins) in bounds.pins() {
+                    let stands = |of: &&Registered| site.is_none_or(|id| *id == of.appliance.site);
+                    let here = || of.registered.iter().copied().filter(stands);
+                    let Some(first) = here().next().filter(|_| !pins.is_empty()) else { continue };
+                    let all = |of: &Holdings| {
+                        let held = here().filter_map(|one| of.get(&one.appliance.id));
+                        held.fold(NumberSet::new(), |all, held| all | (&**held & pins))
+                    };
+                    let at = Where::Site(first.appliance.site.clone());
+                    for (version, _) in shelf.held(&(all(would_be) - all(is))) {
+                        let id = version.version.id();
+                        let is_it = |told: &Unkept| told.version == *id && told.at == at;
+                        if !report.pins_missing.iter().any(is_it) {
+                            report.pin_missing(id, at.clone(), UnkeptWhy::PlanRefused);
+                        }
+                    }
+                }
             }
         }
     }

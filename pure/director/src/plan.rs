@@ -108,7 +108,8 @@ impl PartialEq for PlanInput {
 /// The plan in the making, and what has changed since it began.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
-    /// Of the newest input: no smaller than the time, so that none comes again after a restart.
+    /// Of the newest input: no smaller than the time, so that as a rule none comes again after a
+    /// restart.
     number: u64,
     /// Of the last plan of places that has come.
     last: u64,
@@ -358,10 +359,28 @@ impl Director {
         Question { ground: ground(&self.desired, known, expected, self.now_unix) }
     }
 
-    /// An operator wants a plan now, and means whatever it evicts if it is forced.
-    pub(crate) fn plan_now(&mut self, is_forced: bool) {
-        self.planning.is_forced |= is_forced;
+    /// An operator wants a plan now; or means the plan of this number, whatever it evicts: then
+    /// nothing happens unless that may be forced.
+    pub(crate) fn plan_now(&mut self, forces: Option<u64>) {
+        if let Some(number) = forces {
+            if !self.may_force(number) {
+                return;
+            }
+            self.planning.is_forced = true;
+        }
         self.want_plan(Replan::Places);
+    }
+
+    /// True of the last plan as long as nothing calls for another: what is forced is made anew, and
+    /// of what that one was made of.
+    pub fn may_force(&self, number: u64) -> bool {
+        let Role::Writer(publisher) = &self.role else { return false };
+        let Planning { last, is_under_way, wanted, .. } = &self.planning;
+        number != 0
+            && number == *last
+            && !is_under_way
+            && wanted.is_none()
+            && !publisher.is_staged()
     }
 
     /// The number of the last plan, refused or not; 0 before the first.
@@ -369,8 +388,8 @@ impl Director {
         self.planning.last
     }
 
-    /// The last plan, if it was refused: what was placed before stays until one is not, or until
-    /// one is forced.
+    /// The last plan, if it was refused: what was placed before stays, but for what is banned,
+    /// until one is not, or until one is forced.
     pub fn refused(&self) -> Option<&RefusedPlan> {
         self.planning.refused.as_deref()
     }

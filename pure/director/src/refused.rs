@@ -4,7 +4,7 @@
 //! places by the new plan ──> difference from those before ──> within limits? carried out
 //!                                                                │ no
 //!                                                                v
-//!                 what was placed stays, but for what has left the catalogue, until one is forced
+//!                 what was placed stays, but for what has left the catalogue or is banned
 //! ```
 //!
 //! An operator's own acts are no mistake: a version that was withdrawn goes, and so does what an

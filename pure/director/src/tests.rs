@@ -138,6 +138,12 @@ pub(crate) fn ledger(director: &Director) -> Ledger {
     Ledger { holds, expected, ..publisher.durable() }
 }
 
+/// An operator forces the last plan.
+fn force(director: &mut Director) {
+    let forces = Some(director.last_plan());
+    director.handle(at(0), Event::PlanNow { forces });
+}
+
 /// Takes actions until there are none, storing what is to be stored.
 pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {

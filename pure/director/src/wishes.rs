@@ -397,6 +397,12 @@ impl Bounds {
         Self { pins: &all.pins - &bans, bans: &bans | above, apart, others }
     }
 
+    /// What all of them must hold together, and what each site of which something is said.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = (Option<&SiteId>, &NumberSet)> {
+        let sites = self.apart.iter().map(|(site, sets)| (Some(site), &sets.pins));
+        sites.chain([(None, &self.pins)])
+    }
+
     /// The sites of which more is said, as placement takes them; all others are as one.
     pub(crate) fn apart(&self) -> Vec<Apart<'_>> {
         let all = self.apart.iter().map(|(_, sets)| sets).chain(&self.others);

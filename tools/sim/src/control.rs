@@ -89,6 +89,9 @@ const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };
 const TICK: Nanos = Nanos::millis(100);
 
+/// An operator looks again so soon.
+const LOOKS_AGAIN: Nanos = Nanos::millis(100);
+
 impl Control {
     /// A control plane that is not up yet.
     pub(crate) fn new(world: &Rc<World>, desired: Desired) -> Rc<Self> {
@@ -204,20 +207,33 @@ impl Control {
         self.tell(Event::Expected(expected));
     }
 
-    /// An operator means whatever a refused plan evicts.
+    /// An operator means whatever the last plan evicts.
     pub(crate) fn force_plan(self: &Rc<Self>) {
-        self.tell(Event::PlanNow { is_forced: true });
+        self.force_if(|_| true);
     }
 
     /// An operator looks at the last plan, and forces it if it is refused for how much it evicts.
     /// What has no source may not be lost.
     pub(crate) fn force_what_is_meant(self: &Rc<Self>) {
-        let director = self.director.borrow();
-        let words = director.as_ref().and_then(Director::refused).map(RefusedPlan::words);
-        drop(director);
         let is_meant = |words: Vec<String>| words.iter().all(|why| why.contains("may go: look"));
-        if words.is_some_and(is_meant) {
-            self.force_plan();
+        self.force_if(move |of| of.refused().map(RefusedPlan::words).is_some_and(is_meant));
+    }
+
+    /// While another is made she waits for that, and looks again.
+    fn force_if(self: &Rc<Self>, is_meant: impl Fn(&Director) -> bool + 'static) {
+        let look = |of: &Director| {
+            let number = of.last_plan();
+            of.may_force(number).then(|| is_meant(of).then_some(number))
+        };
+        let looked = self.director.borrow().as_ref().and_then(look);
+        match looked {
+            Some(Some(number)) => self.tell(Event::PlanNow { forces: Some(number) }),
+            Some(None) => {}
+            None => {
+                let stage = &self.world.stage;
+                let me = Rc::clone(self);
+                stage.at(WORLD, stage.now() + LOOKS_AGAIN, move || me.force_if(is_meant));
+            }
         }
     }
 

@@ -50,7 +50,7 @@ fn pin(director: &mut Director, of: &[(&str, &str)]) {
     director.handle(at(0), Event::Changed(pins(of)));
     settle(director);
     // It would be refused: all goes from both.
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(director);
     settle(director);
 }
 
@@ -113,7 +113,7 @@ fn what_moves_stays_where_it_is_watched_until_the_other_reports_it() {
     assert_eq!(told(&director, "film-1"), (false, true, false));
     assert_eq!(told(&director, "film-2"), (true, false, true));
     let moved = director.carried_out().len();
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(director.carried_out().len(), moved, "what is on its way is planned already");
     let placements = director.counters().placements;
@@ -139,7 +139,7 @@ fn what_is_reported_while_the_plan_is_made_is_news_to_it() {
     pass(&mut director, 1_000_000);
     director.handle(at(0), Event::Changed(pins(&[("film-1", "b")])));
     settle(&mut director);
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(&mut director);
     tell(&mut director, "b1", 21, [1]);
     settle(&mut director);
     assert_eq!(films(&director), ["film-1", "film-1"]);

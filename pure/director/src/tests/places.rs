@@ -114,7 +114,7 @@ fn a_machine_holds_no_more_than_an_operator_said_of_it() {
         settle(&mut director);
         // It may be a mistake: what would go is refused.
         assert_eq!(manifest(&director, "a1").versions.len(), 1, "{capacity:?}");
-        director.handle(at(0), Event::PlanNow { is_forced: true });
+        force(&mut director);
         settle(&mut director);
         assert_eq!(director.places().report.loads[&id("a1")].room, Some(room));
         assert_eq!(manifest(&director, "a1").versions.len(), films, "{capacity:?}");
@@ -232,6 +232,6 @@ fn items_are_durable_also_where_the_manifest_is_the_same() {
     let staged = store(&mut director).expect("nothing of it is durable");
     assert_eq!((staged.entries.len(), &staged.holds), (0, &holds));
     director.handle(at(0), Event::Stored(staged.generation));
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     assert_eq!(store(&mut director), None, "it is now");
 }

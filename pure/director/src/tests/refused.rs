@@ -75,8 +75,16 @@ fn a_plan_that_evicts_too_much_is_refused_until_it_is_forced() {
     director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal)));
     settle(&mut director);
     assert_eq!(films_of(&director), 9);
-    assert!(director.refused().is_some());
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    let (refused, before) = (director.last_plan(), films_of(&director));
+    // Another is made meanwhile, and nobody has looked at that.
+    director.handle(at(0), Event::PlanNow { forces: None });
+    director.handle(at(0), Event::PlanNow { forces: Some(refused) });
+    settle(&mut director);
+    director.handle(at(0), Event::PlanNow { forces: Some(refused) });
+    settle(&mut director);
+    assert!(director.refused().is_some() && refused < director.last_plan());
+    assert_eq!(films_of(&director), before);
+    force(&mut director);
     settle(&mut director);
     assert_eq!((films_of(&director), director.refused()), (10, None));
     let last = carried_out(&director).last().unwrap().change;
@@ -127,7 +135,7 @@ fn where_the_catalogue_vanished_nothing_moves() {
     director.handle(at(0), Event::Changed(Change::Appliance(Appliance { addresses, ..known })));
     settle(&mut director);
     assert_eq!(director.manifest(&id("a1")), Ok(None));
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(&mut director);
     settle(&mut director);
     assert_eq!((films_of(&director), director.refused()), (0, None));
     let few = Arc::new(NumberSet::from_iter(0..3));
@@ -211,7 +219,7 @@ fn nobody_signs_a_withdrawal_and_no_key_steps_on_while_the_catalogue_is_in_doubt
     let withdrawal = withdrawal_tests::withdrawal(1, &["film-3"], &["a1"]);
     director.handle(at(0), Event::Changed(Change::Withdrawn(withdrawal)));
     settle(&mut director);
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(&mut director);
     settle(&mut director);
     let report = Report { generation: old, served: Some(old), ..report(90) };
     director.report(at(0), &id("a1"), &report).unwrap();

@@ -385,7 +385,7 @@ fn what_nobody_asks_for_does_not_take_the_room_of_what_goes_along() {
     };
     assert_eq!(held(&director), high);
     let generation = generations(&director)["a1"];
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(generations(&director)["a1"], generation, "nor the next time");
     let mut director = restarted(&director);

@@ -88,11 +88,11 @@ fn a_ban_goes_without_a_limit_but_not_the_last_copy_of_what_has_no_origin() {
     settle(&mut director);
     assert_eq!((director.refused(), films_of(&director)), (None, 10));
     assert!(films(&director, "a1").contains("film-0"));
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(&mut director);
     settle(&mut director);
     assert_eq!((director.refused(), films_of(&director)), (None, 10));
     assert!(!films(&director, "a1").contains("film-0") && unkept(&director).is_empty());
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(director.refused(), None, "it is gone, and nobody waits for it");
 }
@@ -140,9 +140,35 @@ fn while_a_plan_is_refused_bans_go_on_and_pins_that_wait_are_told() {
         .map(|of| (of.version.as_str(), &of.why))
         .collect();
     assert_eq!(missing, [("film-100", &UnkeptWhy::PlanRefused)]);
-    director.handle(at(0), Event::PlanNow { is_forced: true });
+    force(&mut director);
     settle(&mut director);
     assert_eq!((director.refused(), director.places().report.pins_missing_count), (None, 0));
+}
+
+#[test]
+fn a_pin_that_waits_for_a_refused_plan_is_told_of_each_cluster_that_lacks_it() {
+    let mut director = running(&["a1", "b1"]);
+    let policy = Policy { versions_kept: 1, ..director.desired().policy };
+    director.handle(at(0), Event::Changed(Change::Policy(policy)));
+    for name in ["a1", "b1"] {
+        director.handle(at(0), Event::Changed(Change::Usable(id(name), Bytes(10 * 8192))));
+    }
+    director.handle(at(0), Event::Expected(Arc::default()));
+    (0..10).for_each(|n| put(&mut director, title(&format!("film-{n}"), &format!("title-{n}"), n)));
+    settle(&mut director);
+    say(&mut director, &[("film-3", at_site("b"), BAN)]);
+    assert_eq!(["a1", "b1"].map(|name| films(&director, name).len()), [10, 9]);
+    director.handle(at(0), Event::Tick(UnixSeconds(30 * 86_400)));
+    expect_others(&mut director, 8);
+    assert!(director.refused().is_some());
+    say(&mut director, &[("film-3", everywhere(), PIN), ("film-100", everywhere(), PIN)]);
+    assert!(director.refused().is_some());
+    let missing = director.places().report.pins_missing.iter();
+    let waits = missing.filter(|of| of.why == UnkeptWhy::PlanRefused);
+    let waits: BTreeSet<_> = waits.map(|of| (of.version.as_str(), of.at.clone())).collect();
+    assert!(films(&director, "b1").contains("film-100"), "it had room for one more");
+    let wanted = [("film-100", "a"), ("film-3", "b")];
+    assert_eq!(waits, wanted.map(|(film, site)| (film, at_site(site))).into());
 }
 
 #[test]
@@ -189,7 +215,7 @@ fn a_ban_moves_what_has_no_origin_only_to_one_that_has_it() {
     say(&mut director, &rules);
     assert_eq!((holders(&director), director.refused()), ([true, true], None), "until it comes");
     assert!(unkept(&director)[0].starts_with("film-1 is banned at site a, and a1 keeps it"));
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(holders(&director), [true, true], "another plan brings nothing by itself");
     let placements = director.counters().placements;
@@ -275,7 +301,7 @@ fn of_several_that_must_not_hold_a_last_copy_one_that_has_it_keeps_it() {
     say(&mut director, &[("film-1", everywhere(), BAN)]);
     assert_eq!((holders(&director), director.refused()), ([true; 3], None), "nobody has said it");
     hold(&mut director, "b1", &[1]);
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!((holders(&director), director.refused()), ([false, true, false], None));
 }
@@ -335,11 +361,11 @@ fn a_rule_counts_until_its_time_is_over() {
     say(&mut director, &[("film-1", everywhere(), Rule { until, ..BAN })]);
     assert_eq!(films_of(&director), 0);
     director.handle(at(0), Event::Tick(UnixSeconds(99)));
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(films_of(&director), 0);
     director.handle(at(0), Event::Tick(UnixSeconds(100)));
-    director.handle(at(0), Event::PlanNow { is_forced: false });
+    director.handle(at(0), Event::PlanNow { forces: None });
     settle(&mut director);
     assert_eq!(films_of(&director), 1);
     let wishes = director.desired().wishes.lasting(UnixSeconds(100), 14, |_| true);

@@ -131,8 +131,9 @@ fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<S
 
 /// Memory for a report or a part that is read, until the director has taken it: of all that are on
 /// their way at a time, so much and no more, and of one member one report and two parts. With every
-/// appliance at once, those for which there is no room are asked to come again. A body that does not say its length has room for the longest
-/// that may come: of a table or of demand if `IS_PART`, which has two routes.
+/// appliance at once, those for which there is no room are asked to come again. A body that does
+/// not say its length has room for the longest that may come: of a table or of demand if `IS_PART`,
+/// which has two routes.
 pub(crate) struct Room<const IS_PART: bool> {
     _permit: OwnedSemaphorePermit,
     _taken: Option<Taken<String>>,

@@ -36,6 +36,7 @@ use super::{Shared, named, trouble};
 use crate::metrics::{Counter, WorkCounts, gauges, page};
 use crate::state::decisions::LedgerCounts;
 use crate::state::directing::{Busy, Desk, Told};
+use crate::state::quotas::turn;
 use crate::state::unshared::Seen;
 use crate::state::writer::{Control, Front};
 
@@ -335,7 +336,7 @@ pub(crate) async fn placement(
     State(control): Shared,
     Query(PlacementQuery { appliance }): Query<PlacementQuery>,
 ) -> Result<Json<PlacementOut>, Problem> {
-    let turn = PLACED.acquire().await.expect("it is never closed");
+    let turn = turn(&PLACED).await.ok_or_else(Problem::busy)?;
     let places = control.directing.ask(|desk, _| desk.director.places().clone()).await?;
     let told: Vec<ApplianceId> = match appliance {
         Some(name) => {
@@ -344,13 +345,17 @@ pub(crate) async fn placement(
             let detail = || format!("no plan knows {name}: `nearcast appliance list` has names");
             vec![is_known.then_some(id).ok_or_else(|| Problem::not_found(detail()))?]
         }
-        None => places.appliances().cloned().collect(),
+        None => {
+            let items = places.appliances().map(|id| places.item_count(id)).sum();
+            if let Some(detail) = too_many(items) {
+                return Err(Problem::bad_request(detail));
+            }
+            places.appliances().cloned().collect()
+        }
     };
-    if let Some(detail) = too_many(told.iter().map(|id| places.item_count(id)).sum()) {
-        return Err(Problem::bad_request(detail));
-    }
     let generation = control.snapshot().view.generation.0;
     let out = spawn_blocking(move || {
+        let _turn = turn;
         let names = |id: &ApplianceId| {
             let versions = places.held(id).map(|(version, _)| version.id().to_string());
             (id.to_string(), versions.collect())
@@ -359,9 +364,7 @@ pub(crate) async fn placement(
         let report = places.report.to_string().lines().map(str::to_owned).collect();
         PlacementOut { generation, holdings, report }
     });
-    let out = out.await.expect("nothing in it panics");
-    drop(turn);
-    Ok(Json(out))
+    Ok(Json(out.await.expect("nothing in it panics")))
 }
 
 fn too_many(items: u64) -> Option<String> {

@@ -24,6 +24,8 @@ use wire::v1::plan::Why;
 use super::problem::{Problem, Said};
 use super::wishes::{said, words as words_of_launch, words_of_rule};
 use super::{Shared, named};
+use crate::state::directing::Desk;
+use crate::state::quotas::turn;
 use crate::state::writer::Control;
 
 /// The last plan, and what it would move if it was refused.
@@ -31,8 +33,8 @@ use crate::state::writer::Control;
 pub(crate) struct PlanOut {
     /// The plan's number, to force it by; 0 before the first.
     number: u64,
-    /// Why it was refused; empty if it was carried out. What was placed before stays until a plan
-    /// is not refused, or is forced.
+    /// Why it was refused; empty if it was carried out. What was placed before stays, but for
+    /// what is banned, until a plan is not refused, or is forced.
     refused: Vec<String>,
     /// Items that would come to appliances, and their bytes.
     comes: u64,
@@ -111,7 +113,7 @@ static SHOWING: Semaphore = Semaphore::const_new(1);
 /// The last plan of placement, and what it would move if it was refused.
 #[utoipa::path(get, path = "/v1/plan", tag = "fleet", responses((status = 200, body = PlanOut)))]
 pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Problem> {
-    let turn = SHOWING.acquire().await.expect("it is never closed");
+    let turn = turn(&SHOWING).await.ok_or_else(Problem::busy)?;
     let known = control.directing.ask(|desk, _| {
         let director = &desk.director;
         let carried_out = director.carried_out().map(CarriedOutPlan::from).collect();
@@ -124,6 +126,7 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
     let (pins, bans) = (of_kind(RuleKind::Pin), of_kind(RuleKind::Ban));
     let launches = wishes.launches.len();
     let told = spawn_blocking(move || {
+        let _turn = turn;
         let report = &places.report;
         let (at_origin, missing) = (report.at_origin, report.missing_count);
         let change = refused.as_ref().map(|of| of.change).unwrap_or_default();
@@ -149,9 +152,7 @@ pub(crate) async fn plan(State(control): Shared) -> Result<Json<PlanOut>, Proble
             carried_out,
         }
     });
-    let told = told.await.expect("nothing in it panics");
-    drop(turn);
-    Ok(Json(told))
+    Ok(Json(told.await.expect("nothing in it panics")))
 }
 
 fn words_of_unkept(unkept: &[Unkept]) -> Vec<String> {
@@ -215,15 +216,20 @@ pub(crate) async fn plan_now(
 
 /// Without a forecast: it would be another plan than the one that was looked at.
 async fn force_plan(control: &Arc<Control>, number: u64) -> Result<(), Problem> {
-    let last = control.directing.ask(|desk, _| desk.director.last_plan()).await?;
-    if last != number {
+    let look = move |desk: &Desk, _| (desk.director.may_force(number), desk.director.last_plan());
+    let (may, last) = control.directing.ask(look).await?;
+    if !may {
+        let why = match last == number {
+            true => "another is being made, or is about to be".to_owned(),
+            false => format!("the last one is {last}"),
+        };
         let detail = format!(
-            "plan {number} is not the last one, which is {last}: look at that (`nearcast plan \
+            "plan {number} cannot be forced, since {why}: look at the last one (`nearcast plan \
              show`), and force it if it is meant"
         );
         return Err(Problem::new(StatusCode::CONFLICT, "other-plan", detail));
     }
-    control.handle(Event::PlanNow { is_forced: true }).await;
+    control.handle(Event::PlanNow { forces: Some(number) }).await;
     Ok(())
 }
 
@@ -236,7 +242,7 @@ async fn make_plan(control: &Arc<Control>) -> Result<(), Problem> {
     let making = spawn(async move {
         let _turn = turn;
         let forecast = of.forecast(of.clock.unix()).await;
-        of.handle(Event::PlanNow { is_forced: false }).await;
+        of.handle(Event::PlanNow { forces: None }).await;
         forecast.inspect_err(|error| of.store_failed(error))
     });
     match timeout(FORECAST_AWAITED, making).await {

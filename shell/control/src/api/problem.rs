@@ -52,6 +52,12 @@ impl Problem {
         Self { kind, title, status: status.as_u16(), detail: detail.to_string() }
     }
 
+    /// Of what is worked out for one at a time.
+    pub(crate) fn busy() -> Self {
+        let detail = "this is worked out for others: come again in a moment";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    }
+
     pub(crate) fn not_found(detail: impl ToString) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }

@@ -1,7 +1,12 @@
-//! Members for which something is under way: so much of each at a time, and so much of all.
+//! What is under way at a time: for members, so much of each and so much of all; and what is worked
+//! out for one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 /// Who has taken how much.
 #[derive(Debug)]
@@ -54,6 +59,16 @@ impl<K: Ord> Drop for Taken<K> {
             Some(_) | None => drop(under_way.by.remove(&self.key)),
         }
     }
+}
+
+/// Who waits longer is told to come again: it has a place of the requests under way.
+const TURN_AWAITED: Duration = Duration::from_secs(5);
+
+/// A turn at what is worked out for one at a time. Whoever works it out keeps it until the end,
+/// though whoever asked may have left.
+pub(crate) async fn turn(of: &'static Semaphore) -> Option<SemaphorePermit<'static>> {
+    let turn = timeout(TURN_AWAITED, of.acquire()).await.ok()?;
+    Some(turn.expect("it is never closed"))
 }
 
 fn lock<K>(under_way: &Mutex<UnderWay<K>>) -> MutexGuard<'_, UnderWay<K>> {

@@ -27,7 +27,8 @@ fn an_operator_sees_what_a_plan_moves_and_why_a_title_lies_where_it_does() {
     control.put("/v1/sites/a", &site);
     let number = || control.json("/v1/plan")["number"].as_u64().unwrap();
     let other = control.post("/v1/plan", &json!({"force": number() + 1_000_000}));
-    assert!(other.problem(409).contains("is not the last one"), "{}", other.text());
+    let said = other.problem(409);
+    assert!(said.contains("cannot be forced, since the last one is"), "{said}");
     let made = until(|| {
         let made = control.post("/v1/plan", &json!({"force": number()}));
         (made.status != 409).then_some(made)

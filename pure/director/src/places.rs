@@ -234,7 +234,8 @@ impl Ground {
     }
 
     /// What every appliance should hold until now, of these versions: nothing comes, and what is
-    /// banned goes all the same. O(sites x their bans + items held).
+    /// banned goes all the same. O(sites x their bans + items held + items, where bitrates are
+    /// limited).
     pub(crate) fn as_before(
         &self,
         kept: &[(usize, &Arc<Version>)],

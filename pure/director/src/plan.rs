@@ -371,8 +371,9 @@ impl Director {
         self.want_plan(Replan::Places);
     }
 
-    /// True of the last plan as long as nothing calls for another: what is forced is made anew, and
-    /// of what that one was made of.
+    /// True of the last plan as long as nothing calls for another: what is forced is made anew, of
+    /// the same desired state and forecast. What appliances hold, and which rules have ended, is as
+    /// it is then.
     pub fn may_force(&self, number: u64) -> bool {
         let Role::Writer(publisher) = &self.role else { return false };
         let Planning { last, is_under_way, wanted, .. } = &self.planning;

@@ -6,14 +6,14 @@ use super::order::Ranked;
 use super::work::{Kept, State, Work};
 
 impl Work<'_> {
-    /// Keeps and brings what is pinned: first what nothing but a member can give and one holds,
-    /// then what else has no source, then best first.
+    /// Keeps and brings what is pinned: first what nothing but a member can give and one was to
+    /// hold, then what else has no source, then best first.
     /// O(pins x (members + sites with pins)).
     pub(super) fn pin(&mut self) {
         let mut pins = self.pins.clone();
         if !self.cluster.alone.is_empty() {
             let is_alone = |of: Ranked| self.cluster.alone.contains(of.item.0);
-            pins.sort_by_key(|rank| {
+            pins.sort_by_cached_key(|rank| {
                 let is_alone = self.order.at(*rank).is_some_and(is_alone);
                 let is_held = is_alone && !self.holders(*rank).is_empty();
                 (!is_held, !is_alone)

@@ -85,6 +85,8 @@ struct Unanswered {
     /// Since when it has not even said that it has too much to do.
     silent_since: Option<Instant>,
     asked: Instant,
+    /// It counts as away until it answers, or says that it has too much to do.
+    is_away: bool,
 }
 
 /// When it was last told that an object is fetched from further away.
@@ -120,7 +122,7 @@ impl Busy {
         let is_late = matches!(error, ControlError::Late(_));
         let mut of = lock(&self.0);
         // Of what was before nobody asked for long nothing follows now.
-        if LATE_MAX < now.since(of.asked) {
+        if LATE_MAX < now.since(of.asked) && !of.is_away {
             *of = Unanswered::default();
         }
         of.asked = now;
@@ -129,11 +131,12 @@ impl Busy {
         }
         let since = *of.since.get_or_insert(now);
         if is_busy {
-            of.silent_since = None;
+            (of.silent_since, of.is_away) = (None, false);
             return now.since(since) < BUSY_MAX;
         }
         let silent_since = *of.silent_since.get_or_insert(now);
-        now.since(since) < BUSY_MAX && now.since(silent_since) < LATE_MAX
+        of.is_away |= BUSY_MAX <= now.since(since) || LATE_MAX <= now.since(silent_since);
+        !of.is_away
     }
 }
 
@@ -400,9 +403,10 @@ mod tests {
         assert!(control.is_short(at(66), &busy), "it is there");
         assert!(control.is_short(at(67), &late), "for another minute");
         assert!(!control.is_short(at(127), &late));
+        assert!(!control.is_short(at(1000), &late), "it is away until it answers");
         control.answered();
         assert!(control.is_short(at(128), &late));
-        assert!(control.is_short(at(1000), &late), "nobody asked for long");
+        assert!(control.is_short(at(189), &late), "nobody asked for long");
         let control = Busy::default();
         let busy = (1000..1930).step_by(30).map(|now| control.is_short(at(now), &busy));
         assert_eq!(busy.filter(|is_short| *is_short).count(), 30, "15 minutes");

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_member_has_one_report_read_and_an_eighth_of_all_requests() {
+    async fn one_member_has_one_report_read_and_a_quarter_of_all_requests() {
         let (_directory, control) = crate::state::writer::tests::open("").await;
         let room = |key: &str| {
             let (control, mut request) = (control.clone(), Request::new(()));
@@ -412,7 +412,7 @@ mod tests {
             taken
         };
         let all = asked("k1");
-        assert_eq!((all.len(), asked("k2").len()), (32, 32));
+        assert_eq!((all.len(), asked("k2").len()), (64, 64));
         let mut request = Request::get("/v1/appliances/a1/manifest").body(Body::empty()).unwrap();
         let (address, seen) = (([127, 0, 0, 1], 1).into(), Some(Arc::new(good())));
         request.extensions_mut().insert(ConnectInfo(FleetPeer { address, seen }));

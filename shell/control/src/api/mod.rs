@@ -370,7 +370,7 @@ async fn part_with_refused(request: Request, next: Next) -> Response {
     response
 }
 
-/// So many requests of members at a time, and of one member an eighth of them: players' do not take
+/// So many requests of members at a time, and of one member a part of them: players' do not take
 /// their places, nor does one member those of all others.
 async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Response {
     let seen = caller::seen(request.extensions());

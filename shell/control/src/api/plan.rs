@@ -180,8 +180,8 @@ fn moves_out(Moves { appliance, comes, goes }: Moves) -> MovesOut {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanBody {
-    /// The number of the last plan, by `GET /v1/plan`: the next one, which is made of what that one
-    /// was made of, is carried out whatever it evicts.
+    /// The number of the last plan, by `GET /v1/plan`: it is made again, by the same desired state
+    /// and forecast, and carried out whatever it evicts.
     force: Option<u64>,
 }
 
@@ -194,8 +194,8 @@ const FORECAST_AWAITED: Duration = Duration::from_secs(20);
 /// hardware changes, and once a day for what viewers are expected to watch.
 #[utoipa::path(post, path = "/v1/plan", tag = "fleet", request_body = PlanBody,
     responses((status = 202, description = "It is made: GET /v1/plan says what came of it"),
-        (status = 409, description = "Another plan is the last one: look at that before it is \
-            forced"),
+        (status = 409, description = "Another plan is the last one, or is being made: look at that \
+            before it is forced"),
         (status = 503, description = "A forecast is made for somebody else: come again")))]
 pub(crate) async fn plan_now(
     State(control): Shared,
@@ -216,21 +216,27 @@ pub(crate) async fn plan_now(
 
 /// Without a forecast: it would be another plan than the one that was looked at.
 async fn force_plan(control: &Arc<Control>, number: u64) -> Result<(), Problem> {
-    let look = move |desk: &Desk, _| (desk.director.may_force(number), desk.director.last_plan());
-    let (may, last) = control.directing.ask(look).await?;
-    if !may {
-        let why = match last == number {
-            true => "another is being made, or is about to be".to_owned(),
-            false => format!("the last one is {last}"),
-        };
-        let detail = format!(
-            "plan {number} cannot be forced, since {why}: look at the last one (`nearcast plan \
-             show`), and force it if it is meant"
-        );
-        return Err(Problem::new(StatusCode::CONFLICT, "other-plan", detail));
+    let force = move |desk: &mut Desk, now| {
+        let (may, last) = (desk.director.may_force(number), desk.director.last_plan());
+        if may {
+            desk.handle(now, Event::PlanNow { forces: Some(number) });
+        }
+        (may, last)
+    };
+    let (is_forced, last) = control.directing.ask_in_turn(force).await;
+    if is_forced {
+        return Ok(());
     }
-    control.handle(Event::PlanNow { forces: Some(number) }).await;
-    Ok(())
+    let why = match last == number {
+        true => "another is being made, or this one is being stored".to_owned(),
+        false => format!("the last one is {last}"),
+    };
+    let detail = format!(
+        "plan {number} cannot be forced, since {why}: look at the last one (`nearcast plan \
+         show`), and force it if it is meant. While titles come without a pause, so do plans: stop \
+         that first"
+    );
+    Err(Problem::new(StatusCode::CONFLICT, "other-plan", detail))
 }
 
 async fn make_plan(control: &Arc<Control>) -> Result<(), Problem> {

@@ -267,7 +267,7 @@ impl Control {
             certificate,
             requests: Arc::new(Semaphore::new(config.serve.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.serve.requests_max)),
-            fleet_of_each: Quotas::new(usize::MAX, (config.serve.requests_max / 8).max(OF_ONE_MIN)),
+            fleet_of_each: Quotas::new(usize::MAX, (config.serve.requests_max / 4).max(OF_ONE_MIN)),
             reports_of_each: Quotas::new(usize::MAX, 1),
             // A part of a table beside one of demand.
             parts_of_each: Quotas::new(usize::MAX, 2),
@@ -316,7 +316,8 @@ impl Control {
 /// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
 /// read, about four times that.
 const REPORT_UNITS: usize = 32 << 10;
-/// An appliance fills with some threads, each of which asks: these should not wait for each other.
-const OF_ONE_MIN: usize = 16;
+/// An appliance fills with 4 threads unless its `[fill] concurrency` says more, each of which asks,
+/// and reports beside them.
+const OF_ONE_MIN: usize = 24;
 /// Connection attempts at a time.
 const PROBES_MAX: usize = 64;

@@ -41,6 +41,9 @@ export async function withPage(options, action) {
   try {
     return await action(browser.pages()[0] ?? (await browser.newPage()));
   } finally {
+    // What a page asked last may be answered after it has closed: that is no fault of the test's.
+    const leave = (page) => page.unrouteAll({ behavior: "ignoreErrors" }).catch(() => {});
+    await Promise.all(browser.pages().map(leave));
     await close();
   }
 }

@@ -240,10 +240,7 @@ async fn force_plan(control: &Arc<Control>, number: u64) -> Result<(), Problem> 
 }
 
 async fn make_plan(control: &Arc<Control>) -> Result<(), Problem> {
-    let Ok(turn) = MAKING.try_acquire() else {
-        let detail = "a forecast is made for somebody else: come again in a moment";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
-    };
+    let turn = turn(&MAKING).await.ok_or_else(Problem::busy)?;
     let of = Arc::clone(control);
     let making = spawn(async move {
         let _turn = turn;
@@ -287,10 +284,7 @@ pub(crate) async fn why(
     }
     let version = version_of(&snapshot.catalog, &file)?;
     // Each takes as long as a plan of its region.
-    let Ok(turn) = ASKING.try_acquire() else {
-        let detail = "somebody else asks: come again in a moment";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
-    };
+    let turn = turn(&ASKING).await.ok_or_else(Problem::busy)?;
     let question = control.directing.ask(|desk, _| desk.director.question()).await?;
     let (asked, told) = (site.clone(), version.clone());
     let answer = spawn_blocking(move || (question.why(&asked, &told), drop(turn)).0);

@@ -21,6 +21,7 @@ use super::appliances::{Room, not_registered};
 use super::caller::{ApplianceCaller, Caller};
 use super::problem::Problem;
 use crate::state::demand::{Known, NotCounted, Placed, Tested};
+use crate::state::quotas::turn;
 use crate::state::writer::Control;
 
 /// Takes what viewers of an appliance were sent in an hour. It is on a drive once this is answered,
@@ -120,10 +121,7 @@ pub(crate) async fn popularity(
     }
     let regions = control.demand_regions().await?;
     let region = region_asked(&control, query.region, &regions)?;
-    let Ok(turn) = ASKING.try_acquire() else {
-        let detail = "somebody else asks for a forecast: come again in a moment";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
-    };
+    let turn = turn(&ASKING).await.ok_or_else(Problem::busy)?;
     let known = control.popularity(&region, query.backtest, turn).await?;
     Ok(Json(told(region, regions, known, most)))
 }

@@ -178,7 +178,7 @@ async fn check_len<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) -> boo
         Ok(false) => {
             let is_wrong = async { has_its_len::<H>(drive, &extent).await == Ok(false) };
             let why = "has a file of the wrong size";
-            keeper::damaged(host, drive, (object, &extent), why, is_wrong).await;
+            keeper::damaged(host, drive, object, &extent, why, is_wrong).await;
             true
         }
         // It may just have been evicted; if it was not, the listing says so next time.

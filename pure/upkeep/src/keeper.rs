@@ -159,7 +159,8 @@ async fn remove_claimed<H: Host>(host: &H, object: ObjectId) -> bool {
 pub async fn damaged<H: Host>(
     host: &H,
     drive: &H::Drive,
-    (object, extent): (ObjectId, &Extent),
+    object: ObjectId,
+    extent: &Extent,
     why: &str,
     is_so: impl Future<Output = bool>,
 ) {
@@ -175,27 +176,23 @@ pub async fn damaged<H: Host>(
     }
 }
 
-/// Somebody found an object wrong. It goes if it still is when nobody else may work on it: it may
-/// have been filled again since. What is worked on is left to the next look.
+/// Somebody found an object wrong. It goes if it still is when nobody else may work on it.
 pub async fn wrong<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, why: &str) {
-    if !host.claim(object) {
-        return;
-    }
     let here = host.locate(&object).filter(|extent| extent.drive == drive.index());
-    let found = match &here {
-        Some(extent) => Some(read::verified(host, drive, object, extent).await),
-        None => None, // It was evicted while somebody looked at it.
-    };
-    let is_wrong = matches!(found, Some(Ok(None))) && !host.is_stopping();
-    let is_gone = is_wrong && remove_claimed(host, object).await;
-    host.release(object);
-    match (here, found) {
-        (Some(extent), Some(Err(error))) => unreadable(host, drive, object, &extent, &error).await,
-        _ if !is_gone => {}
-        _ => {
-            host.tell(Told::SetAside(drive, object, why));
-            host.replan();
+    let Some(extent) = here else { return }; // It was evicted while somebody looked at it.
+    let mut failed = None;
+    let is_wrong = async {
+        match read::verified(host, drive, object, &extent).await {
+            Ok(found) => found.is_none() && !host.is_stopping(),
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
         }
+    };
+    damaged(host, drive, object, &extent, why, is_wrong).await;
+    if let Some(error) = failed {
+        unreadable(host, drive, object, &extent, &error).await;
     }
 }
 
@@ -217,7 +214,7 @@ pub async fn unreadable<H: Host>(
             let found = read::verified(host, drive, object, extent).await;
             found.is_err_and(|error| error.is_short())
         };
-        damaged(host, drive, (object, extent), "has a file that is cut short", is_short).await;
+        damaged(host, drive, object, extent, "has a file that is cut short", is_short).await;
     } else {
         host.failed(drive, error).await;
     }
@@ -253,7 +250,7 @@ pub async fn missing<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, exte
             let found = drive.open(&extent.file).await;
             found.is_err_and(|error| error.is_missing())
         };
-        damaged(host, drive, (object, extent), "has no file", is_missing).await;
+        damaged(host, drive, object, extent, "has no file", is_missing).await;
     } else {
         host.set_aside(drive, Cause::Unmounted(layout::object_file(&object))).await;
     }
@@ -302,7 +299,7 @@ async fn count_failure<H: Host>(
         said == Verdict::SetObjectAside
     };
     let is_unreadable = format!("is unreadable: {why}");
-    damaged(host, drive, (object, extent), &is_unreadable, goes_alone).await;
+    damaged(host, drive, object, extent, &is_unreadable, goes_alone).await;
     if verdict == Some(Verdict::SetDriveAside) {
         host.set_aside(drive, Cause::Unreadable(object, why.to_owned())).await;
     }

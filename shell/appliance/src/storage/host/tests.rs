@@ -189,6 +189,11 @@ impl Scene {
     }
 }
 
+/// What a drive says of a bad sector.
+fn bad_place() -> DriveError {
+    crate::storage::drives::to("read", "it")(rustix::io::Errno::IO)
+}
+
 #[test]
 fn a_unit_that_is_whole_is_taken_up_and_one_with_nothing_right_in_it_goes() {
     let scene = Scene::new(&[5000, 600_000]);
@@ -207,10 +212,7 @@ fn a_unit_that_cannot_be_read_counts_once_against_its_drive_however_often_it_is_
     let (drive, unit) = (scene.drive(), scene.directory.id());
     // Where the directory is: what it says it cannot be read for is said below.
     scene.flip(Bytes(fs::metadata(scene.file()).unwrap().len()).as_usize() - 4096);
-    let look = || {
-        let error = crate::storage::drives::to("read", "a unit")(rustix::io::Errno::IO);
-        at_once(units::unreadable(&scene.shared, &*drive, unit, &error))
-    };
+    let look = || at_once(units::unreadable(&scene.shared, &*drive, unit, &bad_place()));
     assert!(scene.shared.claim_all(&scene.objects()));
     for _ in 0..10 {
         assert_eq!(look(), Unread::NotNow, "somebody works in it");
@@ -277,8 +279,7 @@ fn whoever_could_not_read_the_old_file_says_nothing_of_a_copy_on_the_same_drive(
     gone.into_iter().for_each(|unit| at_once(unit.remove(host)));
     let new = host.locate(&object).unwrap();
     assert!(old.drive == new.drive && old.file != new.file);
-    let error = crate::storage::drives::to("read", "it");
-    let bad_place = error(rustix::io::Errno::IO);
+    let bad_place = bad_place();
     at_once(keeper::read_failed(host, object, &old, bad_place.errno()));
     assert_eq!(scene.suspects(), []);
     at_once(keeper::unreadable(host, &*drive, object, &old, &bad_place));
@@ -300,7 +301,7 @@ fn an_unreadable_object_counts_once_against_its_drive_when_it_goes() {
     scene.hold();
     let (host, drive, object) = (&scene.shared, scene.drive(), scene.objects()[0]);
     let extent = host.locate(&object).unwrap();
-    let bad_place = crate::storage::drives::to("read", "it")(rustix::io::Errno::IO);
+    let bad_place = bad_place();
     let meet = || at_once(keeper::unreadable(host, &*drive, object, &extent, &bad_place));
     assert!(host.claim(object));
     (0..10).for_each(|_| meet());

@@ -153,15 +153,15 @@ impl<const IS_PART: bool> FromRequestParts<Arc<Control>> for Room<IS_PART> {
         let len = told.map_or(most, units::Bytes).min(most);
         let permits = u32::try_from(len.0.div_ceil(REPORT_UNIT.0)).unwrap_or(u32::MAX).max(1);
         let quotas = if IS_PART { &control.parts_of_each } else { &control.reports_of_each };
-        let taken = seen(&parts.extensions).map(|seen| quotas.take(&seen.key));
+        let taken = quotas.take_of(seen(&parts.extensions).map(|seen| &seen.key));
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
-        let (Ok(_permit), None | Some(Some(_))) = (permit, &taken) else {
+        let (Ok(_taken), Ok(_permit)) = (taken, permit) else {
             control.metrics.reports_shed.count();
             turned_away(control, parts.uri.path(), &parts.extensions);
             let detail = "too many reports are being read: come again in a second";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
         };
-        Ok(Self { _permit, _taken: taken.flatten() })
+        Ok(Self { _permit, _taken })
     }
 }
 

@@ -368,9 +368,12 @@ pub(crate) async fn placement(
 }
 
 fn too_many(items: u64) -> Option<String> {
-    let detail = "appliances should hold {} items, and 100,000 are told at once: say of which \
-                  appliance (`nearcast placement show --appliance NAME`)";
-    (PLACED_MAX < items).then(|| detail.replace("{}", &items.to_string()))
+    (PLACED_MAX < items).then(|| {
+        format!(
+            "appliances should hold {items} items, and {PLACED_MAX} are told at once: say of which \
+             appliance (`nearcast placement show --appliance NAME`)"
+        )
+    })
 }
 
 /// Whether playbacks should begin here. After a start that takes until the first appliance has

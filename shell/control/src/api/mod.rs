@@ -373,10 +373,9 @@ async fn part_with_refused(request: Request, next: Next) -> Response {
 /// So many requests of members at a time, and of one member a part of them: players' do not take
 /// their places, nor does one member those of all others.
 async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Response {
-    let seen = caller::seen(request.extensions());
-    let taken = seen.map(|seen| control.fleet_of_each.take(&seen.key));
-    let permit = control.fleet_requests.try_acquire();
-    let (Ok(_permit), None | Some(Some(_))) = (permit, &taken) else {
+    let key = caller::seen(request.extensions()).map(|seen| &seen.key);
+    let taken = control.fleet_of_each.take_of(key);
+    let (Ok(_taken), Ok(_permit)) = (taken, control.fleet_requests.try_acquire()) else {
         caller::turned_away(&control, request.uri().path(), request.extensions());
         return busy(&control);
     };

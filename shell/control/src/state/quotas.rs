@@ -48,7 +48,16 @@ impl<K: Ord + Clone> Quotas<K> {
         under_way.by.insert(key.clone(), has + 1);
         Some(Taken { under_way: Arc::clone(&self.under_way), key: key.clone() })
     }
+
+    /// The same, where whoever has no name has no quota.
+    pub(crate) fn take_of(&self, key: Option<&K>) -> Result<Option<Taken<K>>, Full> {
+        key.map(|key| self.take(key).ok_or(Full)).transpose()
+    }
 }
+
+/// A quota is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
 
 impl<K: Ord> Drop for Taken<K> {
     fn drop(&mut self) {

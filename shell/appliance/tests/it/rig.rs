@@ -18,14 +18,17 @@ use identity::signing::SigningKey;
 use model::drives::DriveSet;
 use model::expected::FirstBlocks;
 use model::extent::{DriveIndex, Extent};
-use model::id::{ApplianceId, DocumentId, Generation, ObjectId};
+use model::id::{ApplianceId, DocumentId, DriveId, Generation, ObjectId};
+use model::limits::DIRECT_ALIGN;
 use model::manifest::{
     AssetVersion, File, FileNumbers, Manifest, SiteMember, Trust, TrustDocument,
 };
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
-use store::marker::Reserve;
+use store::layout;
+use store::log::Sequence;
+use store::marker::{Marker, Reserve};
 use wire::convert::document_out;
 use wire::v1::demand::{DemandPart, DemandTaken};
 use wire::v1::expected::Expected;
@@ -482,6 +485,27 @@ impl Rig {
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };
         Self { dir, config, told: Arc::default(), also: None }
+    }
+
+    /// One more drive, with those of its folders that these files go to: where folders take a block
+    /// each, all of 256 drives would take 270 MB.
+    pub(crate) fn add_drive_for(&mut self, files: &[TestFile]) {
+        let index = u8::try_from(self.config.drives.len()).unwrap();
+        let drive = self.dir.path().join(format!("d{index}"));
+        let used = files.iter().map(|file| layout::folder_of(&layout::object_file(&file.id())));
+        let object_folders: BTreeSet<_> = layout::object_folders().collect();
+        let others = layout::folders().filter(|folder| !object_folders.contains(folder));
+        for folder in others.chain(used) {
+            std::fs::create_dir_all(drive.join(&*folder.0)).unwrap();
+        }
+        let id = DriveId([index; 16]);
+        let reserve = Reserve::percent(1).unwrap();
+        let marker = Marker { id, reserve, direct_align: DIRECT_ALIGN, created: UnixSeconds(1) };
+        let empty = store::log::snapshot(id, Sequence(0), &BTreeMap::new());
+        std::fs::write(drive.join(layout::LOG), []).unwrap();
+        std::fs::write(drive.join(layout::SNAPSHOT), empty).unwrap();
+        std::fs::write(drive.join(layout::MARKER), marker.to_string()).unwrap();
+        self.config.drives.push(drive);
     }
 
     /// Drives and state that are there already.

@@ -51,7 +51,7 @@ use crate::serving::ablation::Ablation;
 use crate::serving::aead;
 use crate::serving::clients::{Clients, Word};
 use crate::serving::event_loop::{self, Finding, Setup};
-use crate::serving::incidents::Incidents;
+use crate::serving::incidents::Keeper;
 use crate::serving::listen;
 use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Sender, mailbox};
@@ -606,7 +606,7 @@ fn watch(
     each_second: &mut dyn FnMut(),
     state: &Path,
 ) -> anyhow::Result<()> {
-    let mut incidents = Incidents::new(state);
+    let incidents = Keeper::start(state).context("cannot start the thread for incidents")?;
     let mut rows_at = Instant::now();
     let mut looked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
@@ -615,7 +615,7 @@ fn watch(
                 handle_fault(storage, object, &extent, fault);
             }
             Ok(Finding::Sample(sample)) => storage.verify(sample),
-            Ok(Finding::Incident(incident)) => incidents.keep(&incident),
+            Ok(Finding::Incident(incident)) => incidents.keep(incident),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => bail!("all workers have ended"),
         }

@@ -1,11 +1,13 @@
 //! Keeps incidents: one small file each, the newest ones only.
 //!
-//! Written by the main thread, never by a worker, which gives up its incident if that thread is
-//! behind. `nearcast-appliance inspect FILE` reads one, and so does whoever can read.
+//! Written by a thread of their own: a system drive that hangs holds up neither a worker nor the
+//! thread that judges faults. `nearcast-appliance inspect FILE` reads one, and so does whoever can
+//! read.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use worker::{INCIDENT_MAGIC, Incident};
 
@@ -13,9 +15,32 @@ use worker::{INCIDENT_MAGIC, Incident};
 pub const FOLDER: &str = "incidents";
 /// Files that are kept; each has some 5 KiB, 10 at most.
 const FILES_MAX: usize = 100;
+/// Incidents that wait to be written; more of them are lost.
+const WAITING_MAX: usize = 100;
 
 /// Longer than any.
 const LEN_MAX: u64 = 64 * 1024;
+
+/// The thread that keeps incidents, which goes on to its end when this is dropped.
+#[derive(Debug)]
+pub struct Keeper(SyncSender<Box<Incident>>);
+
+impl Keeper {
+    /// In this state directory.
+    pub fn start(state: &Path) -> io::Result<Self> {
+        let (waiting, incidents) = sync_channel::<Box<Incident>>(WAITING_MAX);
+        let mut folder = Incidents::new(state);
+        std::thread::Builder::new()
+            .name("incidents".to_owned())
+            .spawn(move || incidents.iter().for_each(|incident| folder.keep(&incident)))?;
+        Ok(Self(waiting))
+    }
+
+    /// Does not block: an incident is lost where `WAITING_MAX` wait.
+    pub fn keep(&self, incident: Box<Incident>) {
+        let _ = self.0.try_send(incident);
+    }
+}
 
 /// The folder with incidents.
 #[derive(Debug)]
@@ -117,5 +142,25 @@ mod tests {
         assert_eq!(seen.reason, "slow drive");
         assert_eq!(seen.slow, "the drive, 1500.000 of 2000.000 ms");
         assert!(read(&state.path().join("none")).is_none());
+    }
+
+    #[test]
+    fn whoever_keeps_one_does_not_wait_for_the_drive() {
+        let state = tempfile::tempdir().unwrap();
+        // Opening it blocks until somebody reads it, as a drive that hangs does.
+        let fifo = state.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        fs::create_dir(state.path().join(FOLDER)).unwrap();
+        let first = state.path().join(FOLDER).join("0000000001-0001.txt");
+        std::os::unix::fs::symlink(&fifo, first).unwrap();
+        let keeper = Keeper::start(state.path()).unwrap();
+        // Whoever waits for the drive does so for good: nobody reads until all are given.
+        (1..=300).for_each(|wall| keeper.keep(Box::new(incident(wall))));
+        assert!(fs::read_to_string(&fifo).unwrap().starts_with(INCIDENT_MAGIC));
+        let written = || fs::read_dir(state.path().join(FOLDER)).unwrap().count();
+        while written() < FILES_MAX {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
     }
 }

@@ -26,8 +26,12 @@ const MANIFEST_LEN_MAX: u64 = 1 << 30;
 /// What is expected is told in no more: 16,384 numbers, scattered as far as they may be, and the
 /// names of 1,024 versions are 400 KB.
 const EXPECTED_LEN_MAX: u64 = 1 << 20;
-/// Longest time for one conversation. A report is small; a large manifest takes some seconds.
+/// Longest time for one conversation. A report is small.
 const REPORT_MAX: Duration = Duration::from_secs(5);
+/// The same of a manifest or its documents: 200 MB at 2 Mb/s take 800 s.
+const MANIFEST_MAX: Duration = Duration::from_secs(15 * 60);
+/// The same of the hashes of an object's blocks, of which a terabyte has 32 MB.
+const BLOCKS_MAX: Duration = Duration::from_secs(2 * 60);
 /// The same of an hour's demand, which is on a drive when it is answered.
 const DEMAND_MAX: Duration = Duration::from_secs(60);
 
@@ -116,7 +120,9 @@ impl ControlClient {
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     pub(crate) fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
         let url = self.url(&format!("manifest?known={known}&short=true&trust=true"));
-        bytes_or_nothing(self.client.agent().get(&url).call(), MANIFEST_LEN_MAX)
+        let request = self.client.agent().get(&url).config();
+        let answered = request.timeout_global(Some(MANIFEST_MAX)).build().call();
+        bytes_or_nothing(answered, MANIFEST_LEN_MAX)
     }
 
     /// The envelope of a trust document newer than `known`, if there is one. Nothing in it is
@@ -146,6 +152,7 @@ impl ControlClient {
     pub(crate) fn documents(&self, wanted: &[DocumentId]) -> Result<Vec<u8>, ControlError> {
         let documents = wanted.iter().take(LACKING_MAX).map(ToString::to_string).collect();
         let request = self.client.agent().post(&self.url("documents"));
+        let request = request.config().timeout_global(Some(MANIFEST_MAX)).build();
         bytes(checked(request.send_json(Lacking { documents }))?, MANIFEST_LEN_MAX)
     }
 
@@ -182,7 +189,8 @@ impl ControlClient {
         len: Bytes,
     ) -> Result<model::object::Blocks, ControlError> {
         let url = format!("{}/v1/objects/{object}/blocks", self.base);
-        let response = checked(self.client.agent().get(&url).call())?;
+        let request = self.client.agent().get(&url).config();
+        let response = checked(request.timeout_global(Some(BLOCKS_MAX)).build().call())?;
         // One byte more than is right, so that too much is seen to be too much.
         let body = bytes(response, block_count(len) * 32 + 1)?;
         Ok(v1::blocks::decode(object, len, &body)?)

@@ -160,7 +160,8 @@ impl Answer {
     }
 
     fn skip_to(&mut self, start: Bytes) -> Result<(), SourceFault> {
-        let mut scrap = vec![0; 65_536];
+        // Of a block's length, since it is blocks that must come in time.
+        let mut scrap = vec![0; BLOCK_LEN.as_usize()];
         while self.at < start {
             let len = scrap.len().min((start - self.at).as_usize());
             self.fill(&mut scrap[..len])?;

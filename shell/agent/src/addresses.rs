@@ -22,7 +22,7 @@ use model::topology::router_number;
 use wire::v1::agent::{Answer, Held, Request, TICKLES_MAX};
 
 use crate::config::{Addresses, By, Settings};
-use crate::interface::{Interface, LeftOut};
+use crate::interface::{Interface, LeftOut, WITHIN};
 use crate::programs::{FOLDERS, Programs};
 use crate::server::{self, Answerer, answer_at};
 use crate::tickle::Tickler;
@@ -128,7 +128,7 @@ impl Mover {
         };
         Self {
             settings,
-            interface: Interface { name, within, programs },
+            interface: Interface { name, within, patience: WITHIN, programs },
             state: Mutex::new(state),
             sequence: AtomicU32::default(),
         }

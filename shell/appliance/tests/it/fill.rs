@@ -107,7 +107,7 @@ fn a_fill_that_is_interrupted_ten_times_fetches_hardly_more_than_its_bytes() {
     let files = [0, 1, 2, 3].map(|i| TestFile::new(&format!("{i}.mp4"), 30_000_000));
     let (origin, _o, _control, c) = start(&files);
     // From a source of this speed: one that is faster has more on its way when it is cut.
-    origin.faults.rate.store(20_000_000, Ordering::SeqCst);
+    origin.faults.rate.store(10_000_000, Ordering::SeqCst);
     let mut rig = Rig::new(2, Some(c.address));
     let mut fetched = 0;
     for n in 1..=10 {

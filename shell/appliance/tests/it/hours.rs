@@ -104,6 +104,8 @@ fn nothing_is_fetched_before_a_window_opens() {
 #[test]
 fn what_runs_when_a_window_ends_is_kept_and_nothing_comes_twice() {
     let mut world = World::new(open(5));
+    // Slow beside the moments that it takes until rules are in force.
+    world.origin.faults.rate.store(10_000_000, Ordering::SeqCst);
     let mut handle = world.rig.start();
     for n in 1..=3u64 {
         wait("some more", || n * 8_000_000 <= fetched(&handle));

@@ -199,5 +199,5 @@ fn a_drive_that_is_gone_is_found_without_viewers_and_all_of_it_leaves_the_invent
     wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
     let began = std::time::Instant::now();
     wait("control to know what is left", || inventory(&w.control).len() == 16 - on_first.len());
-    assert!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_millis() < 5_000, "{:?}", began.elapsed());
 }

@@ -287,7 +287,7 @@ fn who_is_no_appliance_of_the_fleet_gets_nothing() {
 fn who_is_revoked_gets_nothing_from_then_on() {
     let files = [TestFile::new("v.mp4", 20_000_000)];
     let sibling = Sibling::start("a2", &files, |peer| {
-        peer.rate_max = Some(Text(BitsPerSecond(80_000_000)));
+        peer.rate_max = Some(Text(BitsPerSecond(32_000_000)));
     });
     let mut filled = Filled::new(&files, |file| vec![sibling.source(file)]);
     let serial = filled.rig.config.credentials.seen().serial.clone();

@@ -459,7 +459,7 @@ fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
 fn slow(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
     let (mut w, mut handle, hot) = filled(files, LINGER);
     handle.stop();
-    let policy = Policy::Static(Limit::Bandwidth(Bytes(2_000_000)));
+    let policy = Policy::Static(Limit::Bandwidth(Bytes(1_000_000)));
     let target = Nanos::millis(5);
     w.rig.config.rules = vec![Rules { policy, target, depth: 4, deletes_alone: false }; 2];
     let handle = w.rig.start();

@@ -343,7 +343,7 @@ test("a page in the background asks seldom, and at once when it is looked at", a
       });
       await page.reload();
       // All is there before somebody looks.
-      await page.locator(".day-words:has-text('at the worst')").waitFor({ timeout: 3_000 });
+      await page.locator(".day-words:has-text('at the worst')").waitFor({ timeout: 15_000 });
       await page.locator(".card").first().waitFor();
       let asked = 0;
       page.on("request", (request) => (asked += request.url().includes("/v1/fleet?") ? 1 : 0));

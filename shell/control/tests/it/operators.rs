@@ -11,7 +11,7 @@ use wire::v1::report::ReportedError;
 use wire::v1::signed::Kind;
 
 use crate::appliance::Appliance;
-use crate::control::Running;
+use crate::control::{PATIENT, Running};
 use crate::film::{file, film};
 
 #[test]
@@ -420,7 +420,7 @@ fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
 
 #[test]
 fn the_errors_of_a_site_are_told_though_others_have_many_newer_ones() {
-    let control = Running::start("[health]\nstale_after = \"60 s\"\nprobe_after = \"60 s\"\n");
+    let control = Running::start(PATIENT);
     let names = ["a1", "b1", "b2", "b3", "b4", "b5", "b6"];
     control.register(&names);
     for (name, count, at) in names.map(|name| match name {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::appliance::Appliance;
-use crate::control::Running;
+use crate::control::{PATIENT, Running};
 use crate::film::film;
 
 /// An nginx with three ways to control; it ends when it is dropped.
@@ -98,7 +98,7 @@ fn ask(to: SocketAddr, from: [u8; 4], path: &str, headers: &str) -> (u16, String
 
 /// A control plane with a film on one appliance at each of two sites.
 fn playing() -> Running {
-    let control = Running::start(&format!("[serve]\ntrusted_proxies = [\"{PROXY}\"]\n"));
+    let control = Running::start(&format!("[serve]\ntrusted_proxies = [\"{PROXY}\"]\n{PATIENT}"));
     let names = ["a1", "b1"];
     control.register(&names);
     for (site, prefix) in [("a", "127.0.1.0/24"), ("b", "127.0.2.0/24")] {

@@ -68,7 +68,7 @@ async fn a_handshake_that_takes_too_long_ends_though_bytes_come() {
 
 #[tokio::test]
 async fn strangers_go_before_members_and_in_time() {
-    let times = Times { stranger: Some(Duration::from_millis(300)), ..TIMES };
+    let times = Times { stranger: Some(Duration::from_secs(2)), ..TIMES };
     let open = Open::fleet(rules(2, 2), times).await;
     let mut member = open.member("a1").await;
     assert_eq!(ask(&mut member, "/who").await, "appliance a1");
@@ -202,7 +202,7 @@ async fn a_head_that_comes_a_byte_at_a_time_has_an_end() {
 
 #[tokio::test]
 async fn who_showed_nothing_is_not_kept_and_who_showed_a_token_is() {
-    let idle_stranger = Duration::from_millis(100);
+    let idle_stranger = Duration::from_secs(1);
     let open = Open::plain(rules(8, 8), Times { idle_stranger, ..TIMES }).await;
     let (mut stranger, mut known) = (open.tcp().await, open.tcp().await);
     assert_eq!(ask(&mut stranger, "/who").await, "stranger");
@@ -404,8 +404,9 @@ async fn a_head_in_pieces_one_that_ends_the_connection_and_one_with_a_body_are_h
 
 #[tokio::test]
 async fn who_is_answered_at_once_has_the_times_of_others() {
-    let idle_stranger = Duration::from_millis(200);
-    let (head, request) = (Duration::from_millis(150), Duration::from_millis(300));
+    // Long beside what a busy machine takes for a request.
+    let idle_stranger = Duration::from_secs(2);
+    let (head, request) = (Duration::from_millis(1500), Duration::from_secs(3));
     let times = Times { idle_stranger, head, request, ..TIMES };
     let open = Open::plain(rules(8, 8), times).await;
     // Between requests.
@@ -417,7 +418,7 @@ async fn who_is_answered_at_once_has_the_times_of_others() {
         sleep(idle_stranger / 4).await;
     }
     assert!(is_closed(&mut stranger).await);
-    assert!((idle_stranger / 2..5 * idle_stranger).contains(&last.elapsed()));
+    assert!((idle_stranger / 2..2 * idle_stranger).contains(&last.elapsed()));
     assert_eq!(open.doors.timed_out.value(), 0, "to say nothing is no fault");
     // A head that does not end, after an answer.
     let mut slow = open.tcp().await;
@@ -541,7 +542,7 @@ fn router() -> Router {
     };
     let slow = |Extension(place): Extension<Arc<Place>>| async move {
         place.admitted();
-        sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_secs(1)).await;
         "slow"
     };
     let large = || async { ([(header::CONTENT_TYPE, "text/plain")], vec![b'x'; 64 << 20]) };

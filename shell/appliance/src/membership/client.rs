@@ -26,11 +26,13 @@ const MANIFEST_LEN_MAX: u64 = 1 << 30;
 /// What is expected is told in no more: 16,384 numbers, scattered as far as they may be, and the
 /// names of 1,024 versions are 400 KB.
 const EXPECTED_LEN_MAX: u64 = 1 << 20;
+/// Longest of the other answers, of which sources of an object are some KiB.
+const JSON_LEN_MAX: u64 = 10 << 20;
 /// Longest time for one conversation. A report is small.
 const REPORT_MAX: Duration = Duration::from_secs(5);
 /// The same of a manifest or its documents: 200 MB at 2 Mb/s take 800 s.
 const MANIFEST_MAX: Duration = Duration::from_secs(15 * 60);
-/// The same of the hashes of an object's blocks, of which a terabyte has 32 MB.
+/// The same of the hashes of an object's blocks, of which 100 GB have 12 MB.
 const BLOCKS_MAX: Duration = Duration::from_secs(2 * 60);
 /// The same of an hour's demand, which is on a drive when it is answered.
 const DEMAND_MAX: Duration = Duration::from_secs(60);
@@ -100,37 +102,30 @@ impl ControlClient {
     }
 
     pub(crate) fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
-        let request = self.client.agent().post(&self.url("report"));
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
-        json(request.send_json(report))
+        json(self.post("report", REPORT_MAX, report)?)
     }
 
     /// A part of what routers announce.
     pub(crate) fn routes(&self, part: &Part) -> Result<PartTaken, ControlError> {
-        let request = self.client.agent().post(&self.url("routes"));
-        json(request.config().timeout_global(Some(REPORT_MAX)).build().send_json(part))
+        json(self.post("routes", REPORT_MAX, part)?)
     }
 
     /// What viewers were sent in an hour.
     pub(crate) fn demand(&self, part: &DemandPart) -> Result<DemandTaken, ControlError> {
-        let request = self.client.agent().post(&self.url("demand"));
-        json(request.config().timeout_global(Some(DEMAND_MAX)).build().send_json(part))
+        json(self.post("demand", DEMAND_MAX, part)?)
     }
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     pub(crate) fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
         let url = self.url(&format!("manifest?known={known}&short=true&trust=true"));
-        let request = self.client.agent().get(&url).config();
-        let answered = request.timeout_global(Some(MANIFEST_MAX)).build().call();
-        bytes_or_nothing(answered, MANIFEST_LEN_MAX)
+        bytes_or_nothing(self.get(&url, MANIFEST_MAX)?, MANIFEST_LEN_MAX)
     }
 
     /// The envelope of a trust document newer than `known`, if there is one. Nothing in it is
     /// believed.
     pub(crate) fn trust(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
-        let request = self.client.agent().get(&self.url(&format!("trust?known={known}")));
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
-        bytes_or_nothing(request.call(), MANIFEST_LEN_MAX)
+        let url = self.url(&format!("trust?known={known}"));
+        bytes_or_nothing(self.get(&url, REPORT_MAX)?, MANIFEST_LEN_MAX)
     }
 
     /// The items of which viewers are expected to be sent most, those that take so many bytes, if
@@ -141,19 +136,15 @@ impl ControlClient {
         known: u64,
     ) -> Result<Option<Expected>, ControlError> {
         let url = self.url(&format!("expected?bytes={}&known={known}", room.0));
-        let request = self.client.agent().get(&url).config();
-        let answered = request.timeout_global(Some(REPORT_MAX)).build().call();
-        let Some(body) = bytes_or_nothing(answered, EXPECTED_LEN_MAX)? else { return Ok(None) };
-        let told = serde_json::from_slice(&body);
-        told.map(Some).map_err(|error| ControlError::Body(error.to_string()))
+        let body = bytes_or_nothing(self.get(&url, REPORT_MAX)?, EXPECTED_LEN_MAX)?;
+        body.map(|body| parsed(&body)).transpose()
     }
 
     /// Lines, each a document; those that are there of so many as fit. Nothing in them is believed.
     pub(crate) fn documents(&self, wanted: &[DocumentId]) -> Result<Vec<u8>, ControlError> {
         let documents = wanted.iter().take(LACKING_MAX).map(ToString::to_string).collect();
-        let request = self.client.agent().post(&self.url("documents"));
-        let request = request.config().timeout_global(Some(MANIFEST_MAX)).build();
-        bytes(checked(request.send_json(Lacking { documents }))?, MANIFEST_LEN_MAX)
+        let response = self.post("documents", MANIFEST_MAX, &Lacking { documents })?;
+        bytes(response, MANIFEST_LEN_MAX)
     }
 
     /// Where an object may be fetched, best first, that has been lacked for so long.
@@ -162,24 +153,15 @@ impl ControlClient {
         object: ObjectId,
         lacked: Nanos,
     ) -> Result<v1::identity::Sources, ControlError> {
-        self.get(&format!("sources/{object}?waited_s={}", lacked.as_seconds()))
+        let url = self.url(&format!("sources/{object}?waited_s={}", lacked.as_seconds()));
+        json(self.get(&url, REPORT_MAX)?)
     }
 
     /// The keys of session tickets of this appliance's site.
     pub(crate) fn ticket_keys(&self) -> Result<Vec<TicketKey>, ControlError> {
-        let told: v1::identity::TicketKeys = self.get("ticket-keys")?;
+        let told: v1::identity::TicketKeys = json(self.get(&self.url("ticket-keys"), REPORT_MAX)?)?;
         let keys = told.keys.iter().map(ticket_key).collect::<Option<_>>();
         keys.ok_or_else(|| ControlError::Body("a ticket key is not hex".to_owned()))
-    }
-
-    /// The route of this appliance that ends in `rest`.
-    fn url(&self, rest: &str) -> String {
-        format!("{}/v1/appliances/{}/{rest}", self.base, self.appliance)
-    }
-
-    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, ControlError> {
-        let request = self.client.agent().get(&self.url(rest));
-        json(request.config().timeout_global(Some(REPORT_MAX)).build().call())
     }
 
     /// The hashes of an object's blocks, proved.
@@ -189,11 +171,31 @@ impl ControlClient {
         len: Bytes,
     ) -> Result<model::object::Blocks, ControlError> {
         let url = format!("{}/v1/objects/{object}/blocks", self.base);
-        let request = self.client.agent().get(&url).config();
-        let response = checked(request.timeout_global(Some(BLOCKS_MAX)).build().call())?;
         // One byte more than is right, so that too much is seen to be too much.
-        let body = bytes(response, block_count(len) * 32 + 1)?;
+        let body = bytes(self.get(&url, BLOCKS_MAX)?, block_count(len) * 32 + 1)?;
         Ok(v1::blocks::decode(object, len, &body)?)
+    }
+
+    /// The route of this appliance that ends in `rest`.
+    fn url(&self, rest: &str) -> String {
+        format!("{}/v1/appliances/{}/{rest}", self.base, self.appliance)
+    }
+
+    /// The answer, all of which is to come within `most`.
+    fn get(&self, url: &str, most: Duration) -> Result<Response, ControlError> {
+        let request = self.client.agent().get(url).config().timeout_global(Some(most));
+        checked(request.build().call())
+    }
+
+    /// The same of what this appliance tells.
+    fn post(
+        &self,
+        rest: &str,
+        most: Duration,
+        told: &impl Serialize,
+    ) -> Result<Response, ControlError> {
+        let request = self.client.agent().post(&self.url(rest)).config().timeout_global(Some(most));
+        checked(request.build().send_json(told))
     }
 }
 
@@ -213,11 +215,7 @@ type Response = ureq::http::Response<ureq::Body>;
 
 /// Refuses answers that are no success, with the beginning of their text.
 fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlError> {
-    let mut response = answered.map_err(|error| {
-        let is_late = matches!(error, ureq::Error::Timeout(_));
-        let text = error.to_string();
-        if is_late { ControlError::Late(text) } else { ControlError::Unreachable(text) }
-    })?;
+    let mut response = answered.map_err(unanswered)?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -227,30 +225,64 @@ fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlE
     Err(ControlError::Status { status: status.as_u16(), text })
 }
 
-fn json<T: DeserializeOwned>(answered: Result<Response, ureq::Error>) -> Result<T, ControlError> {
-    let body = checked(answered)?.body_mut().read_json();
-    body.map_err(|error| ControlError::Body(error.to_string()))
+/// Why there is no answer, or no whole one.
+fn unanswered(error: ureq::Error) -> ControlError {
+    let text = error.to_string();
+    if matches!(error, ureq::Error::Timeout(_)) {
+        ControlError::Late(text)
+    } else if matches!(error, ureq::Error::BodyExceedsLimit(_)) {
+        ControlError::Body(text)
+    } else {
+        ControlError::Unreachable(text)
+    }
 }
 
-fn bytes_or_nothing(
-    answered: Result<Response, ureq::Error>,
-    len_max: u64,
-) -> Result<Option<Vec<u8>>, ControlError> {
-    let response = checked(answered)?;
+fn json<T: DeserializeOwned>(response: Response) -> Result<T, ControlError> {
+    parsed(&bytes(response, JSON_LEN_MAX)?)
+}
+
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlError> {
+    serde_json::from_slice(body).map_err(|error| ControlError::Body(error.to_string()))
+}
+
+fn bytes_or_nothing(response: Response, len_max: u64) -> Result<Option<Vec<u8>>, ControlError> {
     let is_something = response.status().as_u16() != 204;
     is_something.then(|| bytes(response, len_max)).transpose()
 }
 
 fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {
-    let body = response.body_mut().with_config().limit(len_max).read_to_vec();
-    body.map_err(|error| ControlError::Body(error.to_string()))
+    response.body_mut().with_config().limit(len_max).read_to_vec().map_err(unanswered)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn an_answer_that_does_not_end_is_late_and_one_that_is_cut_or_too_long_is_not() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12";
+        let ask = |hold: bool, len_max: u64| {
+            let server = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}/", server.local_addr().unwrap());
+            let serving = std::thread::spawn(move || {
+                let (mut stream, _) = server.accept().unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                // Until whoever asks has gone.
+                while hold && stream.read(&mut [0; 1024]).is_ok_and(|len| 0 < len) {}
+            });
+            let most = Some(Duration::from_secs(if hold { 1 } else { 20 }));
+            let request = ureq::get(&url).config().timeout_global(most).build();
+            let said = bytes(checked(request.call()).unwrap(), len_max).unwrap_err();
+            serving.join().unwrap();
+            said
+        };
+        assert!(matches!(ask(true, 100), ControlError::Late(_)));
+        assert!(matches!(ask(false, 100), ControlError::Unreachable(_)));
+        assert!(matches!(ask(true, 1), ControlError::Body(_)));
+    }
 
     #[test]
     fn silence_is_told_from_nobody_there() {

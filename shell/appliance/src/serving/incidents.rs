@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 100;
 /// Longer than any.
 const LEN_MAX: u64 = 64 * 1024;
 
-/// The thread that keeps incidents, which goes on to its end when this is dropped.
+/// A thread that keeps incidents. When this is dropped, it writes those that wait, and ends.
 #[derive(Debug)]
 pub struct Keeper(SyncSender<Box<Incident>>);
 

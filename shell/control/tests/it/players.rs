@@ -435,7 +435,8 @@ const COUNTED_ELSEWHERE: [&str; 56] = [
 
 #[test]
 fn every_counter_counts_something() {
-    let (control, _) = playing_with("[health]\n");
+    // With health as it is by default, in which those who are silent are probed.
+    let (control, ..) = holding(Running::start(""));
     let begun = control.playback("film");
     control.get(&format!("{}?_HLS_pathway=zz", begun["steering_url"].as_str().unwrap()));
     control.get("/v1/play/film.m3u8");
@@ -500,10 +501,13 @@ fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
     (control, keys)
 }
 
-/// A control plane whose three appliances hold a film.
+/// A control plane whose three appliances hold a film, and may be silent.
 pub(crate) fn with_appliances(settings: &str) -> (Running, Vec<Appliance>, Vec<TokenKey>) {
-    let health = if settings.contains("[health]") { "" } else { PATIENT };
-    let control = Running::start(&format!("{settings}\n{health}"));
+    holding(Running::start(&format!("{settings}\n{PATIENT}")))
+}
+
+/// Three appliances come and hold a film.
+fn holding(control: Running) -> (Running, Vec<Appliance>, Vec<TokenKey>) {
     let names = ["a1", "a2", "b1"];
     control.register(&names);
     let mut appliances: Vec<Appliance> = (2..)

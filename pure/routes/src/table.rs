@@ -98,6 +98,14 @@ impl Own {
     }
 }
 
+/// A site has a static prefix from now on, or has it no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Given {
+    prefix: Prefix,
+    site: u32,
+    is_now: bool,
+}
+
 /// What one site heard, in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
@@ -351,7 +359,8 @@ impl Routes {
         let (mut others, mut moved) = (BTreeSet::new(), BTreeSet::new());
         for id in gone {
             let Some(number) = self.numbers.get(id).copied() else { continue };
-            self.give(id, &[]);
+            let taken = self.give(id, &[]);
+            self.change_given(taken);
             self.numbers.remove(id);
             let own = self.own.remove(id).expect("each site has its own");
             self.drop_work_of(id);
@@ -383,9 +392,11 @@ impl Routes {
         if !moved.is_empty() {
             self.order(moved);
         }
+        let mut given = Vec::new();
         for site in there.iter().map(|(_, site)| site.borrow()) {
-            self.give(&site.id, &site.prefixes);
+            given.append(&mut self.give(&site.id, &site.prefixes));
         }
+        self.change_given(given);
         assert_eq!(self.own.len(), self.numbers.len(), "each site has its own");
         self.show();
     }
@@ -453,24 +464,36 @@ impl Routes {
         assert_eq!(self.heard(site), None, "nothing is known of it");
     }
 
-    /// A site has these static prefixes and no others. Only those that differ are touched.
-    fn give(&mut self, site: &SiteId, prefixes: &[Prefix]) {
+    /// A site has these static prefixes and no others: those that differ.
+    fn give(&mut self, site: &SiteId, prefixes: &[Prefix]) -> Vec<Given> {
         let own = self.own.entry(site.clone()).or_default();
         if own.given == prefixes {
-            return;
+            return Vec::new();
         }
         let ranges = |prefixes: &[Prefix]| -> BTreeSet<Prefix> {
             prefixes.iter().map(Prefix::trunc).collect()
         };
         let (before, now) = (ranges(&own.given), ranges(prefixes));
         own.given = prefixes.to_vec();
-        let number = self.numbers[site];
-        let is_static = |way: &Way| way.site == number && way.heard.is_none();
-        for prefix in before.difference(&now) {
-            self.change(prefix, |ways| ways.retain(|way| !is_static(way)));
-        }
-        for prefix in now.difference(&before) {
-            self.change(prefix, |ways| ways.push(Way::new(number, 0, None)));
+        let site = self.numbers[site];
+        let of = |is_now| move |prefix: &Prefix| Given { prefix: *prefix, site, is_now };
+        let gone = before.difference(&now).map(of(false));
+        gone.chain(now.difference(&before).map(of(true))).collect()
+    }
+
+    /// Each prefix is looked up and sorted once, whatever the sites that it is given to, and next
+    /// to those that are near to it in the tree: sites one by one have prefixes all over it. O(n
+    /// log n).
+    fn change_given(&mut self, mut given: Vec<Given>) {
+        given.sort_unstable();
+        for of_one in given.chunk_by(|a, b| a.prefix == b.prefix) {
+            self.change(&of_one[0].prefix, |ways| {
+                let differs =
+                    |way: &Way| of_one.binary_search_by_key(&way.site, |given| given.site).is_ok();
+                ways.retain(|way| way.heard.is_some() || !differs(way));
+                let now = of_one.iter().filter(|given| given.is_now);
+                ways.extend(now.map(|given| Way::new(given.site, 0, None)));
+            });
         }
     }
 

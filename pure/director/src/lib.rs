@@ -106,7 +106,7 @@ use map::Map;
 use masters::Clusters;
 use members::Members;
 pub use observed::{Cause, Hears, Report};
-use observed::{Known, Observed};
+use observed::{Known, Observed, Wholes};
 pub use places::{Expected, Held, Moves, Places, Question};
 pub use plan::{CarriedOut, Plan, PlanInput, Spent};
 use plan::{Planning, Replan};
@@ -161,6 +161,10 @@ pub struct Config {
     pub routes_longest: routes::filter::Longest,
     /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
     pub withdrawals_max: usize,
+    /// With so many pictures between two ticks, what may wait for the next tick does: that somebody
+    /// serves, or holds more. What a picture shares with the director is copied where it changes
+    /// next, so that one for each report would be most of what a director does that begins.
+    pub pictures_max: u32,
 }
 
 /// The control plane's state.
@@ -207,6 +211,10 @@ pub struct Director {
     /// Something that players' lists depend on has changed. That load has can wait for the next
     /// tick, or a large fleet would do nothing else.
     view_is_old: bool,
+    /// The same, but no player is led wrong until the next tick: somebody serves, or holds more.
+    view_may_wait: bool,
+    /// Pictures since the last tick.
+    pictures: u32,
     now_unix: UnixSeconds,
     tick_at: Instant,
     counters: Counters,
@@ -322,6 +330,8 @@ impl Director {
             zones: Zones::default(),
             urgent: Arc::default(),
             view_is_old: true,
+            view_may_wait: false,
+            pictures: 0,
             now_unix,
             tick_at: now + TICK,
             counters: Counters::default(),
@@ -396,10 +406,10 @@ impl Director {
         }
         let wholes = observed.wholes();
         if !before.is(&wholes) {
-            self.view_is_old |= self.map.holds(number, &before, &wholes);
+            self.show_held(number, &before, &wholes);
             self.holds_anew(id, &before);
         }
-        // Load alone can wait for the next tick; a change of players' lists cannot.
+        // Load alone can wait for the next tick; a change for the worse of players' lists cannot.
         self.map.outdate_loads(site);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
@@ -510,6 +520,13 @@ impl Director {
         }
     }
 
+    /// An appliance holds other versions than before: lists have it in the next picture.
+    fn show_held(&mut self, number: u32, before: &Wholes, now: &Wholes) {
+        let moved = self.map.holds(number, before, now);
+        self.view_is_old |= moved.gone;
+        self.view_may_wait |= moved.came;
+    }
+
     fn refresh_view(&mut self) {
         self.draw_sites();
         let view = self.map.picture(self.generation(), &self.files);
@@ -524,7 +541,8 @@ impl Director {
             withdrawn: self.takedown.withdrawn.clone(),
             revoked: self.desired.revoked.clone(),
         });
-        self.view_is_old = false;
+        (self.view_is_old, self.view_may_wait) = (false, false);
+        self.pictures += 1;
     }
 }
 
@@ -555,7 +573,8 @@ impl Machine for Director {
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.tick_at = now + TICK;
-                self.view_is_old |= self.map.is_outdated();
+                self.view_is_old |= self.map.is_outdated() || self.view_may_wait;
+                self.pictures = 0;
                 self.draw_loads();
                 self.learn_zones();
                 self.learn_urgent();
@@ -583,7 +602,7 @@ impl Machine for Director {
         if is_tick || !was_busy {
             self.go_on_with_routes(now);
         }
-        if self.view_is_old {
+        if self.view_is_old || self.view_may_wait && self.pictures < self.config.pictures_max {
             self.refresh_view();
         }
     }

@@ -150,14 +150,15 @@ impl Map {
         &self.sites[index(site)].standers
     }
 
-    /// An appliance holds other versions, or renditions of others, wholly than before; true if so.
-    /// O(the difference).
-    pub(crate) fn holds(&mut self, appliance: u32, before: &Wholes, now: &Wholes) -> bool {
+    /// An appliance holds other versions, or renditions of others, wholly than before. O(the
+    /// difference).
+    pub(crate) fn holds(&mut self, appliance: u32, before: &Wholes, now: &Wholes) -> Moved {
         let FleetView { holders, partial_holders, .. } = &mut self.view;
         let (before_whole, now_whole) = (&before.versions, &now.versions);
         let versions = replace(holders, appliance, before_whole, now_whole, |of| &mut of.whole);
         let (before, now) = (&before.renditions, &now.renditions);
-        versions | replace(partial_holders, appliance, before, now, |of| of)
+        let renditions = replace(partial_holders, appliance, before, now, |of| of);
+        Moved { came: versions.came | renditions.came, gone: versions.gone | renditions.gone }
     }
 
     /// A version has renditions of these numbers.
@@ -188,14 +189,21 @@ impl Map {
     }
 }
 
-/// An appliance is in these sets now, by their numbers, and was in those; true if they differ.
+/// Whether an appliance holds something that it did not, and no longer holds something that it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) came: bool,
+    pub(crate) gone: bool,
+}
+
+/// An appliance is in these sets now, by their numbers, and was in those.
 fn replace<T: Clone + Default>(
     sets: &mut Paged<T>,
     appliance: u32,
     before: &NumberSet,
     now: &NumberSet,
     set: impl Fn(&mut T) -> &mut Members,
-) -> bool {
+) -> Moved {
     let (came, gone) = (now - before, before - now);
     for number in &gone {
         if let Some(of) = sets.get_mut(number) {
@@ -205,7 +213,7 @@ fn replace<T: Clone + Default>(
     for number in &came {
         set(at(sets, number)).insert(appliance);
     }
-    !came.is_empty() || !gone.is_empty()
+    Moved { came: !came.is_empty(), gone: !gone.is_empty() }
 }
 
 /// The item of this number, which is there from now on.

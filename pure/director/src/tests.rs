@@ -54,6 +54,8 @@ pub(super) const CONFIG: Config = Config {
     tokens_max: Nanos::seconds(3600),
     routes_longest: routes::filter::Longest::USUAL,
     withdrawals_max: 3,
+    // Most look at what follows from one event.
+    pictures_max: u32::MAX,
 };
 pub(super) const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };

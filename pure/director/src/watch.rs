@@ -174,7 +174,8 @@ impl Director {
         member.health = health;
         self.map.outdate(member.site);
         self.count_load(id);
-        self.view_is_old = true;
+        self.view_is_old |= !comes_back;
+        self.view_may_wait = true;
         self.note(id, health, cause);
         if comes_back {
             self.holds_anew(id, &Wholes::default());

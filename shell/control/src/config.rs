@@ -581,6 +581,7 @@ impl Config {
             notices_max: 100,
             tokens_max: Nanos(self.playback.token_lifetime.0.0 + TOKEN_LEEWAY_MAX.0),
             withdrawals_max: WITHDRAWALS_MAX,
+            pictures_max: PICTURES_MAX,
             routes_longest: Longest { v4: self.routes.v4_longest, v6: self.routes.v6_longest },
             rotation_min: ROTATION_MIN,
             rotation_max: ROTATION_MAX,
@@ -643,6 +644,9 @@ impl FromStr for BaseUrl {
 
 /// Most that an appliance forgives a token after its expiry (its `serve.token_leeway`).
 const TOKEN_LEEWAY_MAX: Nanos = Nanos::seconds(3600);
+
+/// In each 100 ms. At full size a picture is a millisecond or two of copies, of which four are few.
+const PICTURES_MAX: u32 = 4;
 
 /// Titles are taken down a few times a day; with 4,096 appliances that is 100 MB.
 const WITHDRAWALS_MAX: usize = 1000;

@@ -84,6 +84,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(30),
     routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 3,
+    pictures_max: 4,
 };
 const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };

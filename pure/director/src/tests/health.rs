@@ -334,3 +334,38 @@ fn an_appliance_that_comes_and_goes_fills_no_queue() {
     assert!(told.iter().any(|action| matches!(action, Action::Tell(_))), "{told:?}");
     assert_eq!(director.counters().probes, probes + 1);
 }
+
+#[test]
+fn good_news_wait_for_a_tick_where_many_come_and_bad_ones_never() {
+    const NAMES: [&str; 3] = ["a1", "a2", "a3"];
+    let mut director = fleet(&NAMES);
+    put_version(&mut director, "film-1", &[1], 1);
+    director.config.pictures_max = 1;
+    let tick = |director: &mut Director| {
+        // The second one finds nothing to draw.
+        (0..2).for_each(|_| director.handle(at(1), Event::Tick(UnixSeconds(1))));
+    };
+    let tell = |director: &mut Director, sequence: u64, serving: bool, held: &[u8]| {
+        for name in NAMES {
+            let held = held.iter().map(|n| object(*n)).collect();
+            let inventory = Delta { to: sequence, held, ..Delta::default() };
+            let report = Report { serving, inventory, ..report(sequence) };
+            director.report(at(1), &id(name), &report).unwrap();
+        }
+    };
+    let health = |director: &Director| NAMES.map(|name| seen(director, name).health);
+    let holders = |director: &Director| NAMES.map(|name| whole(director, name).len());
+    tick(&mut director);
+    tell(&mut director, 2, true, &[]);
+    assert_eq!(health(&director), [Health::Healthy, Health::NeverSeen, Health::NeverSeen]);
+    tick(&mut director);
+    assert_eq!(health(&director), [Health::Healthy; 3]);
+    tell(&mut director, 3, true, &[1]);
+    assert_eq!(holders(&director), [1, 0, 0]);
+    tick(&mut director);
+    assert_eq!(holders(&director), [1; 3]);
+    tell(&mut director, 4, true, &[]);
+    assert_eq!(holders(&director), [0; 3], "nobody is led to a file that is gone");
+    tell(&mut director, 5, false, &[]);
+    assert_eq!(health(&director), [Health::Draining; 3], "nor to one that does not serve");
+}

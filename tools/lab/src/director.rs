@@ -507,10 +507,30 @@ impl<'a> Stand<'a> {
         Ok(hasher.finalize().to_string())
     }
 
+    /// What the first players go on with.
+    fn tickets(&self, players: &[(Prefix, Session, AssetId)], most: u32) -> Result<Vec<Ticket>> {
+        let snapshot = self.director.snapshot();
+        let ticket = |(client, session, asset): &(Prefix, Session, AssetId)| {
+            let player = Player { client: *client, session, plain: false };
+            let choice = snapshot.choose(asset, &player, UnixSeconds(1), &STEERING)?;
+            let offered = choice.list.offered().iter();
+            let offered = offered.filter_map(|of| snapshot.view.placed(of.appliance));
+            Ok(Ticket {
+                session: *session,
+                expires: UnixSeconds(1),
+                version: choice.version.id().clone(),
+                client: *client,
+                plain: false,
+                pathways: offered.map(|placed| placed.appliance.id.clone()).collect(),
+                parts: BTreeMap::new(),
+            })
+        };
+        players.iter().take(usize::try_from(most)?).map(ticket).collect()
+    }
+
     fn decide(&mut self, args: &Args, report: &mut Report) -> Result<()> {
         info!("playbacks");
         let players = self.players(args.seed)?;
-        let mut tickets = Vec::new();
         let mut lists = 0;
         let begun = rig::cpu::of_this_thread()?;
         for n in 0..args.decisions {
@@ -518,26 +538,12 @@ impl<'a> Stand<'a> {
             let player = Player { client: *client, session, plain: false };
             let snapshot = self.director.snapshot();
             let choice = snapshot.choose(asset, &player, UnixSeconds(1), &STEERING);
-            let Ok(choice) = black_box(choice) else { continue };
-            lists += 1;
-            if tickets.len() < POOL {
-                let offered = choice.list.offered().iter();
-                let offered = offered.filter_map(|of| snapshot.view.placed(of.appliance));
-                let offered = offered.map(|placed| placed.appliance.id.clone());
-                tickets.push(Ticket {
-                    session: *session,
-                    expires: UnixSeconds(1),
-                    version: choice.version.id().clone(),
-                    client: *client,
-                    plain: false,
-                    pathways: offered.collect(),
-                    parts: BTreeMap::new(),
-                });
-            }
+            lists += u32::from(black_box(choice).is_ok());
         }
         report.decisions_per_s_core = f64::from(args.decisions) / since(begun)?;
         ensure!(lists == args.decisions, "{lists} of {} have a list", args.decisions);
         info!("polls");
+        let tickets = self.tickets(&players, args.decisions)?;
         let begun = rig::cpu::of_this_thread()?;
         for n in 0..args.decisions {
             let ticket = &tickets[usize::try_from(n)? % tickets.len()];

@@ -353,8 +353,9 @@ impl Routes {
     }
 
     /// The first sites are gone. The others are there, or other than before, with their static
-    /// prefixes, and each has a number that no other site ever gets. All the rest stays as it is.
-    /// What follows for prefixes that were announced is left to [`Routes::go_on`].
+    /// prefixes, and each has a number that no other site ever gets. Each is named once. All the
+    /// rest stays as it is. What follows for prefixes that were announced is left to
+    /// [`Routes::go_on`].
     pub fn change_sites<S: Borrow<Site>>(&mut self, gone: &[SiteId], there: &[(u32, S)]) {
         let (mut others, mut moved) = (BTreeSet::new(), BTreeSet::new());
         for id in gone {
@@ -487,6 +488,7 @@ impl Routes {
     fn change_given(&mut self, mut given: Vec<Given>) {
         given.sort_unstable();
         for of_one in given.chunk_by(|a, b| a.prefix == b.prefix) {
+            assert!(of_one.is_sorted_by(|a, b| a.site < b.site), "each site is told once");
             self.change(&of_one[0].prefix, |ways| {
                 let differs =
                     |way: &Way| of_one.binary_search_by_key(&way.site, |given| given.site).is_ok();

@@ -387,6 +387,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn sites_that_come_at_once_have_the_ways_of_one_after_the_other(
+        rounds in proptest::collection::vec(proptest::collection::vec(any_prefix(), 0..24), 1..4),
+        heard in proptest::collection::vec((0..4_usize, any_prefix()), 0..6),
+    ) {
+        let begin = || {
+            let mut routes = any_length();
+            for (at, announced) in &heard {
+                let heard = (*announced, attributes(Peering::Private, &[9], None));
+                let difference = Difference { announced: vec![heard], withdrawn: vec![] };
+                routes.apply(&site(NAMES[*at]), &difference, false);
+            }
+            routes
+        };
+        let (mut together, mut in_turn) = (begin(), begin());
+        let mut all = sites();
+        for prefixes in rounds {
+            // Some to several sites, some twice to one.
+            for (at, site) in all.values_mut().enumerate() {
+                let own = prefixes.iter().enumerate().filter(|(n, _)| n % 7 % (at + 1) == 0);
+                site.prefixes = own.map(|(_, prefix)| *prefix).collect();
+            }
+            together.change_sites(&[], &numbered(&all));
+            numbered(&all).iter().for_each(|one| in_turn.change_sites(&[], &[*one]));
+            prop_assert_eq!(together.table().len(), in_turn.table().len());
+            for client in prefixes.iter().chain(heard.iter().map(|(_, prefix)| prefix)) {
+                let one = together.table().locate(client);
+                prop_assert_eq!(one, in_turn.table().locate(client));
+            }
+        }
+        together.change_sites(&[], &numbered(&sites()));
+        for (_, client) in &heard {
+            let (left, never) = (together.table().locate(client), begin().table().locate(client));
+            prop_assert_eq!(left, never, "what was heard stays");
+        }
+    }
+}
+
 #[test]
 fn a_change_costs_what_changes() {
     let mut routes = fleet();

@@ -161,8 +161,8 @@ pub struct Config {
     pub routes_longest: routes::filter::Longest,
     /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
     pub withdrawals_max: usize,
-    /// With so many pictures between two ticks, what may wait for the next tick does: that somebody
-    /// serves, or holds more. What a picture shares with the director is copied where it changes
+    /// After so many pictures between two ticks that somebody serves, or holds more, more of this
+    /// waits for the next tick. What a picture shares with the director is copied where it changes
     /// next, so that one for each report would be most of what a director does that begins.
     pub pictures_max: u32,
 }
@@ -213,7 +213,7 @@ pub struct Director {
     view_is_old: bool,
     /// The same, but no player is led wrong until the next tick: somebody serves, or holds more.
     view_may_wait: bool,
-    /// Pictures since the last tick.
+    /// Pictures since the last tick that could have waited for the next.
     pictures: u32,
     now_unix: UnixSeconds,
     tick_at: Instant,
@@ -541,8 +541,8 @@ impl Director {
             withdrawn: self.takedown.withdrawn.clone(),
             revoked: self.desired.revoked.clone(),
         });
+        self.pictures += u32::from(!self.view_is_old);
         (self.view_is_old, self.view_may_wait) = (false, false);
-        self.pictures += 1;
     }
 }
 

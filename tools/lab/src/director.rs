@@ -160,7 +160,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(3600),
     routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 1000,
-    pictures_max: 4,
+    pictures_max: 16,
 };
 pub(crate) const STEERING: steering::Config =
     steering::Config { pathways_min: 2, pathways_max: 4, explains: false };

@@ -161,9 +161,10 @@ pub struct Config {
     pub routes_longest: routes::filter::Longest,
     /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
     pub withdrawals_max: usize,
-    /// After so many pictures between two ticks that somebody serves, or holds more, more of this
-    /// waits for the next tick. What a picture shares with the director is copied where it changes
-    /// next, so that one for each report would be most of what a director does that begins.
+    /// Most pictures between two ticks that are made only because somebody serves, or holds more.
+    /// Beyond, such news waits for the next tick. What a picture shares with the director is copied
+    /// where it changes next, so that one for each report would be most of what a director does
+    /// that begins.
     pub pictures_max: u32,
 }
 
@@ -527,6 +528,12 @@ impl Director {
         self.view_may_wait |= moved.came;
     }
 
+    fn show_what_waits(&mut self) {
+        self.view_is_old |= self.map.is_outdated() || self.view_may_wait;
+        self.pictures = 0;
+        self.draw_loads();
+    }
+
     fn refresh_view(&mut self) {
         self.draw_sites();
         let view = self.map.picture(self.generation(), &self.files);
@@ -572,10 +579,11 @@ impl Machine for Director {
             Event::PlanNow { forces } => self.plan_now(forces),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
-                self.tick_at = now + TICK;
-                self.view_is_old |= self.map.is_outdated() || self.view_may_wait;
-                self.pictures = 0;
-                self.draw_loads();
+                // Between two that are due there are those that go on with routes.
+                if !was_busy || self.tick_at <= now {
+                    self.tick_at = now + TICK;
+                    self.show_what_waits();
+                }
                 self.learn_zones();
                 self.learn_urgent();
                 // Before the rotations: they wait until no plan is in the making.

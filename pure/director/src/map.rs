@@ -155,10 +155,18 @@ impl Map {
     pub(crate) fn holds(&mut self, appliance: u32, before: &Wholes, now: &Wholes) -> Moved {
         let FleetView { holders, partial_holders, .. } = &mut self.view;
         let (before_whole, now_whole) = (&before.versions, &now.versions);
-        let versions = replace(holders, appliance, before_whole, now_whole, |of| &mut of.whole);
+        let (came, gone) = replace(holders, appliance, before_whole, now_whole, |of| &mut of.whole);
         let (before, now) = (&before.renditions, &now.renditions);
-        let renditions = replace(partial_holders, appliance, before, now, |of| of);
-        Moved { came: versions.came | renditions.came, gone: versions.gone | renditions.gone }
+        let (parts_came, mut parts_gone) =
+            replace(partial_holders, appliance, before, now, |of| of);
+        // Those of a version that is whole now are held still.
+        for of in came.iter().filter_map(|version| holders.get(version)) {
+            parts_gone.remove_range(of.renditions.clone());
+        }
+        Moved {
+            came: !(came.is_empty() && parts_came.is_empty()),
+            gone: !(gone.is_empty() && parts_gone.is_empty()),
+        }
     }
 
     /// A version has renditions of these numbers.
@@ -196,14 +204,15 @@ pub(crate) struct Moved {
     pub(crate) gone: bool,
 }
 
-/// An appliance is in these sets now, by their numbers, and was in those.
+/// An appliance is in these sets now, by their numbers, and was in those. Gives those that it came
+/// to, and those that it left.
 fn replace<T: Clone + Default>(
     sets: &mut Paged<T>,
     appliance: u32,
     before: &NumberSet,
     now: &NumberSet,
     set: impl Fn(&mut T) -> &mut Members,
-) -> Moved {
+) -> (NumberSet, NumberSet) {
     let (came, gone) = (now - before, before - now);
     for number in &gone {
         if let Some(of) = sets.get_mut(number) {
@@ -213,7 +222,7 @@ fn replace<T: Clone + Default>(
     for number in &came {
         set(at(sets, number)).insert(appliance);
     }
-    Moved { came: !came.is_empty(), gone: !gone.is_empty() }
+    (came, gone)
 }
 
 /// The item of this number, which is there from now on.

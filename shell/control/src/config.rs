@@ -645,9 +645,9 @@ impl FromStr for BaseUrl {
 /// Most that an appliance forgives a token after its expiry (its `serve.token_leeway`).
 const TOKEN_LEEWAY_MAX: Nanos = Nanos::seconds(3600);
 
-/// In each 100 ms: a fleet of 300 that reports every 2 s waits for none. At full size a picture is
-/// a millisecond of copies.
-const PICTURES_MAX: u32 = 16;
+/// In each 100 ms, as much as 80 appliances tell at the usual interval; the rest waits so long at
+/// most. At full size a picture is a millisecond of copies.
+pub const PICTURES_MAX: u32 = 16;
 
 /// Titles are taken down a few times a day; with 4,096 appliances that is 100 MB.
 const WITHDRAWALS_MAX: usize = 1000;

@@ -84,6 +84,7 @@ pub(crate) const CONFIG: director::Config = director::Config {
     tokens_max: Nanos::seconds(30),
     routes_longest: director::RoutesLongest::USUAL,
     withdrawals_max: 3,
+    // Met more often than control's own.
     pictures_max: 4,
 };
 const STEERING: steering::Config =

@@ -7,7 +7,9 @@ use model::units::UnixSeconds;
 use routes::{Attributes, Difference, Peering};
 
 use super::*;
-use crate::tests::{at, hold, id, played, put_version, report, running, settle, site};
+use crate::tests::{
+    at, hold, id, object, played, put_version, report, running, settle, site, whole,
+};
 use crate::{Change, Event, Report};
 
 /// What an appliance hears, and how it tells it: as the appliance's side does.
@@ -105,7 +107,32 @@ fn a_long_table_is_taken_over_in_slices_between_which_others_have_their_turn() {
     assert_eq!(director.heard(&of_isp), Some(isp.digest()));
     assert_eq!(director.snapshot().routes.len(), (before.0 + 2_500, before.1));
     assert_eq!(director.counters().routes_changes, 1);
-    assert_eq!(director.deadline(), Some(at(1105)), "there is nothing more to do");
+    assert_eq!(director.deadline(), Some(at(1100)), "there is nothing more to do");
+}
+
+#[test]
+fn what_waits_for_a_tick_waits_for_none_of_those_that_go_on_with_routes() {
+    let mut director = isp_and_exchange();
+    put_version(&mut director, "film-2", &[3], 2);
+    director.config.pictures_max = 0;
+    let table: Vec<String> =
+        (0..5_000).map(|n| format!("11.{}.{}.0/24", n / 256, n % 256)).collect();
+    let table: Vec<&str> = table.iter().map(String::as_str).collect();
+    let mut isp = Router::new("a1", &table);
+    director.handle(at(1000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(isp.report(&mut director, 1000), Some(RoutesWanted { known: None }));
+    let announced = isp.table.iter().map(|prefix| (*prefix, attributes())).collect();
+    let difference = Difference { announced, withdrawn: vec![] };
+    let part = Part { from: None, to: isp.digest(), number: 0, is_last: true, difference };
+    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    let held = [1, 2, 3].map(object).into();
+    let more = Report { inventory: Delta { to: 2, held, ..Delta::default() }, ..report(30) };
+    director.report(at(1002), &id("b1"), &more).unwrap();
+    for (ms, shown) in [(1003, 1), (1099, 1), (1100, 2)] {
+        director.handle(at(ms), Event::Tick(UnixSeconds(1)));
+        assert_eq!(whole(&director, "b1").len(), shown, "{ms}");
+        assert_eq!(director.heard(&"isp".parse().unwrap()), None, "it is being taken over");
+    }
 }
 
 #[test]

@@ -339,33 +339,36 @@ fn an_appliance_that_comes_and_goes_fills_no_queue() {
 fn good_news_wait_for_a_tick_where_many_come_and_bad_ones_never() {
     const NAMES: [&str; 3] = ["a1", "a2", "a3"];
     let mut director = fleet(&NAMES);
-    put_version(&mut director, "film-1", &[1], 1);
+    put_divided(&mut director, "film-1", &[1, 2], &[1, 2], 1);
     director.config.pictures_max = 1;
-    let tick = |director: &mut Director| {
-        // The second one finds nothing to draw.
-        (0..2).for_each(|_| director.handle(at(1), Event::Tick(UnixSeconds(1))));
+    let tick = |director: &mut Director| director.handle(at(1), Event::Tick(UnixSeconds(1)));
+    let tell = |director: &mut Director, name, sequence: u64, serving: bool, held: &[u8]| {
+        let held = held.iter().map(|n| object(*n)).collect();
+        let inventory = Delta { to: sequence, held, ..Delta::default() };
+        let report = Report { serving, inventory, ..report(sequence) };
+        director.report(at(1), &id(name), &report).unwrap();
     };
-    let tell = |director: &mut Director, sequence: u64, serving: bool, held: &[u8]| {
-        for name in NAMES {
-            let held = held.iter().map(|n| object(*n)).collect();
-            let inventory = Delta { to: sequence, held, ..Delta::default() };
-            let report = Report { serving, inventory, ..report(sequence) };
-            director.report(at(1), &id(name), &report).unwrap();
-        }
+    let tell_all = |director: &mut Director, sequence, serving, held: &[u8]| {
+        NAMES.iter().for_each(|name| tell(director, name, sequence, serving, held));
     };
     let health = |director: &Director| NAMES.map(|name| seen(director, name).health);
     let holders = |director: &Director| NAMES.map(|name| whole(director, name).len());
     tick(&mut director);
-    tell(&mut director, 2, true, &[]);
+    tell_all(&mut director, 2, true, &[]);
     assert_eq!(health(&director), [Health::Healthy, Health::NeverSeen, Health::NeverSeen]);
     tick(&mut director);
     assert_eq!(health(&director), [Health::Healthy; 3]);
-    tell(&mut director, 3, true, &[1]);
-    assert_eq!(holders(&director), [1, 0, 0]);
+    tell_all(&mut director, 3, true, &[1]);
+    tick(&mut director);
+    tell_all(&mut director, 4, true, &[1, 2]);
+    assert_eq!(holders(&director), [1, 0, 0], "who holds the rest too has lost no rendition");
     tick(&mut director);
     assert_eq!(holders(&director), [1; 3]);
-    tell(&mut director, 4, true, &[]);
+    tell_all(&mut director, 5, true, &[2]);
     assert_eq!(holders(&director), [0; 3], "nobody is led to a file that is gone");
-    tell(&mut director, 5, false, &[]);
+    tell_all(&mut director, 6, false, &[2]);
     assert_eq!(health(&director), [Health::Draining; 3], "nor to one that does not serve");
+    put_version(&mut director, "film-2", &[3], 2);
+    tell(&mut director, "a3", 7, false, &[1, 2]);
+    assert_eq!(holders(&director), [0, 0, 1], "what cannot wait is not counted");
 }

@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 use tracing::info;
 
 use super::world::{self, World};
-use super::{BEGIN, CONFIG, Stand, State, at_once, gigabytes};
+use super::{BEGIN, CONFIG, Stand, State, TICK, at_once, gigabytes};
 
 /// What `lab director` tells of a restart.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ async fn read(folder: &Path) -> Result<(director::Desired, Ledger)> {
 /// How long the director's thread took until all were answered, by the clock: without the drawing
 /// of what appliances hold.
 fn all_report_all(stand: &mut Stand<'_>) -> Result<Duration> {
-    let (mut spent, mut plan) = (Duration::ZERO, None);
+    let (mut spent, mut tick_at, mut plan) = (Duration::ZERO, Duration::ZERO, None);
     let count = stand.world.size.appliances;
     for n in 0..count {
         rig::stop::check()?;
@@ -130,21 +130,22 @@ fn all_report_all(stand: &mut Stand<'_>) -> Result<Duration> {
         stand.states[usize::try_from(n)?] = State { number: 1, check, is_out: false };
         let inventory = FilesDelta { to: 1, came, check, ..FilesDelta::default() };
         stand.take_report(n, inventory)?;
-        if n % PER_TICK == 0 {
+        if tick_at <= spent {
             tick(stand);
+            tick_at = spent + TICK;
         }
         carry_out(&mut stand.director, &mut plan, stand.now)?;
         spent += begun.elapsed();
     }
     let begun = Clock::now();
-    (0..=count / PER_TICK).for_each(|_| tick(stand));
+    (0..=count / LOADS).for_each(|_| tick(stand));
     spent += begun.elapsed();
     plan.into_iter().for_each(|plan| drop(plan.join()));
     Ok(spent)
 }
 
-/// At 20 us each, so many reports are taken between two ticks if they all come at once.
-const PER_TICK: u32 = 500;
+/// Loads of about so many are drawn in a tick, and those of the last reports are to be drawn, too.
+const LOADS: u32 = 1000;
 
 fn tick(stand: &mut Stand<'_>) {
     let event = Event::Tick(UnixSeconds(stand.now.0 / 1_000_000_000));

@@ -405,10 +405,14 @@ proptest! {
         let (mut together, mut in_turn) = (begin(), begin());
         let mut all = sites();
         for prefixes in rounds {
-            // Some to several sites, some twice to one.
+            // Some to several sites, some twice to one, and some in two spellings.
             for (at, site) in all.values_mut().enumerate() {
                 let own = prefixes.iter().enumerate().filter(|(n, _)| n % 7 % (at + 1) == 0);
-                site.prefixes = own.map(|(_, prefix)| *prefix).collect();
+                let spelled = |(n, prefix): (usize, &Prefix)| {
+                    let last = Prefix::new(prefix.broadcast(), prefix.prefix_len()).unwrap();
+                    if n % 3 == 0 { vec![*prefix, last] } else { vec![last] }
+                };
+                site.prefixes = own.flat_map(spelled).collect();
             }
             together.change_sites(&[], &numbered(&all));
             numbered(&all).iter().for_each(|one| in_turn.change_sites(&[], &[*one]));
@@ -418,9 +422,30 @@ proptest! {
                 prop_assert_eq!(one, in_turn.table().locate(client));
             }
         }
-        together.change_sites(&[], &numbered(&sites()));
+        // One goes, and another gets what it had.
+        let (gone, given) = ([site("paris")], all[&site("paris")].prefixes.clone());
+        all.get_mut(&site("sydney")).unwrap().prefixes = given.clone();
+        let numbered_all = numbered(&all);
+        let left: Vec<_> = numbered_all.into_iter().filter(|(_, of)| of.id != gone[0]).collect();
+        together.change_sites(&gone, &left);
+        in_turn.change_sites::<Site>(&gone, &[]);
+        left.iter().for_each(|one| in_turn.change_sites(&[], &[*one]));
+        together.finish();
+        in_turn.finish();
+        for client in &given {
+            let located = together.table().locate(client);
+            prop_assert_eq!(&located, &in_turn.table().locate(client));
+            prop_assert!(located.sites.iter().any(|near| near.is_static()));
+        }
+        prop_assert_eq!(together.table().len(), in_turn.table().len());
+        let mut never = begin();
+        never.change_sites::<Site>(&gone, &[]);
+        for routes in [&mut together, &mut never] {
+            routes.change_sites(&[], &numbered(&sites()));
+            routes.finish();
+        }
         for (_, client) in &heard {
-            let (left, never) = (together.table().locate(client), begin().table().locate(client));
+            let (left, never) = (together.table().locate(client), never.table().locate(client));
             prop_assert_eq!(left, never, "what was heard stays");
         }
     }

@@ -85,17 +85,8 @@ impl Router {
 #[test]
 fn a_long_table_is_taken_over_in_slices_between_which_others_have_their_turn() {
     let mut director = isp_and_exchange();
-    let table: Vec<String> =
-        (0..2_500).map(|n| format!("11.{}.{}.0/24", n / 256, n % 256)).collect();
     let before = director.snapshot().routes.len();
-    let table: Vec<&str> = table.iter().map(String::as_str).collect();
-    let mut isp = Router::new("a1", &table);
-    director.handle(at(1000), Event::Tick(UnixSeconds(1)));
-    assert_eq!(isp.report(&mut director, 1000), Some(RoutesWanted { known: None }));
-    let announced = isp.table.iter().map(|prefix| (*prefix, attributes())).collect();
-    let difference = Difference { announced, withdrawn: vec![] };
-    let part = Part { from: None, to: isp.digest(), number: 0, is_last: true, difference };
-    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    let mut isp = tell_long(&mut director, 2_500);
     let of_isp = "isp".parse().unwrap();
     assert_eq!((director.heard(&of_isp), director.next_part(&id("a1"))), (None, 0));
     assert_eq!(isp.report(&mut director, 1001), None, "it is being taken over");
@@ -115,16 +106,7 @@ fn what_waits_for_a_tick_waits_for_none_of_those_that_go_on_with_routes() {
     let mut director = isp_and_exchange();
     put_version(&mut director, "film-2", &[3], 2);
     director.config.pictures_max = 0;
-    let table: Vec<String> =
-        (0..5_000).map(|n| format!("11.{}.{}.0/24", n / 256, n % 256)).collect();
-    let table: Vec<&str> = table.iter().map(String::as_str).collect();
-    let mut isp = Router::new("a1", &table);
-    director.handle(at(1000), Event::Tick(UnixSeconds(1)));
-    assert_eq!(isp.report(&mut director, 1000), Some(RoutesWanted { known: None }));
-    let announced = isp.table.iter().map(|prefix| (*prefix, attributes())).collect();
-    let difference = Difference { announced, withdrawn: vec![] };
-    let part = Part { from: None, to: isp.digest(), number: 0, is_last: true, difference };
-    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    tell_long(&mut director, 5_000);
     let held = [1, 2, 3].map(object).into();
     let more = Report { inventory: Delta { to: 2, held, ..Delta::default() }, ..report(30) };
     director.report(at(1002), &id("b1"), &more).unwrap();
@@ -133,6 +115,21 @@ fn what_waits_for_a_tick_waits_for_none_of_those_that_go_on_with_routes() {
         assert_eq!(whole(&director, "b1").len(), shown, "{ms}");
         assert_eq!(director.heard(&"isp".parse().unwrap()), None, "it is being taken over");
     }
+}
+
+/// After a tick at 1000 ms, the appliance of the ISP tells of so many prefixes in one part.
+fn tell_long(director: &mut Director, count: usize) -> Router {
+    let table = (0..count).map(|n| format!("11.{}.{}.0/24", n / 256, n % 256));
+    let table: Vec<String> = table.collect();
+    let table: Vec<&str> = table.iter().map(String::as_str).collect();
+    let mut isp = Router::new("a1", &table);
+    director.handle(at(1000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(isp.report(director, 1000), Some(RoutesWanted { known: None }));
+    let announced = isp.table.iter().map(|prefix| (*prefix, attributes())).collect();
+    let difference = Difference { announced, withdrawn: vec![] };
+    let part = Part { from: None, to: isp.digest(), number: 0, is_last: true, difference };
+    director.handle(at(1001), Event::Heard { appliance: &id("a1"), part });
+    isp
 }
 
 #[test]
